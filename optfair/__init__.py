@@ -1,0 +1,121 @@
+"""optfair: declared optimization problems that know their class, prove it, and verify what solvers return."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> module that defines it; loaded on first use, so that importing optfair is quick.
+_PUBLIC = {
+    "AdoptedProblem": "core.adopt",
+    "Certificate": "core.certificate",
+    "Curvature": "core.certificate",
+    "NonconvexityWitness": "core.certificate",
+    "Optimality": "core.certificate",
+    "Verdict": "core.certificate",
+    "Evidence": "core.evidence",
+    "Declaration": "core.problem",
+    "Problem": "core.problem",
+    "ProblemClass": "core.problem_class",
+    "Rule": "core.rule",
+    "Solution": "core.solution",
+    "Structure": "core.structure",
+    "ConstraintTerm": "core.term",
+    "ObjectiveTerm": "core.term",
+    "from_cvxpy": "core.adopt",
+    "FairAssignment": "models.fair_assignment",
+    "KantorovichCoupling": "models.kantorovich",
+    "perfect_fairness": "models.rules.gaps",
+    "additive_gap": "models.rules.gaps",
+    "max_gap": "models.rules.gaps",
+    "balance": "models.rules.proportions",
+    "proportion": "models.rules.proportions",
+    "cluster_share": "models.rules.shares",
+    "factor_coupling": "transforms.factor_coupling",
+    "soften": "transforms.soften",
+    "residuals": "solution.residuals",
+    "Residuals": "solution.residuals",
+    "shadow_prices": "solution.shadow_prices",
+    "solve": "backends.solve",
+    "solvers": "backends.registry",
+}
+_ERRORS = (
+    "ClassError",
+    "DataError",
+    "DeclarationError",
+    "Infeasible",
+    "NotInstalled",
+    "NotLicensed",
+    "OptfairError",
+    "SizeLimited",
+    "SolverFailure",
+    "Unbounded",
+    "UnsupportedProblem",
+)
+_SUBPACKAGES = ("datasets", "library", "metrics", "plots")
+
+__all__ = ["__version__", *_PUBLIC, *_ERRORS, *_SUBPACKAGES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"optfair.{name}")
+    if name in _ERRORS:
+        value = getattr(importlib.import_module("optfair.errors"), name)
+    elif name in _PUBLIC:
+        value = getattr(importlib.import_module(f"optfair.{_PUBLIC[name]}"), name)
+    else:
+        raise AttributeError(f"module 'optfair' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from optfair.backends.registry import solvers as solvers
+    from optfair.backends.solve import solve as solve
+    from optfair.core.adopt import AdoptedProblem as AdoptedProblem
+    from optfair.core.adopt import from_cvxpy as from_cvxpy
+    from optfair.core.certificate import Certificate as Certificate
+    from optfair.core.certificate import Curvature as Curvature
+    from optfair.core.certificate import NonconvexityWitness as NonconvexityWitness
+    from optfair.core.certificate import Optimality as Optimality
+    from optfair.core.certificate import Verdict as Verdict
+    from optfair.core.evidence import Evidence as Evidence
+    from optfair.core.problem import Declaration as Declaration
+    from optfair.core.problem import Problem as Problem
+    from optfair.core.problem_class import ProblemClass as ProblemClass
+    from optfair.core.rule import Rule as Rule
+    from optfair.core.solution import Solution as Solution
+    from optfair.core.structure import Structure as Structure
+    from optfair.core.term import ConstraintTerm as ConstraintTerm
+    from optfair.core.term import ObjectiveTerm as ObjectiveTerm
+    from optfair.errors import ClassError as ClassError
+    from optfair.errors import DataError as DataError
+    from optfair.errors import DeclarationError as DeclarationError
+    from optfair.errors import Infeasible as Infeasible
+    from optfair.errors import NotInstalled as NotInstalled
+    from optfair.errors import NotLicensed as NotLicensed
+    from optfair.errors import OptfairError as OptfairError
+    from optfair.errors import SizeLimited as SizeLimited
+    from optfair.errors import SolverFailure as SolverFailure
+    from optfair.errors import Unbounded as Unbounded
+    from optfair.errors import UnsupportedProblem as UnsupportedProblem
+    from optfair.models.fair_assignment import FairAssignment as FairAssignment
+    from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
+    from optfair.models.rules.gaps import additive_gap as additive_gap
+    from optfair.models.rules.gaps import max_gap as max_gap
+    from optfair.models.rules.gaps import perfect_fairness as perfect_fairness
+    from optfair.models.rules.proportions import balance as balance
+    from optfair.models.rules.proportions import proportion as proportion
+    from optfair.models.rules.shares import cluster_share as cluster_share
+    from optfair.solution.residuals import Residuals as Residuals
+    from optfair.solution.residuals import residuals as residuals
+    from optfair.solution.shadow_prices import shadow_prices as shadow_prices
+    from optfair.transforms.factor_coupling import factor_coupling as factor_coupling
+    from optfair.transforms.soften import soften as soften

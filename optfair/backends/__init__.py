@@ -1,0 +1,1 @@
+"""Choose, compile, solve, recover, verify."""

@@ -1,0 +1,83 @@
+"""The one file that talks to clarabel: cone programs from arrays, without a modelling layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import clarabel
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.solution.conic_form import Cone
+
+Floats = NDArray[np.float64]
+
+__all__ = ["ConeProgramResult", "solve_cone_program"]
+
+
+@dataclass(frozen=True)
+class ConeProgramResult:
+    """Outcome of one cone program: status, primal x and multipliers z."""
+
+    status: str
+    x: Floats
+    z: Floats
+    iterations: int
+
+
+_STATUS = {
+    "Solved": "optimal",
+    "AlmostSolved": "optimal",
+    "InsufficientProgress": "optimal",
+    "PrimalInfeasible": "infeasible",
+    "AlmostPrimalInfeasible": "infeasible",
+    "DualInfeasible": "unbounded",
+    "AlmostDualInfeasible": "unbounded",
+}
+
+
+def solve_cone_program(
+    P: Any,
+    q: Floats,
+    A: Any,
+    b: Floats,
+    cones: tuple[Cone, ...],
+    *,
+    tolerance: float = 1e-11,
+    time_limit: float = np.inf,
+) -> ConeProgramResult:
+    """Minimise ½xᵀPx + qᵀx subject to b - Ax in the cones.
+
+    The tolerance is asked for, not promised: callers verify what comes back, so a stop for
+    lack of progress is handed on as a candidate rather than thrown away.
+    """
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.max_threads = 1
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tolerance
+    if np.isfinite(time_limit):
+        settings.time_limit = max(time_limit, 1e-3)
+    blocks = [_cone(c) for c in cones]
+    solver = clarabel.DefaultSolver(
+        sp.csc_matrix(sp.triu(sp.csc_matrix(P))), q, sp.csc_matrix(A), b, blocks, settings
+    )
+    result = solver.solve()
+    status = _STATUS.get(str(result.status), "failed")
+    return ConeProgramResult(status, np.array(result.x), np.array(result.z), int(result.iterations))
+
+
+def _cone(cone: Cone) -> Any:
+    size = cone.stop - cone.start
+    if cone.kind == "zero":
+        return clarabel.ZeroConeT(size)
+    if cone.kind == "nonneg":
+        return clarabel.NonnegativeConeT(size)
+    if cone.kind == "soc":
+        return clarabel.SecondOrderConeT(size)
+    if cone.kind == "psd":
+        return clarabel.PSDTriangleConeT(cone.order)
+    if cone.kind == "exp":
+        return clarabel.ExponentialConeT()
+    return clarabel.PowerConeT(cone.power)

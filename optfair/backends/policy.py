@@ -1,0 +1,95 @@
+"""Which solver by default: decided by the problem alone, never by what is installed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optfair.backends.profile import SolverProfile
+from optfair.backends.registry import profile, profiles
+from optfair.errors import NotInstalled, UnsupportedProblem
+from optfair.locate import fact_files, load_facts
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["choose"]
+
+
+@lru_cache(maxsize=4)
+def _policy(path: Path) -> dict[str, Any]:
+    return load_facts(path)
+
+
+def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
+    """Return the solvers to try, in order: the named one alone, or the policy's.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is to be solved.
+    solver : str, optional
+        Name of a solver.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The named solver, or every solver, refuses the problem.
+    NotInstalled
+        The named solver is not installed.
+    """
+    if solver is not None:
+        named = profile(solver)
+        _check(problem, named)
+        return (named,)
+    policy = _policy(fact_files("solvers")["_policy"])
+    known = profiles()
+    by_structure = [name for name in policy["structures"] if known[name].accepts(problem)]
+    by_class = [
+        name
+        for name in policy["classes"].get(problem.problem_class.name, ())
+        if known[name].accepts(problem)
+    ]
+    chosen = tuple(known[name] for name in dict.fromkeys(by_structure + by_class))
+    if not chosen:
+        raise UnsupportedProblem(
+            f"no open solver takes this {problem.problem_class}",
+            "; ".join(_reasons(problem)),
+            "see explain() for the term that decides the class; " + _offer(problem),
+        )
+    if not chosen[0].installed:
+        missing = chosen[0]
+        raise NotInstalled(f"{missing.name} is not installed", remedy=missing.install)
+    return tuple(p for p in chosen if p.installed)
+
+
+def _check(problem: Problem, named: SolverProfile) -> None:
+    verdict = named.accepts(problem)
+    if not verdict:
+        raise UnsupportedProblem(
+            "; ".join(verdict.reasons), remedy="; ".join([*verdict.remedies, _offer(problem)])
+        )
+    if not named.installed:
+        raise NotInstalled(
+            f"{named.name} is not installed",
+            f"module {named.module!r} was not found",
+            named.install,
+        )
+
+
+def _reasons(problem: Problem) -> list[str]:
+    open_ones = [p for p in profiles().values() if p.kind == "open" and not p.structure]
+    found = (p.accepts(problem) for p in open_ones)
+    return [r for refusal in found if not refusal for r in refusal.reasons][:3]
+
+
+def _offer(problem: Problem) -> str:
+    able = [p.name for p in profiles().values() if p.accepts(problem)]
+    return f"Solvers that can: {', '.join(able) or 'none of those known'}."
+
+
+def conic_interface() -> str:
+    """Return CVXPY's name of the default cone solver: its form is what we compile rules to."""
+    policy = _policy(fact_files("solvers")["_policy"])
+    return profile(policy["classes"]["CONIC"][0]).cvxpy_name

@@ -1,0 +1,92 @@
+"""All solvers known, from the files of facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optfair.backends.profile import SolverProfile, load_profile
+from optfair.errors import UnsupportedProblem, nearest
+from optfair.locate import fact_files
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["SolverTable", "profile", "profiles", "solvers", "takers"]
+
+
+def profiles() -> dict[str, SolverProfile]:
+    """Return every profile by name; files that begin with an underscore are no solvers."""
+    files = fact_files("solvers")
+    return _load(tuple(sorted((k, v) for k, v in files.items() if not k.startswith("_"))))
+
+
+@lru_cache(maxsize=4)
+def _load(files: tuple[tuple[str, Path], ...]) -> dict[str, SolverProfile]:
+    found = (load_profile(path) for _, path in files)
+    return {p.name: p for p in found}
+
+
+def profile(name: str) -> SolverProfile:
+    """Return one profile.
+
+    Raises
+    ------
+    UnsupportedProblem
+        No solver has this name; the message suggests the nearest.
+    """
+    known = profiles()
+    if name not in known:
+        raise UnsupportedProblem(
+            f"unknown solver {name!r}", remedy=nearest(str(name), known) + " See optfair.solvers()."
+        )
+    return known[name]
+
+
+def takers(problem: Problem) -> list[str]:
+    """Return the names of the installed solvers that take a problem."""
+    return [p.name for p in profiles().values() if p.installed and p.accepts(problem)]
+
+
+@dataclass(frozen=True)
+class SolverTable:
+    """Rows of solver facts that print as a table."""
+
+    rows: tuple[dict[str, Any], ...]
+
+    def __repr__(self) -> str:
+        head = ("solver", "version", "classes", "licence", "state")
+        lines = [tuple(str(row[h]) for h in head) for row in self.rows]
+        widths = [max(len(line[i]) for line in (head, *lines)) for i in range(len(head))]
+        table = [
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+            for line in (head, *lines)
+        ]
+        return "\n".join(table)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries."""
+        return [dict(row) for row in self.rows]
+
+
+def solvers() -> SolverTable:
+    """Return a table of all solvers: version, classes, licence, whether installed and how to get it."""
+    rows = []
+    for p in profiles().values():
+        what = ", ".join(p.classes) + (f" with {p.structure}" if p.structure else "")
+        state = "installed" if p.installed else f"not installed: {p.install}"
+        rows.append(
+            {
+                "solver": p.name,
+                "version": p.version if p.installed else "-",
+                "classes": what,
+                "licence": p.licence,
+                "state": state,
+                "title": p.title,
+                "returns": list(p.returns),
+                "quirks": dict(p.quirks),
+            }
+        )
+    return SolverTable(tuple(rows))

@@ -1,0 +1,144 @@
+"""What is asked of a solver, and what comes back before it is verified."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.errors import DeclarationError, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.certificate import DualProof
+    from optfair.core.solution import Solution
+
+__all__ = ["Outcome", "Request"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Options that mean the same for every solver.
+
+    Parameters
+    ----------
+    tolerance : float
+        Relative residual at which a result counts as optimal.
+    time_limit : float or None
+        Wall seconds over the whole verb.
+    threads : int
+        Threads the solver may use.
+    seed : int or None
+        Seed, for solvers that have one.
+    verbose : int
+        0 silent, 1 progress, 2 the solver's own log.
+    warm_start : Solution or None
+        Where to start.
+    options : dict
+        Options by the solver's own names.
+    started : float
+        ``time.perf_counter()`` when the verb began.
+    """
+
+    tolerance: float = 1e-7
+    time_limit: float | None = None
+    threads: int = 1
+    seed: int | None = None
+    verbose: int = 0
+    warm_start: Solution | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        checks = {
+            f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12 <= self.tolerance < 1,
+            f"time_limit {self.time_limit!r} is not positive": self.time_limit is None
+            or self.time_limit > 0,
+            f"threads {self.threads!r} is not a positive integer": int(self.threads) == self.threads
+            and self.threads >= 1,
+            f"verbose {self.verbose!r} is not 0, 1 or 2": self.verbose in (0, 1, 2),
+        }
+        for message, fine in checks.items():
+            if not fine:
+                raise DeclarationError(message, remedy="correct the option")
+
+    @property
+    def deadline(self) -> float:
+        """``time.perf_counter()`` value after which to stop."""
+        return np.inf if self.time_limit is None else self.started + self.time_limit
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline, at least a millisecond."""
+        return max(1e-3, self.deadline - time.perf_counter())
+
+    def solver_options(self, profile: SolverProfile) -> dict[str, Any]:
+        """Return the options by the solver's own names.
+
+        Raises
+        ------
+        UnsupportedProblem
+            The solver has no such option.
+        """
+        chosen: dict[str, Any] = dict(profile.fixed)
+        asked = dict(profile.tolerance)
+        value = max(self.tolerance * asked.pop("share", 1.0), asked.pop("smallest", 0.0))
+        for option in asked.values():
+            chosen[option] = value
+        general = {
+            "time_limit": None if self.time_limit is None else self.seconds_left,
+            "threads": self.threads,
+            "seed": self.seed,
+        }
+        for name, wanted in general.items():
+            if wanted is None:
+                continue
+            if name in profile.options:
+                chosen[profile.options[name]] = wanted
+            elif not (name == "threads" and wanted == 1):
+                raise UnsupportedProblem(
+                    f"{profile.name} has no option for {name}",
+                    f"it has {', '.join(profile.options) or 'none of time_limit, threads, seed'}",
+                    f"leave {name} out, or choose another solver",
+                )
+        chosen.update(self.options)
+        return chosen
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was asked for, for the record."""
+        return {
+            "tolerance": self.tolerance,
+            "time_limit": self.time_limit,
+            "threads": self.threads,
+            "seed": self.seed,
+            **dict(self.options),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an adapter hands back.
+
+    Attributes
+    ----------
+    termination : str
+        optimal, inaccurate, time_limit, interrupted, stalled, failed.
+    values, multipliers : mapping
+        By name; empty when there is no point.
+    proof : DualProof or None
+        Proof of the bound.
+    seconds : dict
+        Seconds of compile, solve and recover.
+    progress : tuple
+        Rounds of a structured algorithm.
+    """
+
+    termination: str
+    values: Mapping[str, Any]
+    multipliers: Mapping[str, Any]
+    proof: DualProof | None
+    seconds: Mapping[str, float]
+    progress: tuple[Any, ...] = ()

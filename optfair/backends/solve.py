@@ -1,0 +1,177 @@
+"""choose → compile → solve → recover → verify."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from optfair.backends.policy import choose
+from optfair.backends.profile import SolverProfile
+from optfair.backends.request import Outcome, Request
+from optfair.core.solution import Solution, Status
+from optfair.errors import SolverFailure
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["solve"]
+
+logger = logging.getLogger("optfair")
+
+# Stops that leave an incumbent worth returning although it is not proved optimal.
+EARLY = ("time_limit", "interrupted")
+
+
+class Adapter(Protocol):
+    """A module that runs solvers: ``run(problem, profile, request)``."""
+
+    def run(self, problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+        """Compile, solve and recover."""
+
+
+def solve(
+    problem: Problem,
+    solver: str | None = None,
+    *,
+    tolerance: float = 1e-7,
+    time_limit: float | None = None,
+    threads: int = 1,
+    seed: int | None = None,
+    verbose: int = 0,
+    warm_start: Solution | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Solution:
+    """Solve a declared problem and verify the result on it.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to solve.
+    solver : str, optional
+        Name of a solver; by default the policy decides from the structure and the class of
+        the problem, and falls back to the next open solver when verification fails.
+    tolerance : float
+        Relative residuals (feasibility, dual, gap) a result must meet to be returned.
+    time_limit : float, optional
+        Wall seconds over the whole call; the incumbent is returned with its gap.
+    threads : int
+        Threads the solver may use.
+    seed : int, optional
+        Seed of the solver.
+    verbose : {0, 1, 2}
+        Silent, progress, or the solver's log.
+    warm_start : Solution, optional
+        A solution of a problem like this one.
+    options : dict, optional
+        Further options by the solver's own names.
+
+    Returns
+    -------
+    Solution
+        With verified residuals; ``status.termination`` says when it stopped early.
+
+    Raises
+    ------
+    UnsupportedProblem, NotInstalled
+        Before anything is solved.
+    Infeasible, Unbounded
+        With the terms in conflict where they are known.
+    SolverFailure
+        No result passed verification.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]))
+    >>> s = of.solve(p)
+    >>> s.solver, round(s.objective, 9)
+    ('highs', 2.0)
+    """
+    begin = time.perf_counter()
+    request = Request(
+        tolerance, time_limit, threads, seed, verbose, warm_start, dict(options or {}), begin
+    )
+    candidates = choose(problem, solver)
+    chosen = time.perf_counter() - begin
+    attempts: list[str] = []
+    for profile in candidates:
+        outcome = _adapter(profile).run(problem, profile, request)
+        solution, complaints = _verified(problem, profile, request, outcome, chosen, attempts)
+        if not complaints:
+            return solution
+        reason = f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}"
+        logger.info("result rejected, %s", reason)
+        attempts.append(reason)
+        if time.perf_counter() > request.deadline:
+            break
+    raise SolverFailure(
+        f"no result passed verification at tolerance {tolerance:g}",
+        " | ".join(attempts),
+        "ask for a larger tolerance, try another solver, or rescale the data",
+    )
+
+
+def _adapter(profile: SolverProfile) -> Adapter:
+    if profile.via == "structured":
+        module = f"optfair.backends.structured.{profile.route}"
+    else:
+        module = f"optfair.backends.{profile.via}_backend"
+    return cast(Adapter, importlib.import_module(module))
+
+
+def _verified(
+    problem: Problem,
+    profile: SolverProfile,
+    request: Request,
+    outcome: Outcome,
+    chosen: float,
+    attempts: list[str],
+) -> tuple[Solution, tuple[str, ...]]:
+    """Build the solution, recompute its residuals, and say what is wrong with it."""
+    begin = time.perf_counter()
+    objective = problem.objective_value(outcome.values) if outcome.values else np.nan
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    bound = -sign * np.inf
+    if outcome.proof is not None:
+        bound = outcome.proof.check(outcome.values, outcome.multipliers).bound
+    draft = Solution(
+        problem=problem,
+        solver=profile.name,
+        version=profile.version,
+        status=Status(outcome.termination, "unknown", "unknown"),
+        objective=objective,
+        bound=bound,
+        values=outcome.values,
+        multipliers=outcome.multipliers,
+        proof=outcome.proof,
+        options=request.to_dict(),
+        attempts=tuple(attempts),
+        progress=outcome.progress,
+    )
+    found = draft.residuals()
+    feasible = found.feasibility <= request.tolerance
+    proved = not found.above(request.tolerance)
+    complaints: tuple[str, ...] = ()
+    termination = outcome.termination
+    if proved:
+        termination = "optimal"
+    elif not (termination in EARLY and feasible):
+        complaints = found.above(request.tolerance)
+    status = Status(
+        termination,
+        "feasible" if feasible else "infeasible",
+        "feasible" if found.dual <= request.tolerance else "unknown",
+    )
+    seconds = {
+        "choose": chosen,
+        **outcome.seconds,
+        "verify": time.perf_counter() - begin,
+    }
+    fields = {**draft.__dict__, "status": status, "seconds": seconds}
+    return Solution(**fields), complaints

@@ -1,0 +1,1 @@
+"""Routes of special algorithms, offered while a structure stands."""

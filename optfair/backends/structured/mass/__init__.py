@@ -1,0 +1,1 @@
+"""The mass-dual algorithm, piece by piece."""

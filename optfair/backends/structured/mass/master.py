@@ -1,0 +1,252 @@
+"""The restricted master: the problem with few arcs, exact in a box of prices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.linear_program import solve_linear_program
+from optfair.backends.structured.mass.program import MassProgram
+from optfair.solution.conic_form import Cone
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+__all__ = ["Arcs", "MasterResult", "solve_master"]
+
+
+@dataclass(frozen=True, eq=False)
+class Arcs:
+    """Arcs of the rows that are still free; identical rows are one class.
+
+    Parameters
+    ----------
+    row : array (a,)
+        Class of each arc, 0 .. R-1, in non-decreasing order.
+    cluster : array (a,)
+        Cluster of each arc.
+    regret : array (a,)
+        Reduced cost of the arc over the cheapest arc of its class.
+    group : array (R,)
+        Group of each class.
+    weight : array (R,)
+        Total weight of each class.
+    fixed : array (G, K)
+        Masses of all the rows that are not free.
+    """
+
+    row: Integers
+    cluster: Integers
+    regret: Floats
+    group: Integers
+    weight: Floats
+    fixed: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class MasterResult:
+    """Outcome of a restricted master.
+
+    Attributes
+    ----------
+    status : str
+        optimal, infeasible or failed.
+    flow : array (a,)
+        Weight on each arc.
+    y, z : arrays
+        Masses and auxiliaries, and the multipliers of the rules.
+    slack : array (G, K)
+        Weight by which masses miss the definition. All zero: the box of prices is not
+        active, so the master's prices are optimal for the whole problem.
+    """
+
+    status: str
+    flow: Floats
+    y: Floats
+    z: Floats
+    slack: Floats
+
+
+def solve_master(
+    program: MassProgram,
+    arcs: Arcs,
+    prices: Floats,
+    box: tuple[Floats, Floats] | None,
+    time_limit: float = np.inf,
+    masses: Floats | None = None,
+) -> MasterResult:
+    r"""Maximise the dual bound over a box of prices around ``prices``.
+
+    .. math::
+        \min\; \sum_a r_a f_a + h(M) - \langle\hat\Lambda, M\rangle
+              + \langle d, s^+\rangle + \langle u, s^-\rangle
+        \quad\text{s.t.}\quad M = F + \sum_a f_a + s^+ - s^-,\;\; \text{rules}(M),\;\;
+        M \ge 0,\; M 1 = \pi
+
+    with regrets r, fixed masses F and slack s ≥ 0. The dual of s is the box
+    :math:`-d \le \Lambda - \hat\Lambda \le u`. If every arc with regret at most
+    :math:`d_{gk} + u_{g,best}` is present, no other arc can become cheapest in the box, so
+    the master is exact there. All weights are divided by their mean over the classes and
+    all costs by the mean regret: the numbers the solver sees are O(1) in any units.
+
+    Parameters
+    ----------
+    box : (down, up) arrays (G, K), optional
+        Largest decrease and increase of each price; without it every arc must be present.
+    masses : array (G, K), optional
+        Fix the masses instead of the rules and return a basic (sparse) flow.
+    """
+    model = _Model(program, arcs, prices, box, masses)
+    if masses is not None or program.polyhedral:
+        return model.solve_linear(time_limit)
+    return model.solve_conic(time_limit)
+
+
+class _Model:
+    """Columns: y (masses, auxiliaries), arcs, s+, s- (none without a box)."""
+
+    def __init__(
+        self,
+        program: MassProgram,
+        arcs: Arcs,
+        prices: Floats,
+        box: tuple[Floats, Floats] | None,
+        masses: Floats | None,
+    ) -> None:
+        self.program, self.arcs = program, arcs
+        G, K = program.masses.shape
+        form = program.form
+        self.ny, self.na, self.gk = form.q.size, arcs.row.size, G * K
+        self.boxed = box is not None
+        self.unit = float(arcs.weight.mean()) if arcs.weight.size else 1.0
+        positive = arcs.regret[arcs.regret > 0.0]
+        self.price_unit = float(positive.mean()) if positive.size else 1.0
+        self.ns = 2 * self.gk if self.boxed else 0
+        self.size = self.ny + self.na + self.ns
+        # y = origin + unit * η: the fixed masses are taken out before scaling
+        self.origin = np.zeros(self.ny)
+        self.origin[program.masses] = arcs.fixed
+        gradient = form.P @ self.origin + form.q
+        gradient[program.masses] -= prices
+        self.cost = np.concatenate(
+            [
+                gradient / self.price_unit,
+                arcs.regret / self.price_unit,
+                *(() if box is None else (b.ravel() / self.price_unit for b in box)),
+            ]
+        )
+        position = program.masses[arcs.group[arcs.row], arcs.cluster]
+        row_of = np.full(self.ny, -1, dtype=np.intp)
+        row_of[program.masses.ravel()] = np.arange(self.gk)
+        k = np.arange(self.gk)
+        # mass definition: η - Σ flow - s+ + s- = 0
+        rows = [row_of[program.masses.ravel()], row_of[position]]
+        cols = [program.masses.ravel(), self.ny + np.arange(self.na)]
+        vals = [np.ones(self.gk), -np.ones(self.na)]
+        if self.boxed:
+            rows += [k, k]
+            cols += [self.ny + self.na + k, self.ny + self.na + self.gk + k]
+            vals += [-np.ones(self.gk), np.ones(self.gk)]
+        self.definition = sp.csr_array(
+            (np.concatenate(vals), (np.concatenate(rows), np.concatenate(cols))),
+            shape=(self.gk, self.size),
+        )
+        # each class is spread over its arcs
+        self.spread = sp.csr_array(
+            (np.ones(self.na), (arcs.row, self.ny + np.arange(self.na))),
+            shape=(arcs.weight.size, self.size),
+        )
+        simplex, shares = program.simplex_rows()
+        self.simplex = self._padded(simplex)
+        self.shares = (shares - simplex @ self.origin) / self.unit
+        self.masses = masses
+        if masses is not None:
+            # the last cluster of each group follows from the others: M1 = shares
+            keep = program.masses[:, :-1].ravel()
+            pick = sp.csr_array(
+                (np.ones(keep.size), (np.arange(keep.size), keep)), shape=(keep.size, self.size)
+            )
+            self.rules, self.right = pick, (masses[:, :-1].ravel() - self.origin[keep]) / self.unit
+            self.cones: tuple[Cone, ...] = (Cone("zero", 0, keep.size),)
+        else:
+            self.rules = self._padded(form.A)
+            self.right = (form.b - form.A @ self.origin) / self.unit
+            self.cones = form.cones
+
+    def _padded(self, matrix: Any) -> Any:
+        m = matrix.shape[0]
+        return sp.hstack([matrix, sp.csr_array((m, self.size - self.ny))], format="csr")
+
+    def _finish(self, status: str, v: Floats, z: Floats) -> MasterResult:
+        if status != "optimal":
+            return MasterResult(status, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
+        flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.unit
+        both = v[self.ny + self.na :].reshape(-1, *self.program.masses.shape)
+        slack = np.maximum(both, 0.0).sum(axis=0) * self.unit
+        y = self.origin + v[: self.ny] * self.unit
+        return MasterResult(status, flow, y, z * self.price_unit, slack)
+
+    def solve_linear(self, time_limit: float) -> MasterResult:
+        gk, m = self.gk, self.right.size
+        weight = self.arcs.weight / self.unit
+        low = np.full(m, -np.inf)
+        for c in self.cones:
+            if c.kind == "zero":
+                low[c.start : c.stop] = self.right[c.start : c.stop]
+        fixed = np.concatenate([np.zeros(gk), self.shares, weight])
+        lower = np.zeros(self.size)
+        lower[: self.ny] = -np.inf
+        lower[self.program.masses] = -self.arcs.fixed / self.unit
+        result = solve_linear_program(
+            self.cost,
+            sp.vstack([self.definition, self.simplex, self.spread, self.rules], format="csc"),
+            np.concatenate([fixed, low]),
+            np.concatenate([fixed, self.right]),
+            lower,
+            np.full(self.size, np.inf),
+            time_limit=time_limit,
+        )
+        return self._finish(result.status, result.x, -result.prices[-m:] if m else np.zeros(0))
+
+    def solve_conic(self, time_limit: float) -> MasterResult:
+        gk, G = self.gk, self.shares.size
+        weight = self.arcs.weight / self.unit
+        R, m = weight.size, self.right.size
+        equal = gk + G + R
+        positive = np.concatenate([self.program.masses.ravel(), np.arange(self.ny, self.size)])
+        bounds = sp.csr_array(
+            (-np.ones(positive.size), (np.arange(positive.size), positive)),
+            shape=(positive.size, self.size),
+        )
+        floor = np.concatenate([self.arcs.fixed.ravel() / self.unit, np.zeros(self.size - self.ny)])
+        # columns are centred on the cheapest arcs' masses; P acts on y only
+        P = sp.block_diag(
+            [
+                self.program.form.P * (self.unit / self.price_unit),
+                sp.csc_array((self.size - self.ny,) * 2),
+            ],
+            format="csc",
+        )
+        shift = equal + positive.size
+        cones = (
+            Cone("zero", 0, equal),
+            Cone("nonneg", equal, shift),
+            *(
+                Cone(c.kind, c.start + shift, c.stop + shift, c.order, c.upper, c.power)
+                for c in self.cones
+            ),
+        )
+        result = solve_cone_program(
+            P,
+            self.cost,
+            sp.vstack([self.definition, self.simplex, self.spread, bounds, self.rules]),
+            np.concatenate([np.zeros(gk), self.shares, weight, floor, self.right]),
+            cones,
+            time_limit=time_limit,
+        )
+        return self._finish(result.status, result.x, result.z[-m:] if m else np.zeros(0))

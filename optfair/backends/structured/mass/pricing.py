@@ -1,0 +1,176 @@
+"""One pass over the rows at given prices, and the choice of the arcs that stay open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.structured.mass.cost_rows import CostRows
+from optfair.backends.structured.mass.master import Arcs
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+__all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "select_arcs"]
+
+# Rows looked at to choose the size of a box; any size is valid, so a sample will do.
+PROBE = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class Pricing:
+    """Every row's cheapest cluster at prices Λ.
+
+    Attributes
+    ----------
+    prices : array (G, K)
+        Λ, added to the costs of each group.
+    value : float
+        Σ w_i min_k (D_ik + Λ_gk).
+    best : array (n,)
+        Cheapest cluster.
+    low : array (n,)
+        Its reduced cost D + Λ.
+    """
+
+    prices: Floats
+    value: float
+    best: Integers
+    low: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """How far each price may fall and rise in one master.
+
+    Attributes
+    ----------
+    down, up : arrays (G, K)
+        Largest decrease and increase of Λ_gk.
+    """
+
+    down: Floats
+    up: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class FreeRows:
+    """The rows left to the master and how they were merged into classes.
+
+    Attributes
+    ----------
+    arcs : Arcs
+        What the master sees.
+    positions : array (r,)
+        Free rows (positions in the ordering of the costs).
+    members : array (r,)
+        Class of each free row.
+    """
+
+    arcs: Arcs
+    positions: Integers
+    members: Integers
+
+
+def price(costs: CostRows, prices: Floats) -> Pricing:
+    """Price every arc: the only work proportional to n K, done in blocks."""
+    n = costs.size
+    best, low = np.empty(n, dtype=np.intp), np.empty(n)
+    value = 0.0
+    for g, start, stop, block in costs.blocks():
+        reduced = block + prices[g][:, None]
+        index = reduced.argmin(axis=0)
+        lowest = reduced[index, np.arange(stop - start)]
+        value += float(costs.weights[start:stop] @ lowest)
+        best[start:stop], low[start:stop] = index, lowest
+    return Pricing(prices, value, best, low)
+
+
+def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
+    """Return the box in which about ``ranks[g, k]`` rows can enter or leave cluster k.
+
+    A price that falls by the r-th smallest regret of a cluster attracts r rows, whatever the
+    units: a far cluster gets a wide box and a crowded boundary a narrow one.
+    """
+    shape = pricing.prices.shape
+    down, up = np.zeros(shape), np.zeros(shape)
+    step = max(1, costs.size // PROBE)
+    for g in range(shape[0]):
+        rows = costs.members(g)[::step]
+        regret = costs.gather(rows) + pricing.prices[g][:, None] - pricing.low[rows]
+        best = pricing.best[rows]
+        here = np.arange(rows.size)
+        regret[best, here] = np.inf
+        leave = regret.min(axis=0)
+        finite = leave[np.isfinite(leave)]
+        typical = (float(finite.mean()) if finite.size else 0.0) or 1.0
+        for k in range(shape[1]):
+            rank = max(1, int(ranks[g, k] / step))
+            down[g, k] = _ranked(regret[k][best != k], rank, typical)
+            up[g, k] = _ranked(leave[best == k], rank, typical)
+    return Box(down, up)
+
+
+def _ranked(regrets: Floats, rank: int, typical: float) -> float:
+    """Return the rank-th smallest regret, else the next positive one, else a typical one."""
+    regrets = regrets[np.isfinite(regrets)]
+    if regrets.size == 0:
+        return typical
+    value = float(
+        np.partition(regrets, rank - 1)[rank - 1] if rank < regrets.size else regrets.max()
+    )
+    if value <= 0.0:
+        positive = regrets[regrets > 0.0]
+        value = float(positive.min()) if positive.size else typical
+    return value
+
+
+def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
+    """Keep every arc that can become cheapest in the box (all arcs without one)."""
+    K = costs.clusters
+    chosen, entries = [], []
+    for g, start, stop, block in costs.blocks():
+        best = pricing.best[start:stop]
+        regret = block + (pricing.prices[g][:, None] - pricing.low[start:stop])
+        if box is not None:
+            regret -= box.up[g][best]
+            regret -= box.down[g][:, None]
+            regret[best, np.arange(stop - start)] = np.inf
+            rows = np.flatnonzero((regret <= 0.0).any(axis=0))
+        else:
+            rows = np.arange(stop - start)
+        chosen.append(rows + start)
+    positions = np.concatenate(chosen)
+    groups = costs.groups[positions]
+    fixed_weight = costs.weights.copy()
+    fixed_weight[positions] = 0.0
+    fixed = np.bincount(
+        costs.groups * K + pricing.best, fixed_weight, minlength=costs.group_count * K
+    ).reshape(costs.group_count, K)
+    regrets = costs.gather(positions) + pricing.prices[groups].T - pricing.low[positions]
+    regrets = np.maximum(regrets, 0.0)
+    members, first = _classes(groups, regrets)
+    weight = np.bincount(members, costs.weights[positions], minlength=first.size)
+    regrets, groups, best = regrets[:, first].T, groups[first], pricing.best[positions[first]]
+    if box is None:
+        keep = np.ones(regrets.shape, dtype=bool)
+    else:
+        keep = regrets <= box.down[groups] + box.up[groups, best][:, None]
+        keep[np.arange(best.size), best] = True
+    row, cluster = np.nonzero(keep)
+    arcs = Arcs(row, cluster, regrets[row, cluster], groups, weight, fixed)
+    return FreeRows(arcs, positions, members)
+
+
+def _classes(groups: Integers, regrets: Floats) -> tuple[Integers, Integers]:
+    """Merge rows of one group with identical costs: (class of each row, a row of each class)."""
+    if groups.size == 0:
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    # a cheap test first: without equal sums there are no equal rows
+    if np.unique(regrets.sum(axis=0)).size > 0.98 * groups.size:
+        return np.arange(groups.size), np.arange(groups.size)
+    keys = np.vstack([groups.astype(float), regrets])
+    _, first, members = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    return np.asarray(members.ravel()), np.asarray(first)

@@ -1,0 +1,104 @@
+"""The small cone program in the group masses: min h(M) over the rules a user composed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.linear_program import solve_linear_program
+from optfair.solution.conic_form import Cone, ConicForm
+
+Floats = NDArray[np.float64]
+
+__all__ = ["MassProgram"]
+
+
+@dataclass(frozen=True, eq=False)
+class MassProgram:
+    """min h(M) subject to the rules, in the cone form of the rules alone.
+
+    Any M >= 0 with row sums ``shares`` that satisfies the rules belongs to an assignment
+    (give every row of a group the same fractions), so feasibility is decided here.
+
+    Parameters
+    ----------
+    form : ConicForm
+        Compiled rules and mass objective in y = (masses, auxiliaries).
+    masses : array (G, K) of int
+        Position of each mass in y.
+    shares : array (G,)
+        Weight share of each group.
+    """
+
+    form: ConicForm
+    masses: NDArray[np.intp]
+    shares: Floats
+
+    @property
+    def polyhedral(self) -> bool:
+        """Whether linear programming is enough."""
+        return self.form.polyhedral
+
+    def prices(self, y: Floats, z: Floats) -> Floats:
+        """Return Λ (G x K): the derivative of the Lagrangian in the masses."""
+        gradient = self.form.P @ y + self.form.q + self.form.A.T @ z
+        return np.asarray(gradient[self.masses])
+
+    def stationarity(self, y: Floats, z: Floats) -> float:
+        """Return the largest derivative of the Lagrangian in an auxiliary variable."""
+        gradient = self.form.P @ y + self.form.q + self.form.A.T @ z
+        gradient[self.masses] = 0.0
+        return float(np.abs(gradient).max(initial=0.0))
+
+    def rule_bound(self, y: Floats, z: Floats) -> float:
+        """Return the Lagrangian value of the rules alone at prices ``prices(y, z)``."""
+        return self.form.dual_objective(y, z)
+
+    def simplex_rows(self) -> tuple[Any, Floats]:
+        """Return (rows, right-hand sides) of M1 = shares in the y variables."""
+        G, K = self.masses.shape
+        entries = (np.ones(G * K), (np.repeat(np.arange(G), K), self.masses.ravel()))
+        return sp.csr_array(entries, shape=(G, self.form.q.size)), self.shares
+
+    def feasible(self, time_limit: float = np.inf) -> Floats | None:
+        """Return a feasible y, or None when the rules exclude each other."""
+        form, size = self.form, self.form.q.size
+        simplex, shares = self.simplex_rows()
+        if all(c.kind in ("zero", "nonneg") for c in form.cones):
+            lower = np.full(size, -np.inf)
+            lower[self.masses] = 0.0
+            free = np.full(form.b.size, -np.inf)
+            for c in form.cones:
+                if c.kind == "zero":
+                    free[c.start : c.stop] = form.b[c.start : c.stop]
+            result = solve_linear_program(
+                np.zeros(size),
+                sp.vstack([form.A, simplex]),
+                np.concatenate([free, shares]),
+                np.concatenate([form.b, shares]),
+                lower,
+                np.full(size, np.inf),
+                tolerance=1e-10,
+                time_limit=time_limit,
+            )
+            return result.x if result.status == "optimal" else None
+        G, K = self.masses.shape
+        positive = sp.csr_array(
+            (-np.ones(G * K), (np.arange(G * K), self.masses.ravel())), shape=(G * K, size)
+        )
+        m = form.b.size
+        conic = solve_cone_program(
+            sp.csc_array((size, size)),
+            np.zeros(size),
+            sp.vstack([form.A, simplex, positive]),
+            np.concatenate([form.b, shares, np.zeros(G * K)]),
+            (*form.cones, Cone("zero", m, m + G), Cone("nonneg", m + G, m + G + G * K)),
+            tolerance=1e-9,
+            time_limit=time_limit,
+        )
+        return conic.x if conic.status == "optimal" else None

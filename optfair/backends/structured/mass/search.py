@@ -1,0 +1,237 @@
+"""The search for the best prices: price all arcs, solve a master that is exact in a box, repeat."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.structured.mass.coarse import coarse_prices
+from optfair.backends.structured.mass.cost_rows import CostRows
+from optfair.backends.structured.mass.master import MasterResult, solve_master
+from optfair.backends.structured.mass.pricing import (
+    Box,
+    FreeRows,
+    Pricing,
+    box_for,
+    price,
+    select_arcs,
+)
+from optfair.backends.structured.mass.program import MassProgram
+
+Floats = NDArray[np.float64]
+logger = logging.getLogger("optfair")
+
+__all__ = ["Candidate", "PriceSearch", "Round", "TooManyTies"]
+
+# Rows up to which all arcs enter one master; rows a box starts with and may grow to.
+SMALL, START, LARGEST = 400, 600, 12_000
+# A master that misses this many rows is far from the optimum: take a long step instead of many.
+FAR, LONG_STEPS = 300, 4
+ROUNDS = 200
+
+
+class TooManyTies(Exception):
+    """More rows tie exactly between clusters than a master can hold."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the search.
+
+    Attributes
+    ----------
+    rows, arcs : int
+        Free rows (identical ones once) and arcs in the master.
+    bound : float
+        Best lower bound on the optimum so far.
+    slack : float
+        Weight by which the master missed the mass definition; 0 when its box was not active.
+    gap : float
+        Relative gap of the candidate, infinite before there is one.
+    """
+
+    rows: int
+    arcs: int
+    bound: float
+    slack: float
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule-feasible flow on the arcs of one master, and what it costs."""
+
+    pricing: Pricing
+    free: FreeRows
+    flow: Floats
+    y: Floats
+    objective: float
+
+
+class PriceSearch:
+    r"""Maximise :math:`q(\Lambda)`, one restricted master at a time.
+
+    A master is exact for prices in a box around the current ones, because it holds every arc
+    that can become cheapest there. So each round either ends with the box inactive, and its
+    prices are optimal, or moves to a strictly better bound, after which the box is widened
+    where it was active.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    costs : CostRows
+        The rows.
+    tolerance : float
+        Relative gap at which the search ends.
+    deadline : float
+        ``time.perf_counter()`` value after which no new pass starts.
+    report : callable, optional
+        Called with each `Round`.
+    """
+
+    def __init__(
+        self,
+        program: MassProgram,
+        costs: CostRows,
+        tolerance: float,
+        deadline: float = np.inf,
+        report: Callable[[Round], None] | None = None,
+    ) -> None:
+        self.program, self.costs = program, costs
+        self.tolerance, self.deadline, self.report = tolerance, deadline, report
+        self.cap = max(2 * costs.size, 20_000)
+        self.bound = -np.inf
+        self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
+        self.candidate: Candidate | None = None
+        self.pricing: Pricing | None = None
+        self.history: list[Round] = []
+
+    def run(self, prices: Floats | None) -> str:
+        """Search from given prices, or from none; return optimal, stalled or time_limit."""
+        steps, quiet, best_gap = LONG_STEPS, 0, np.inf
+        if prices is None:
+            prices = np.zeros(self.program.masses.shape)
+            if self.costs.size > SMALL:
+                prices = self._long_step(self._long_step(prices))
+        ranks = np.full(prices.shape, max(12.0, START / prices.size))
+        opened: tuple[FreeRows, MasterResult] | None = None
+        inactive = False
+        for _ in range(ROUNDS):
+            if time.perf_counter() > self.deadline:
+                return "time_limit"
+            pricing = self.pricing = price(self.costs, prices)
+            if opened is not None:
+                free, master = opened
+                bound = pricing.value + self.program.rule_bound(master.y, master.z)
+                if bound > self.bound:
+                    self.bound, self.y, self.z = bound, master.y, master.z
+                gap = self._record(free, master)
+                if gap <= self.tolerance:
+                    return "optimal"
+                if inactive:  # only rounding is left
+                    quiet = 0 if gap <= best_gap / 2.0 else quiet + 1
+                    best_gap = min(gap, best_gap)
+                    if quiet >= 3:
+                        return "stalled"
+            box, free = self._open(pricing, ranks)
+            result = self._solve(free, prices, box)
+            if result is None:
+                return "time_limit" if time.perf_counter() > self.deadline else "stalled"
+            fresh = self._candidate(pricing, free, box, result)
+            inactive = fresh is not None
+            if fresh is not None and (
+                self.candidate is None or fresh.objective < self.candidate.objective
+            ):
+                self.candidate = fresh
+            opened, prices = (free, result), self.program.prices(result.y, result.z)
+            if not inactive:
+                missing = result.slack * self.costs.size
+                if missing.sum() > FAR and steps > 0:
+                    steps, opened, prices = steps - 1, None, self._long_step(prices)
+                else:
+                    active = result.slack > 1e-3 * result.slack.max()
+                    wider = np.clip(missing, 2.0 * ranks, 8.0 * ranks)
+                    ranks = np.where(active, wider, ranks)
+        return "stalled"
+
+    def _long_step(self, prices: Floats) -> Floats:
+        left = self.deadline - time.perf_counter()
+        step = coarse_prices(self.program, self.costs, prices, left)
+        return prices if step is None else step
+
+    def gap(self) -> float:
+        """Return the relative gap of the candidate, infinite before there is one."""
+        if self.candidate is None:
+            return np.inf
+        objective = self.candidate.objective
+        # an optimum of zero needs a unit: a millionth of the typical regret
+        arcs = self.candidate.free.arcs
+        typical = float(arcs.regret.mean()) if arcs.regret.size else 0.0
+        unit = abs(objective) + 1e-6 * typical + np.finfo(float).tiny
+        return max(0.0, objective - self.bound) / unit
+
+    def _record(self, free: FreeRows, master: MasterResult) -> float:
+        gap, slack = self.gap(), float(master.slack.sum())
+        entry = Round(free.arcs.weight.size, free.arcs.row.size, self.bound, slack, gap)
+        self.history.append(entry)
+        logger.debug("mass-dual %s", entry)
+        if self.report is not None:
+            self.report(entry)
+        return gap
+
+    def _open(self, pricing: Pricing, ranks: Floats) -> tuple[Box | None, FreeRows]:
+        """Choose box and arcs of the next master: wide enough to move, never above the cap."""
+        if self.costs.size <= SMALL:
+            return None, select_arcs(self.costs, pricing, None)
+        for _ in range(40):
+            box = box_for(self.costs, pricing, ranks)
+            free = select_arcs(self.costs, pricing, box)
+            if free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST:
+                return box, free
+            if ranks.max() <= 1.0:
+                break
+            ranks /= 2.0
+        raise TooManyTies
+
+    def _solve(self, free: FreeRows, prices: Floats, box: Box | None) -> MasterResult | None:
+        """Solve the master; a numerical failure is tried again in a smaller box."""
+        for shrink in (1.0, 0.25, 0.0625):
+            left = self.deadline - time.perf_counter()
+            bounds = None if box is None else (shrink * box.down, shrink * box.up)
+            master = solve_master(self.program, free.arcs, prices, bounds, left)
+            if master.status == "optimal":
+                return master
+        return None
+
+    def _candidate(
+        self, pricing: Pricing, free: FreeRows, box: Box | None, master: MasterResult
+    ) -> Candidate | None:
+        """Turn a master whose box is not active into a candidate with a sparse flow."""
+        program, arcs = self.program, free.arcs
+        if master.slack.sum() > (1e-12 if program.polyhedral else 1e-8):
+            return None
+        flow, y = master.flow, master.y.copy()
+        if not program.polyhedral:  # an interior point is not sparse: fix M, take a vertex
+            fixed = y[program.masses]
+            bounds = None if box is None else (box.down, box.up)
+            vertex = solve_master(program, arcs, pricing.prices, bounds, masses=fixed)
+            flow = vertex.flow if vertex.status == "optimal" else flow
+        total = np.bincount(arcs.row, flow, arcs.weight.size)
+        flow = flow * (arcs.weight / total)[arcs.row]
+        shape = program.masses.shape
+        index = arcs.group[arcs.row] * shape[1] + arcs.cluster
+        masses = arcs.fixed + np.bincount(index, flow, arcs.fixed.size).reshape(shape)
+        y[program.masses] = masses
+        objective = (
+            pricing.value
+            + float(flow @ arcs.regret)
+            - float((pricing.prices * masses).sum())
+            + program.form.objective(y)
+        )
+        return Candidate(pricing, free, flow, y, objective)

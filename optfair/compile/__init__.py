@@ -1,0 +1,1 @@
+"""Problem -> the form a target reads."""

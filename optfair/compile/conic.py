@@ -1,0 +1,195 @@
+"""Compile a declared problem through CVXPY's reductions, and read results back by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.reductions.solution import Solution as RawSolution
+from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
+from cvxpy.settings import OPTIMAL
+from numpy.typing import NDArray
+
+from optfair.core.certificate import DualCheck
+from optfair.core.expressions import Values
+from optfair.solution.conic_form import Cone, ConicForm
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Compiled", "ConicProof", "compile_problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A problem in the form one solver interface of CVXPY reads, with the way back.
+
+    Attributes
+    ----------
+    form : ConicForm
+        The cone program, before the solver sees it.
+    data, chain, inverse
+        What CVXPY needs to call the solver and to invert its result.
+    variables, constraints : dict
+        Name -> CVXPY object in the compiled problem.
+    """
+
+    form: ConicForm
+    cvxpy_problem: Any
+    data: Any
+    chain: Any
+    inverse: Any
+    variables: Mapping[str, Any]
+    constraints: Mapping[str, Any]
+
+    @property
+    def _order(self) -> list[Any]:
+        inverse = self.inverse[-1]
+        return [*inverse[ConicSolver.EQ_CONSTR], *inverse[ConicSolver.NEQ_CONSTR]]
+
+    def dual_vector(self, raw: Any) -> Floats | None:
+        """Return z in row order from a solution at the level of the solver interface."""
+        if not raw.dual_vars:
+            return None
+        blocks = [
+            np.ravel(raw.dual_vars[c.id], order="F") for c in self._order if c.id in raw.dual_vars
+        ]
+        z = np.concatenate(blocks) if blocks else np.zeros(0)
+        return np.asarray(z, dtype=float) if z.size == self.form.b.size else None
+
+    def by_name(self, x: Floats, z: Floats | None) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Return values and multipliers by name from a point of the cone program."""
+        duals: dict[Any, Any] = {}
+        if z is not None:
+            at = 0
+            for c in self._order:
+                size = sum(arg.size for arg in c.args)
+                block = z[at : at + size]
+                duals[c.id] = float(block[0]) if size == 1 else block
+                at += size
+        x_id = self.data["param_prob"].x.id
+        solution = RawSolution(OPTIMAL, self.form.objective(x), {x_id: x}, duals, {})
+        for reduction, inverse in zip(
+            reversed(self.chain.reductions[:-1]), reversed(self.inverse[:-1]), strict=True
+        ):
+            solution = reduction.invert(solution, inverse)
+        values = {
+            name: np.asarray(solution.primal_vars[v.id], dtype=float).reshape(v.shape, order="F")
+            if v.id in solution.primal_vars
+            else np.zeros(v.shape)  # a variable that no term uses
+            for name, v in self.variables.items()
+        }
+        multipliers = {
+            name: _stacked(solution.dual_vars[c.id])
+            for name, c in self.constraints.items()
+            if c.id in solution.dual_vars
+        }
+        return values, multipliers
+
+
+def _stacked(value: Any) -> Floats:
+    """Return one array; the parts of a cone constraint one after the other."""
+    if isinstance(value, (list, tuple)):
+        return np.concatenate([np.ravel(np.asarray(v, dtype=float)) for v in value])
+    return np.asarray(value, dtype=float)
+
+
+def compile_problem(problem: Problem, interface: str, solver_options: dict[str, Any]) -> Compiled:
+    """Return the cone program of a problem as CVXPY's named solver interface gets it.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to compile; it is not changed.
+    interface : str
+        CVXPY's name of the solver.
+    solver_options : dict
+        Options that CVXPY reads at this stage.
+    """
+    built, variables, constraints = problem.built(fresh=False)
+    data, chain, inverse = built.get_problem_data(interface, solver_opts=dict(solver_options))
+    program = data["param_prob"]
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    A, b = data["A"], data["b"]
+    if "F" in data:  # interfaces for quadratic programs keep equalities and inequalities apart
+        A, b = sp.vstack([data["A"], data["F"]]), np.concatenate([data["b"], data["G"]])
+    q = np.asarray(data["c"] if "c" in data else data["q"], dtype=float)
+    P = data.get("P")
+    form = ConicForm(
+        P=sp.csc_array((q.size, q.size)) if P is None else sp.csc_array(P),
+        q=q,
+        offset=float(inverse[-1].get("offset", 0.0)),
+        A=sp.csc_array(A),
+        b=np.asarray(b, dtype=float),
+        cones=_cones(data["dims"], chain.reductions[-1]),
+        columns={
+            name: slice(program.var_id_to_col[v.id], program.var_id_to_col[v.id] + v.size)
+            for name, v in variables.items()
+            if v.id in program.var_id_to_col
+        },
+        sign=sign,
+    )
+    return Compiled(form, built, data, chain, inverse, variables, constraints)
+
+
+def _cones(dims: Any, interface: Any) -> tuple[Cone, ...]:
+    cones: list[Cone] = []
+    at = 0
+
+    def add(kind: Any, size: int, **more: Any) -> None:
+        nonlocal at
+        if size:
+            cones.append(Cone(kind, at, at + size, **more))
+            at += size
+
+    upper = getattr(getattr(interface, "PSD_TRIANGLE_KIND", None), "name", "UPPER") == "UPPER"
+    add("zero", dims.zero)
+    add("nonneg", dims.nonneg)
+    for size in dims.soc:
+        add("soc", size)
+    for order in dims.psd:
+        add("psd", order * (order + 1) // 2, order=order, upper=upper)
+    for _ in range(dims.exp):
+        add("exp", 3)
+    for power in dims.p3d:
+        add("pow", 3, power=float(power))
+    return tuple(cones)
+
+
+@dataclass(frozen=True, eq=False)
+class ConicProof:
+    """A primal-dual pair of the compiled cone program, checked by its residuals.
+
+    The named values and multipliers must be the image of (x, z); stationarity,
+    feasibility and complementarity of (x, z) are recomputed from the compiled data.
+    """
+
+    compiled: Compiled
+    x: Floats
+    z: Floats
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound from the compiled data."""
+        r = self.compiled.form.residuals(self.x, self.z)
+        ours, duals = self.compiled.by_name(self.x, self.z)
+        apart = [_difference(values[k], v) for k, v in ours.items()]
+        apart += [_difference(multipliers[k], v) for k, v in duals.items() if k in multipliers]
+        return DualCheck(
+            bound=self.compiled.form.sign * r.bound,
+            dual=max(r.dual, r.primal),
+            complementarity=r.complementarity,
+            consistency=max(apart, default=0.0),
+        )
+
+
+def _difference(a: Any, b: Floats) -> float:
+    a = np.asarray(a, dtype=float)
+    if a.shape != b.shape:
+        return np.inf
+    return float(np.abs(a - b).max(initial=0.0)) / (1.0 + float(np.abs(b).max(initial=0.0)))

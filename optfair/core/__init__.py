@@ -1,0 +1,1 @@
+"""Declare and classify: knows NumPy and CVXPY expressions only."""

@@ -1,0 +1,152 @@
+"""Wrap anybody's CVXPY problem as a declared problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from optfair.core.classify import constraint_term, objective_term
+from optfair.core.expressions import substitute
+from optfair.core.problem import Declaration, Problem
+from optfair.errors import DeclarationError
+
+__all__ = ["AdoptedProblem", "from_cvxpy"]
+
+# Attributes that stay on the variable because they say what it is, not where it may lie.
+_SHAPE = ("symmetric", "diag", "sparsity")
+_REFUSED = ("complex", "imag", "hermitian", "NSD")
+
+
+class AdoptedProblem(Problem):
+    """A CVXPY problem with names, evidence and certificates; made by `from_cvxpy`."""
+
+    title = "CVXPY problem"
+
+    def __init__(self, problem: Any, names: Sequence[str] | None = None) -> None:
+        super().__init__({"problem": problem, "names": names})
+
+    def declare(self) -> Declaration:
+        """Copy the problem onto plain variables; signs and bounds become named terms."""
+        problem, given = self.data["problem"], self.data["names"]
+        variables: dict[str, Any] = {}
+        aliases: dict[Any, str] = {}
+        swaps: dict[int, Any] = {}
+        integers = set()
+        signs: dict[str, Any] = {}
+        for old in problem.variables():
+            name = _unique(old.name(), variables)
+            new = cp.Variable(old.shape, name=name, **_kept(old))
+            variables[name], aliases[old], swaps[id(old)] = new, name, new
+            signs.update(_sign_constraints(name, old, new))
+            if old.attributes["boolean"] or old.attributes["integer"]:
+                integers.add(name)
+        ids = {v.id: name for name, v in variables.items()}
+        constraints: dict[str, Any] = {}
+        for i, c in enumerate(problem.constraints):
+            label = given[i] if given is not None else (getattr(c, "label", None) or f"c{i}")
+            constraints[_unique(str(label), constraints)] = substitute(c, swaps)
+        sense = "minimize" if isinstance(problem.objective, cp.Minimize) else "maximize"
+        goal = substitute(problem.objective.args[0], swaps)
+        objective = (objective_term("objective", goal, ids, sense),)
+        terms = [constraint_term(name, c, ids) for name, c in {**constraints, **signs}.items()]
+        return Declaration(
+            variables,
+            "minimize" if sense == "minimize" else "maximize",
+            tuple(replace(t, origin="model") for t in objective),
+            tuple(replace(t, origin="model") for t in terms),
+            frozenset(integers),
+            aliases,
+        )
+
+
+def _unique(name: str, taken: Any) -> str:
+    candidate, i = name, 1
+    while candidate in taken:
+        i += 1
+        candidate = f"{name} {i}"
+    return candidate
+
+
+def _kept(variable: Any) -> dict[str, Any]:
+    a = variable.attributes
+    refused = [k for k in _REFUSED if a.get(k)]
+    if refused:
+        raise DeclarationError(
+            f"variable {variable.name()!r} is {refused[0]}",
+            "only real variables with sign, bound, symmetry, PSD and integrality attributes are known",
+            "write it with real variables and constraints",
+        )
+    kept = {k: a[k] for k in _SHAPE if a.get(k)}
+    if a.get("PSD"):
+        kept["symmetric"] = True
+    return kept
+
+
+def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
+    a = old.attributes
+    found: dict[str, Any] = {}
+    if a.get("nonneg") or a.get("pos"):
+        found[f"{name} nonnegative"] = new >= 0
+    if a.get("nonpos") or a.get("neg"):
+        found[f"{name} nonpositive"] = new <= 0
+    if a.get("PSD"):
+        found[f"{name} psd"] = new >> 0
+    if a.get("boolean"):
+        found[f"{name} lower"], found[f"{name} upper"] = new >= 0, new <= 1
+    if a.get("bounds"):
+        for word, bound in zip(("lower", "upper"), a["bounds"], strict=True):
+            if bound is None:
+                continue
+            limit = np.broadcast_to(np.asarray(bound, dtype=float), new.shape)
+            finite = np.isfinite(limit)
+            if finite.all():
+                found[f"{name} {word}"] = new >= limit if word == "lower" else new <= limit
+            elif finite.any():
+                part, limit = new[finite], limit[finite]
+                found[f"{name} {word}"] = part >= limit if word == "lower" else part <= limit
+    return found
+
+
+def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProblem:
+    """Wrap a CVXPY problem, so that it is classified, certified, composed and verified.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        Any problem in real variables. Signs, bounds, PSD and integrality of its variables
+        become named terms; constraints may still be written on its own variables.
+    names : sequence of str, optional
+        A name per constraint, in order; by default their labels, else c0, c1, ...
+
+    Returns
+    -------
+    AdoptedProblem
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import optfair as of
+    >>> x = cp.Variable(3, name="x", nonneg=True)
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - 1)), [cp.sum(x) == 1]), ["budget"])
+    >>> print(p.explain())
+    objective: minimize convex quadratic -> QP
+    budget: affine in Zero -> LP
+    x nonnegative: affine in Nonpositive -> LP
+    together: QP
+    >>> p.solve().shadow_price["budget"].round(4)
+    array(-1.3333)
+    """
+    if not isinstance(problem, cp.Problem):
+        raise DeclarationError(
+            f"from_cvxpy got a {type(problem).__name__}", remedy="give a cvxpy.Problem"
+        )
+    if names is not None and len(names) != len(problem.constraints):
+        raise DeclarationError(
+            f"{len(names)} names for {len(problem.constraints)} constraints",
+            remedy="give one name per constraint, in order",
+        )
+    return AdoptedProblem(problem, names)

@@ -1,0 +1,171 @@
+"""Certificates: statements about a problem that can be verified again without a solver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from optfair.core.classify import constraint_term, objective_term
+from optfair.core.expressions import Values
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = [
+    "Certificate",
+    "Curvature",
+    "DualCheck",
+    "DualProof",
+    "NonconvexityWitness",
+    "Optimality",
+    "Verdict",
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Outcome of a verification; false with the reasons when something is off."""
+
+    ok: bool
+    reasons: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        return "verified" if self.ok else "NOT verified: " + "; ".join(self.reasons)
+
+    __repr__ = __str__
+
+
+class Certificate(ABC):
+    """A statement with the data that proves it."""
+
+    @abstractmethod
+    def verify(self) -> Verdict:
+        """Recompute the proof from data."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature(Certificate):
+    """Every term is convex, by composition rules or by the eigenvalues of its Hessian."""
+
+    problem: Problem
+
+    def verify(self) -> Verdict:
+        """Build every term and analyse it anew; the class may not be below the declared one."""
+        reasons = []
+        p = self.problem
+        for t in p.objective.values():
+            again = objective_term(t.name, t.build(), p.names, p.sense).evidence
+            if not again.problem_class <= t.evidence.problem_class:
+                reasons.append(f"{t.evidence} but analysis says {again}")
+        for c in p.constraints.values():
+            again = constraint_term(c.name, c.build(), p.names).evidence
+            if not again.problem_class <= c.evidence.problem_class:
+                reasons.append(f"{c.evidence} but analysis says {again}")
+        if not p.problem_class.convex:
+            reasons.append(f"the class is {p.problem_class}")
+        return Verdict(not reasons, tuple(reasons))
+
+    def __str__(self) -> str:
+        return f"convex: {len(self.problem.terms)} terms with evidence"
+
+
+@dataclass(frozen=True, eq=False)
+class NonconvexityWitness(Certificate):
+    """Evidence that a problem is not convex.
+
+    With a term name of a constraint: ``first`` and ``second`` are feasible and their
+    midpoint violates that constraint. Of an objective term: both are feasible, and the
+    objective at the midpoint is worse than the mean of its values at the ends.
+    """
+
+    problem: Problem
+    term: str
+    first: Values
+    second: Values
+    tolerance: float = 1e-7
+
+    def verify(self) -> Verdict:
+        """Check both ends and the midpoint on the declared terms."""
+        p = self.problem
+        reasons = []
+        if self.term not in p.constraints and self.term not in p.objective:
+            return Verdict(False, (f"{self.term!r} is not a term any more",))
+        middle = {
+            k: (np.asarray(self.first[k], dtype=float) + self.second[k]) / 2 for k in self.first
+        }
+        for label, point in (("first", self.first), ("second", self.second)):
+            for name, t in p.constraints.items():
+                off = t.relative_violation(point)
+                if off > self.tolerance:
+                    reasons.append(f"the {label} point violates {name!r} by {off:.1e}")
+        if self.term in p.constraints:
+            off = p.constraints[self.term].relative_violation(middle)
+            if off <= 10 * self.tolerance:
+                reasons.append(f"the midpoint satisfies {self.term!r}")
+        else:
+            sign = 1.0 if p.sense == "minimize" else -1.0
+            ends = (p.objective_value(self.first) + p.objective_value(self.second)) / 2
+            excess = sign * (p.objective_value(middle) - ends)
+            if excess <= 10 * self.tolerance * max(1.0, abs(ends)):
+                reasons.append("the objective is not worse at the midpoint")
+        return Verdict(not reasons, tuple(reasons))
+
+    def __str__(self) -> str:
+        return f"two feasible points whose midpoint breaks {self.term!r}"
+
+
+@dataclass(frozen=True)
+class DualCheck:
+    """What a dual proof says about given values and multipliers.
+
+    Attributes
+    ----------
+    bound : float
+        Bound on the declared optimum, recomputed.
+    dual : float
+        Relative dual residual.
+    complementarity : float
+        Relative size of the products of slacks and multipliers.
+    consistency : float
+        Largest relative difference between named numbers and the ones that prove the bound.
+    """
+
+    bound: float
+    dual: float
+    complementarity: float = 0.0
+    consistency: float = 0.0
+
+
+class DualProof(Protocol):
+    """Proves a bound on the optimum of the declared problem."""
+
+    #: "duality", or who reported the bound when it cannot be recomputed
+    source: str
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound and its residuals."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimality(Certificate):
+    """Primal values, a bound, and the gap between them."""
+
+    solution: Solution
+    tolerance: float
+
+    def verify(self) -> Verdict:
+        """Recompute every residual on the declared problem."""
+        found = self.solution.residuals().above(self.tolerance)
+        return Verdict(not found, found)
+
+    def __str__(self) -> str:
+        s = self.solution
+        return f"objective {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}"

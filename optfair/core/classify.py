@@ -1,0 +1,242 @@
+"""Classify terms: which set, which function, which class, and by what evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D, Zero
+from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
+from numpy.typing import NDArray
+
+from optfair.core.evidence import Evidence
+from optfair.core.expressions import evaluate, variable_names, violation
+from optfair.core.problem_class import ProblemClass
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.errors import DeclarationError
+
+Floats = NDArray[np.float64]
+
+__all__ = ["constraint_term", "hessian", "objective_term"]
+
+_CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
+# A quadratic in more scalars than this is not expanded to prove or refute convexity.
+LARGEST_QUADRATIC = 120
+
+
+def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> ConstraintTerm:
+    """Return the term of a CVXPY constraint, analysed.
+
+    Parameters
+    ----------
+    name : str
+        Name of the term.
+    constraint : cvxpy.Constraint
+        What somebody wrote.
+    names : mapping
+        CVXPY variable id -> name in the problem.
+    """
+    if isinstance(constraint, (bool, np.bool_)):
+        raise DeclarationError(
+            f"constraint {name!r} is the value {bool(constraint)}, not a constraint",
+            "both sides were numbers, so Python compared them at once",
+            "write it on the problem's variables, as in p['masses'] >= 0.1",
+        )
+    if not isinstance(constraint, cp.Constraint):
+        raise DeclarationError(
+            f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
+            remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
+        )
+    scope, unknown = variable_names(constraint, names)
+    if unknown:
+        raise DeclarationError(
+            f"constraint {name!r} uses variables of another problem: {', '.join(unknown)}",
+            f"this problem has {', '.join(sorted(set(names.values())))}",
+            "write it on p[...] of this problem or of one it was made from",
+        )
+    zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
+    return ConstraintTerm(
+        name=name,
+        scope=scope,
+        evidence=_constraint_evidence(name, constraint, names),
+        build=lambda: constraint,
+        latex=_latex(constraint),
+        origin="user",
+        violation=lambda values: violation(constraint, names, values),
+        shape=tuple(getattr(constraint, "shape", ())),
+        scale=_scale(constraint, names, zeros),
+    )
+
+
+def objective_term(
+    name: str, expression: Any, names: Mapping[int, str], sense: str
+) -> ObjectiveTerm:
+    """Return the objective term of a CVXPY expression, analysed."""
+    scope, _ = variable_names(expression, names)
+    return ObjectiveTerm(
+        name=name,
+        scope=scope,
+        evidence=_objective_evidence(name, expression, names, sense),
+        build=lambda: expression,
+        latex=_latex(expression),
+        origin="user",
+        value=lambda values: float(evaluate(expression, names, values)),
+    )
+
+
+def _latex(expression: Any) -> str:
+    text = str(expression).replace("\\", "").replace("_", r"\_").replace("\n", " ")
+    text = text if len(text) <= 90 else text[:87] + "..."
+    return rf"\texttt{{{text}}}"
+
+
+def _scale(constraint: Any, names: Mapping[int, str], zeros: Values) -> float:
+    """Return the size of the constraint's value at the origin: its right-hand side."""
+    sizes = []
+    for arg in constraint.args:
+        try:
+            sizes.append(np.abs(evaluate(arg, names, zeros)).max(initial=0.0))
+        except (ValueError, ArithmeticError):  # not defined at the origin
+            sizes.append(0.0)
+    size = float(max(sizes, default=0.0))
+    return size if np.isfinite(size) else 0.0
+
+
+def _cones(constraint: Any) -> frozenset[str]:
+    """Return the cones beyond the linear ones that CVXPY's own reduction introduces."""
+    reduced, _ = Dcp2Cone(quad_obj=True).apply(cp.Problem(cp.Minimize(0), [constraint]))
+    kinds = {type(c).__name__ for c in reduced.constraints}
+    return frozenset(_CONES[k] for k in kinds if k in _CONES)
+
+
+def _function(expression: Any) -> str:
+    if expression.is_affine():
+        return "affine"
+    if expression.is_quadratic():
+        return "convex quadratic" if expression.is_convex() else "concave quadratic"
+    word = "convex" if expression.is_convex() else "concave"
+    return f"{word} piecewise linear" if expression.is_pwl() else word
+
+
+def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -> Evidence:
+    if isinstance(constraint, (Equality, Zero)):
+        expression = constraint.expr
+        where = "Zero"
+    elif isinstance(constraint, Inequality):
+        expression = constraint.expr
+        where = "Nonpositive"
+    else:
+        return _cone_evidence(name, constraint)
+    if constraint.is_dcp():
+        if expression.is_affine():
+            return Evidence(name, "affine", where, ProblemClass())
+        if expression.is_quadratic():
+            return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
+        found = _cones(constraint)
+        return Evidence(name, _function(expression), where, ProblemClass(cones=found))
+    return _unproved(name, expression, names, where, equality=where == "Zero")
+
+
+def _cone_evidence(name: str, constraint: Any) -> Evidence:
+    if not constraint.is_dcp():
+        unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
+        return Evidence(name, "not affine", type(constraint).__name__, unknown)
+    words = {SOC: "SecondOrder", PSD: "PSD", ExpCone: "Exponential", PowCone3D: "Power"}
+    where = next((w for t, w in words.items() if isinstance(constraint, t)), "")
+    where = where or type(constraint).__name__
+    linear = {"NonNeg": "Nonnegative", "NonPos": "Nonpositive", "NonPosCone": "Nonpositive"}
+    return Evidence(
+        name, "affine", linear.get(where, where), ProblemClass(cones=_cones(constraint))
+    )
+
+
+def _unproved(
+    name: str, expression: Any, names: Mapping[int, str], where: str, *, equality: bool
+) -> Evidence:
+    """Return evidence for a constraint that the composition rules do not accept."""
+    if expression.is_quadratic():
+        plain = ProblemClass(False, True)
+        H = hessian(expression, names)
+        if H is not None:
+            low, high = _extreme_eigenvalues(H)
+            note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
+            if not equality and low >= -1e-9 * max(1.0, high):
+                return Evidence(name, "convex quadratic", where, plain, note)
+            return Evidence(
+                name,
+                "indefinite quadratic" if low < 0 < high else "quadratic",
+                where,
+                plain.with_curvature("unverified"),
+                note,
+            )
+        return Evidence(
+            name, "quadratic", where, plain.with_curvature("unverified"), "not expanded"
+        )
+    unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
+    return Evidence(name, "no DCP proof", where, unknown)
+
+
+def _objective_evidence(
+    name: str, expression: Any, names: Mapping[int, str], sense: str
+) -> Evidence:
+    good = expression.is_convex() if sense == "minimize" else expression.is_concave()
+    if expression.is_affine():
+        return Evidence(name, "affine", sense, ProblemClass())
+    if expression.is_quadratic():
+        plain = ProblemClass(True)
+        if good:
+            return Evidence(name, _function(expression), sense, plain)
+        H = hessian(expression, names)
+        if H is None:
+            return Evidence(
+                name, "quadratic", sense, plain.with_curvature("unverified"), "not expanded"
+            )
+        low, high = _extreme_eigenvalues(H if sense == "minimize" else -H)
+        note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
+        if low >= -1e-9 * max(1.0, high):
+            word = "convex quadratic" if sense == "minimize" else "concave quadratic"
+            return Evidence(name, word, sense, plain, note)
+        return Evidence(
+            name, "indefinite quadratic", sense, plain.with_curvature("unverified"), note
+        )
+    if good:
+        bound = cp.Variable()
+        up = expression <= bound if sense == "minimize" else expression >= bound
+        return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(up)))
+    unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
+    return Evidence(name, "no DCP proof", sense, unknown)
+
+
+def _extreme_eigenvalues(H: Floats) -> tuple[float, float]:
+    eigenvalues = np.linalg.eigvalsh(H)
+    return float(eigenvalues[0]), float(eigenvalues[-1])
+
+
+def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
+    """Return the Hessian of a quadratic by polarisation, or None when it is too large.
+
+    Exact for a quadratic f: H_ij = f(e_i + e_j) - f(e_i) - f(e_j) + f(0), summed over the
+    entries of a vector-valued f.
+    """
+    variables = sorted(expression.variables(), key=lambda v: v.id)
+    sizes = [v.size for v in variables]
+    total = sum(sizes)
+    if total > LARGEST_QUADRATIC or expression.size != 1:
+        return None
+    ends = np.cumsum(sizes)
+
+    def at(point: Floats) -> float:
+        parts = np.split(point, ends[:-1])
+        values = {names[v.id]: p.reshape(v.shape) for v, p in zip(variables, parts, strict=True)}
+        return float(evaluate(expression, names, values).sum())
+
+    unit = np.eye(total)
+    origin = at(np.zeros(total))
+    single = np.array([at(e) for e in unit])
+    H = np.zeros((total, total))
+    for i in range(total):
+        for j in range(i, total):
+            H[i, j] = H[j, i] = at(unit[i] + unit[j]) - single[i] - single[j] + origin
+    return H

@@ -1,0 +1,372 @@
+"""A declared optimization problem: named variables, named terms, a class with evidence."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import cvxpy as cp
+
+from optfair.core.certificate import Curvature, NonconvexityWitness
+from optfair.core.classify import constraint_term
+from optfair.core.evidence import Evidence
+from optfair.core.explanation import Explanation, explain, explain_change
+from optfair.core.expressions import Values, fresh_copy, substitute
+from optfair.core.problem_class import ProblemClass
+from optfair.core.rule import Rule
+from optfair.core.structure import Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
+from optfair.core.verbs import ProblemVerbs
+from optfair.core.witness import search_witness
+from optfair.errors import DeclarationError, nearest
+
+__all__ = ["Declaration", "Problem"]
+
+Sense = Literal["minimize", "maximize"]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a model declares: variables, sense, objective and constraint terms.
+
+    Parameters
+    ----------
+    variables : dict
+        Name -> CVXPY variable without sign or bound attributes.
+    sense : {"minimize", "maximize"}
+        Direction of the objective.
+    objective : tuple of ObjectiveTerm
+        Summands; none means a feasibility problem.
+    constraints : tuple of ConstraintTerm
+        Named constraints.
+    integers : frozenset of str
+        Names of integer variables.
+    aliases : dict
+        CVXPY variables somebody else may still use -> name of the variable they stand for.
+    """
+
+    variables: Mapping[str, Any]
+    sense: Sense = "minimize"
+    objective: tuple[ObjectiveTerm, ...] = ()
+    constraints: tuple[ConstraintTerm, ...] = ()
+    integers: frozenset[str] = frozenset()
+    aliases: Mapping[Any, str] = field(default_factory=dict)
+
+
+class Problem(ProblemVerbs):
+    """Base of all problems: immutable, named, classified.
+
+    A model is a subclass with a ``declare`` method that returns a `Declaration`. Nothing
+    mutates: `with_constraints`, `without`, `with_integrality` and `soften` return new
+    problems that share variables and data with this one, so a constraint written on
+    ``p["x"]`` may be given to any problem made from ``p``.
+
+    Attributes
+    ----------
+    variables, objective, constraints : mapping
+        By name.
+    sense : str
+        "minimize" or "maximize".
+    integers : frozenset of str
+        Names of integer variables.
+    data : mapping
+        What the model was declared from.
+    problem_class : ProblemClass
+        Class of the formulation, the join over its terms.
+    """
+
+    #: structures that special algorithms rely on, while they stand
+    structures: ClassVar[tuple[Structure, ...]] = ()
+    #: what the problem is called in prints
+    title: str = ""
+
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        self._set(data=MappingProxyType(dict(data or {})))
+        self._adopt(self.declare())
+
+    def declare(self) -> Declaration:
+        """Return variables and terms; every model implements this."""
+        raise DeclarationError(
+            f"{type(self).__name__} declares nothing",
+            remedy="implement declare(), or use a model or optfair.from_cvxpy(problem)",
+        )
+
+    def _adopt(self, d: Declaration) -> None:
+        names = {v.id: name for name, v in d.variables.items()}
+        alias_ids = {v.id: name for v, name in d.aliases.items()}
+        self._set(
+            variables=MappingProxyType(dict(d.variables)),
+            sense=d.sense,
+            objective=MappingProxyType({t.name: t for t in d.objective}),
+            constraints=MappingProxyType({t.name: t for t in d.constraints}),
+            integers=frozenset(d.integers),
+            _names=names,
+            _aliases={**alias_ids},
+            _alias_variables=tuple(d.aliases),
+        )
+
+    def _set(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise DeclarationError(
+            f"cannot set {name!r}: problems are immutable",
+            remedy="use with_constraints, without, with_integrality or soften",
+        )
+
+    def _child(self, **fields: Any) -> Any:
+        child = copy.copy(self)
+        for cached in ("_class", "_witness"):
+            child.__dict__.pop(cached, None)
+        child._set(**fields)
+        if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
+            child._set(_inherited=self.__dict__["_witness"])
+        return child
+
+    # --- reading -------------------------------------------------------------------------
+
+    variables: Mapping[str, Any]
+    objective: Mapping[str, ObjectiveTerm]
+    constraints: Mapping[str, ConstraintTerm]
+    sense: Sense
+    integers: frozenset[str]
+    data: Mapping[str, Any]
+    _names: dict[int, str]
+    _aliases: dict[int, str]
+    _alias_variables: tuple[Any, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.variables[name]
+        except KeyError:
+            raise DeclarationError(
+                f"no variable {name!r} in {self._called}", remedy=nearest(name, self.variables)
+            ) from None
+
+    @property
+    def _called(self) -> str:
+        return self.title or type(self).__name__
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Map from CVXPY variable ids to names."""
+        return MappingProxyType(self._names)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """All terms, objective first."""
+        return (*self.objective.values(), *self.constraints.values())
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """One row per term, and one per integer variable."""
+        integer = ProblemClass(integer=True)
+        rows = [t.evidence for t in self.terms]
+        rows += [Evidence(name, "integer", "", integer) for name in sorted(self.integers)]
+        return tuple(rows)
+
+    @property
+    def problem_class(self) -> ProblemClass:
+        """Class of the formulation; nonconvex only with a verified witness."""
+        cached: ProblemClass | None = self.__dict__.get("_class")
+        if cached is None:
+            cached = ProblemClass()
+            for row in self.evidence:
+                cached |= row.problem_class
+            if not cached.convex and self.witness is not None:
+                cached = cached.with_curvature("nonconvex")
+            self._set(_class=cached)
+        return cached
+
+    @property
+    def witness(self) -> NonconvexityWitness | None:
+        """Two feasible points with an infeasible midpoint, or a direction of negative curvature."""
+        if "_witness" not in self.__dict__:
+            found = None
+            if any(not t.evidence.problem_class.convex for t in self.terms):
+                inherited: NonconvexityWitness | None = self.__dict__.get("_inherited")
+                again = None if inherited is None else replace(inherited, problem=self)
+                found = again if again is not None and again.verify() else self.find_witness()
+            self._set(_witness=found)
+        witness: NonconvexityWitness | None = self.__dict__["_witness"]
+        return witness
+
+    def find_witness(self) -> NonconvexityWitness | None:
+        """Search for a witness; models that know one analytically override this."""
+        return search_witness(self)
+
+    @property
+    def certificate(self) -> Curvature | NonconvexityWitness:
+        """Evidence for the class that can be verified again."""
+        return self.witness or Curvature(self)
+
+    def structure_refusal(self, name: str) -> str:
+        """Return why a structure does not stand on this problem, empty if it does."""
+        for structure in self.structures:
+            if structure.name == name:
+                terms = self.objective.values(), self.constraints.values()
+                return structure.refusal(*terms, sorted(self.integers))
+        return f"{self._called} never had it"
+
+    def objective_value(self, values: Values) -> float:
+        """Return the declared objective at given values, evaluated in NumPy."""
+        return float(sum(t.value(values) for t in self.objective.values()))
+
+    def explain(self) -> Explanation:
+        """Return the evidence, one row per term."""
+        return explain(self)
+
+    def explain_change(self, other: Problem) -> Explanation:
+        """Return which terms moved the class from ``other`` to this problem."""
+        return explain_change(self, other)
+
+    # --- composing -----------------------------------------------------------------------
+
+    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Any:
+        """Return this problem with further constraints.
+
+        Parameters
+        ----------
+        constraints : dict, optional
+            Name -> rule, CVXPY constraint, or list of them; for names that are not
+            identifiers.
+        **named
+            The same as keywords.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x = cp.Variable(2, name="x")
+        >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 0]))
+        >>> p.with_constraints(disk=cp.norm(x) <= 1).problem_class
+        SOCP
+        """
+        added: dict[str, ConstraintTerm] = {}
+        for name, item in {**(constraints or {}), **named}.items():
+            if any(family(name) == family(t) for t in self.constraints):
+                raise DeclarationError(
+                    f"a constraint {name!r} is already there",
+                    remedy=f"choose another name, or without({name!r}) first",
+                )
+            for part, constraint in self._parts(name, item).items():
+                term = constraint_term(part, self._own(constraint), self._names)
+                latex = item.latex if isinstance(item, Rule) else ""
+                added[part] = replace(term, latex=latex) if latex else term
+        return self._child(constraints=MappingProxyType({**self.constraints, **added}))
+
+    def _parts(self, name: str, item: Any) -> dict[str, Any]:
+        bound = item.bind(self) if isinstance(item, Rule) else item
+        if isinstance(bound, Mapping):
+            return {f"{name}.{part}": c for part, c in bound.items()}
+        if isinstance(bound, (list, tuple)):
+            if len(bound) == 1:
+                return {name: bound[0]}
+            return {f"{name}.{i}": c for i, c in enumerate(bound)}
+        return {name: bound}
+
+    def _own(self, constraint: Any) -> Any:
+        """Rewrite a constraint on an ancestor's variables onto this problem's."""
+        if not self._aliases or not isinstance(constraint, cp.Constraint):
+            return constraint
+        swaps = {
+            id(v): self.variables[self._aliases[v.id]]
+            for v in constraint.variables()
+            if v.id in self._aliases
+        }
+        return substitute(constraint, swaps) if swaps else constraint
+
+    def without(self, *names: str) -> Any:
+        """Return this problem without some constraints (a rule's name removes all its parts)."""
+        gone = set()
+        for name in names:
+            hit = {t for t in self.constraints if t == name or family(t) == name}
+            if not hit:
+                raise DeclarationError(
+                    f"no constraint {name!r} to remove", remedy=nearest(name, self.constraints)
+                )
+            gone |= hit
+        kept = {k: t for k, t in self.constraints.items() if k not in gone}
+        return self._child(constraints=MappingProxyType(kept))
+
+    def with_integrality(self, *names: str) -> Any:
+        """Return this problem with some variables integer."""
+        for name in names:
+            self[name]
+        return self._child(integers=self.integers | set(names))
+
+    def with_terms(
+        self,
+        objective: Mapping[str, ObjectiveTerm],
+        constraints: Mapping[str, ConstraintTerm],
+    ) -> Any:
+        """Return this problem with its terms replaced; transforms build on it."""
+        return self._child(
+            objective=MappingProxyType(dict(objective)),
+            constraints=MappingProxyType(dict(constraints)),
+        )
+
+    # --- CVXPY ---------------------------------------------------------------------------
+
+    def built(self, *, fresh: bool) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return (CVXPY problem, variables by name, constraints by term name).
+
+        Parameters
+        ----------
+        fresh : bool
+            Copy onto new variables; integer variables always are.
+        """
+        copies = {
+            name: fresh_copy(v, integer=name in self.integers)
+            for name, v in self.variables.items()
+            if fresh or name in self.integers
+        }
+        swaps = {id(self.variables[name]): v for name, v in copies.items()}
+        expressions = [t.build() for t in self.objective.values()]
+        constraints = {name: t.build() for name, t in self.constraints.items()}
+        if swaps:
+            expressions = [substitute(e, swaps) for e in expressions]
+            constraints = {name: substitute(c, swaps) for name, c in constraints.items()}
+        total = sum(expressions) if expressions else cp.Constant(0.0)
+        goal = cp.Minimize(total) if self.sense == "minimize" else cp.Maximize(total)
+        problem = cp.Problem(goal, list(constraints.values()))
+        return problem, {**self.variables, **copies}, constraints
+
+    @property
+    def cvxpy(self) -> Any:
+        """A plain CVXPY problem on new variables, for whoever wants out."""
+        return self.built(fresh=True)[0]
+
+    # --- printing ------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(
+            f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}"
+            for name, v in self.variables.items()
+        )
+        rows = ", ".join(repr(name) for name in self.constraints) or "none"
+        goal = " + ".join(self.objective) or "0"
+        return (
+            f"{self._called}: {self.problem_class}\n"
+            f"  variables    {sizes}\n"
+            f"  {self.sense:<12} {goal}\n"
+            f"  constraints  {rows}"
+        )
+
+    def _repr_latex_(self) -> str:
+        word = r"\min" if self.sense == "minimize" else r"\max"
+        goal = " + ".join(t.latex or rf"\text{{{t.name}}}" for t in self.objective.values()) or "0"
+        lines = [rf"{word}\quad & {goal} &&"]
+        seen: set[str] = set()
+        for i, t in enumerate(self.constraints.values()):
+            latex = t.latex or rf"\text{{{t.name}}}"
+            if latex in seen:
+                continue
+            seen.add(latex)
+            lead = r"\text{s.t.}\quad & " if i == 0 else "& "
+            lines.append(rf"{lead}{latex} && \text{{({family(t.name)})}}")
+        body = " \\\\\n".join(lines)
+        return f"$$\\begin{{aligned}}\n{body}\n\\end{{aligned}}$$"

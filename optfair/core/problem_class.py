@@ -1,0 +1,131 @@
+"""The class of a formulation: which cones, which curvature, integer or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from optfair.errors import ClassError, nearest
+
+Curvature = Literal["convex", "unverified", "nonconvex"]
+
+__all__ = ["LP", "ProblemClass"]
+
+_CURVATURE: tuple[Curvature, ...] = ("convex", "unverified", "nonconvex")
+_NAMES = ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC", "NLP")
+_MIXED = {"LP": "MILP", "QP": "MIQP", "QCQP": "MIQCQP", "SOCP": "MISOCP", "SDP": "MISDP"}
+
+
+@dataclass(frozen=True)
+class ProblemClass:
+    """Class of a formulation, ordered so that adding terms can only raise it.
+
+    LP < QP (quadratic objective) < QCQP (quadratic constraint) < SOCP < SDP < CONIC(cones),
+    each continuous or integer, and convex < unverified < nonconvex. The join ``a | b`` is
+    the class of a problem with the terms of both.
+
+    Parameters
+    ----------
+    quadratic_objective, quadratic_constraint : bool
+        Whether a quadratic occurs in the objective or in a constraint.
+    cones : frozenset of str
+        Cones beyond the linear ones: "soc", "psd", "exp", "pow"; "nonlinear" for a function
+        that no cone here describes.
+    integer : bool
+        Whether a variable is integer.
+    curvature : {"convex", "unverified", "nonconvex"}
+        "unverified" means that no proof of convexity was found; "nonconvex" needs a witness.
+
+    Examples
+    --------
+    >>> ProblemClass.parse("QP") | ProblemClass.parse("SOCP")
+    SOCP
+    >>> ProblemClass.parse("MILP") <= ProblemClass.parse("QP")
+    False
+    """
+
+    quadratic_objective: bool = False
+    quadratic_constraint: bool = False
+    cones: frozenset[str] = frozenset()
+    integer: bool = False
+    curvature: Curvature = "convex"
+
+    @property
+    def family(self) -> str:
+        """Name without integrality and curvature: LP, QP, QCQP, SOCP, SDP, CONIC or NLP."""
+        if "nonlinear" in self.cones:
+            return "NLP"
+        if self.cones & {"exp", "pow"}:
+            return "CONIC"
+        if "psd" in self.cones:
+            return "SDP"
+        if "soc" in self.cones:
+            return "SOCP"
+        if self.quadratic_constraint:
+            return "QCQP"
+        return "QP" if self.quadratic_objective else "LP"
+
+    @property
+    def name(self) -> str:
+        """Name with integrality, as solver profiles list it: MILP, SOCP, CONIC ..."""
+        family = self.family
+        return _MIXED.get(family, "MI" + family) if self.integer else family
+
+    @property
+    def convex(self) -> bool:
+        """Whether every term is known to be convex (integrality aside)."""
+        return self.curvature == "convex"
+
+    def __or__(self, other: ProblemClass) -> ProblemClass:
+        return ProblemClass(
+            self.quadratic_objective or other.quadratic_objective,
+            self.quadratic_constraint or other.quadratic_constraint,
+            self.cones | other.cones,
+            self.integer or other.integer,
+            max(self.curvature, other.curvature, key=_CURVATURE.index),
+        )
+
+    def __le__(self, other: ProblemClass) -> bool:
+        """Whether a solver of ``other`` problems sees nothing new in this one."""
+        return (
+            _NAMES.index(self.family) <= _NAMES.index(other.family)
+            and (self.cones & {"exp", "pow"}) <= (other.cones | frozenset())
+            and self.integer <= other.integer
+            and _CURVATURE.index(self.curvature) <= _CURVATURE.index(other.curvature)
+        )
+
+    def __str__(self) -> str:
+        name = self.name
+        if self.family == "CONIC":
+            name += "(" + ", ".join(sorted(self.cones)) + ")"
+        return name if self.convex else f"{self.curvature} {name}"
+
+    __repr__ = __str__
+
+    def with_curvature(self, curvature: Curvature) -> ProblemClass:
+        """Return the class with another curvature."""
+        return replace(self, curvature=curvature)
+
+    @classmethod
+    def parse(cls, text: str) -> ProblemClass:
+        """Return the class that prints as ``text``."""
+        words = text.split(maxsplit=1)
+        curvature: Curvature = "convex"
+        if len(words) == 2 and words[0] in _CURVATURE:
+            curvature, text = words[0], words[1]  # type: ignore[assignment]
+        name, _, inside = text.partition("(")
+        mixed = {m: f for f, m in _MIXED.items()} | {"MICONIC": "CONIC", "MINLP": "NLP"}
+        integer = name in mixed
+        family = mixed.get(name, name)
+        if family not in _NAMES:
+            raise ClassError(f"unknown problem class {text!r}", remedy=nearest(name, _NAMES))
+        cones: Iterable[str] = {"SOCP": {"soc"}, "SDP": {"psd"}, "NLP": {"nonlinear"}}.get(
+            family, ()
+        )
+        if family == "CONIC":
+            cones = {c.strip() for c in inside.rstrip(")").split(",") if c.strip()} or {"exp"}
+        return cls(family == "QP", family == "QCQP", frozenset(cones), integer, curvature)
+
+
+LP = ProblemClass()

@@ -1,0 +1,145 @@
+"""The result of solving a declared problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from optfair.core.certificate import DualProof, Optimality
+from optfair.core.verbs import SolutionVerbs
+from optfair.errors import DeclarationError, nearest
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["LazyValues", "Solution", "Status"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """Why the solver stopped, and what it left.
+
+    Attributes
+    ----------
+    termination : str
+        optimal, time_limit, interrupted, stalled ...
+    primal, dual : str
+        feasible, infeasible or unknown, by our residuals.
+    """
+
+    termination: str
+    primal: str
+    dual: str
+
+    def __str__(self) -> str:
+        return self.termination
+
+
+class LazyValues(Mapping[str, Any]):
+    """Mapping whose entries may be functions, called when first read."""
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            entry = self._entries[name]
+        except KeyError:
+            raise DeclarationError(
+                f"no value {name!r}", remedy=nearest(name, self._entries)
+            ) from None
+        if isinstance(entry, Callable):  # type: ignore[arg-type]
+            entry = self._entries[name] = entry()
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._entries))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Solution(SolutionVerbs):
+    """Values and multipliers by name, with the proof of the bound.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was solved.
+    solver, version : str
+        Who solved it.
+    status : Status
+        Termination, primal, dual.
+    objective, bound : float
+        Declared objective at the values; proved (or reported) bound on the optimum.
+    values, multipliers : mapping
+        By variable and by constraint name. Multipliers are those of the Lagrangian
+        f + Σ⟨y, g⟩ of the minimisation; `shadow_price` has the economist's sign.
+    proof : DualProof or None
+        Recomputes the bound from data.
+    seconds : dict
+        Wall time by life-word: choose, compile, solve, recover, verify.
+    options : dict
+        What was asked for: tolerance, time_limit, threads ...
+    attempts : tuple of str
+        Solvers tried before this one whose result did not pass, and why.
+    progress : tuple
+        Rounds of a structured algorithm.
+    """
+
+    problem: Problem
+    solver: str
+    version: str
+    status: Status
+    objective: float
+    bound: float
+    values: Mapping[str, Any]
+    multipliers: Mapping[str, Any]
+    proof: DualProof | None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    transforms: tuple[str, ...] = ()
+    attempts: tuple[str, ...] = ()
+    progress: tuple[Any, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.values[name]
+        except KeyError:
+            raise DeclarationError(
+                f"no value {name!r}", remedy=nearest(name, self.values)
+            ) from None
+
+    @property
+    def gap(self) -> float:
+        """Distance between objective and bound, relative to max(1, |objective|)."""
+        sign = 1.0 if self.problem.sense == "minimize" else -1.0
+        return max(0.0, sign * (self.objective - self.bound)) / max(1.0, abs(self.objective))
+
+    @property
+    def certificate(self) -> Optimality:
+        """Certificate of optimality at the tolerance that was asked for."""
+        return Optimality(self, float(self.options.get("tolerance", 1e-6)))
+
+    def is_optimal(self, tolerance: float = 1e-6) -> bool:
+        """Whether every residual, recomputed by us, is within the tolerance."""
+        return bool(Optimality(self, tolerance).verify())
+
+    def __repr__(self) -> str:
+        total = sum(self.seconds.values())
+        source = "" if self.proof is None else f" ({self.proof.source})"
+        lines = [
+            f"Solution of {self.problem.title or type(self.problem).__name__}"
+            f" by {self.solver} {self.version}: {self.status}",
+            f"  objective  {self.objective:.10g}",
+            f"  bound      {self.bound:.10g}{source}, gap {self.gap:.1e}",
+            f"  values     {', '.join(self.values)}",
+            f"  seconds    {total:.3f}",
+        ]
+        lines += [f"  before     {a}" for a in self.attempts]
+        return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""A named piece of a problem: an objective term or a constraint term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.evidence import Evidence
+
+Floats = NDArray[np.float64]
+Values = Mapping[str, Any]
+
+__all__ = ["ConstraintTerm", "ObjectiveTerm", "Term", "family"]
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """What objective and constraint terms share.
+
+    Parameters
+    ----------
+    name : str
+        Unique name within the problem.
+    scope : frozenset of str
+        Names of the variables it depends on.
+    evidence : Evidence
+        Its class and why.
+    build : callable
+        Returns the CVXPY expression or constraint; called only when something compiles.
+    latex : str
+        The term as printed in notebooks.
+    origin : {"model", "user"}
+        Whether the model declared it or somebody added it.
+    """
+
+    name: str
+    scope: frozenset[str]
+    evidence: Evidence
+    build: Callable[[], Any]
+    latex: str = ""
+    origin: Literal["model", "user"] = "model"
+
+    def __repr__(self) -> str:
+        return str(self.evidence)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ObjectiveTerm(Term):
+    """A summand of the objective; ``value(values)`` evaluates it in NumPy."""
+
+    value: Callable[[Values], float] = lambda values: 0.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConstraintTerm(Term):
+    """A constraint; ``violation(values)`` evaluates it in NumPy.
+
+    Parameters
+    ----------
+    violation : callable
+        Returns how far values are outside, elementwise (0 when satisfied).
+    shape : tuple of int
+        Shape of the multiplier.
+    scale : float
+        Size of the right-hand side; violations are reported relative to 1 + scale.
+    """
+
+    violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
+    shape: tuple[int, ...] = ()
+    scale: float = 0.0
+
+    def relative_violation(self, values: Values) -> float:
+        """Return the largest violation relative to 1 + the size of the right-hand side."""
+        found = np.asarray(self.violation(values), dtype=float)
+        worst = float(found.max(initial=0.0))
+        return worst / (1.0 + self.scale) if np.isfinite(worst) else np.inf
+
+
+def family(name: str) -> str:
+    """Return the name a user gave: a rule that makes several terms calls them ``name.part``."""
+    return name.partition(".")[0]

@@ -1,0 +1,58 @@
+"""The verbs of a problem's and a solution's life: forwarders to the layer that does the work.
+
+These local imports are the only ones that point upwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from optfair.core.solution import Solution
+    from optfair.solution.residuals import Residuals
+
+__all__ = ["ProblemVerbs", "SolutionVerbs"]
+
+
+class ProblemVerbs:
+    """Verbs of `Problem`."""
+
+    def solve(self, solver: str | None = None, **options: Any) -> Solution:
+        """Choose a solver, compile, solve, recover and verify; see `optfair.solve`."""
+        from optfair.backends.solve import solve
+
+        return solve(self, solver, **options)
+
+    def soften(self, name: str, weight: float) -> Any:
+        """Replace a constraint by a penalty on its violation; see `optfair.soften`."""
+        from optfair.transforms.soften import soften
+
+        return soften(self, name, weight)
+
+
+class SolutionVerbs:
+    """Verbs of `Solution`."""
+
+    def residuals(self) -> Residuals:
+        """Recompute every residual on the declared problem; see `optfair.residuals`."""
+        from optfair.solution.residuals import residuals
+
+        return residuals(self)
+
+    @property
+    def shadow_price(self) -> Mapping[str, NDArray[Any]]:
+        """Map from constraint to d(optimum)/d(right-hand side); see `optfair.shadow_prices`."""
+        from optfair.solution.shadow_prices import shadow_prices
+
+        return shadow_prices(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write values and multipliers as JSON and npz; see `optfair.load_solution`."""
+        from optfair.solution.files import save_solution
+
+        save_solution(self, path)

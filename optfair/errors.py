@@ -1,0 +1,140 @@
+"""Every error optfair raises: what is wrong, the evidence, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "ClassError",
+    "DataError",
+    "DeclarationError",
+    "Infeasible",
+    "NotInstalled",
+    "NotLicensed",
+    "OptfairError",
+    "SizeLimited",
+    "SolverFailure",
+    "Unbounded",
+    "UnsupportedProblem",
+]
+
+
+class OptfairError(Exception):
+    """Base of all optfair errors.
+
+    Parameters
+    ----------
+    cause : str
+        What is wrong, in the names the user typed.
+    evidence : str
+        What was seen that shows it.
+    remedy : str
+        What to do next.
+    """
+
+    def __init__(self, cause: str, evidence: str = "", remedy: str = "") -> None:
+        super().__init__(cause, evidence, remedy)
+        self.cause = cause
+        self.evidence = evidence
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        lines = [self.cause]
+        if self.evidence:
+            lines.append(f"  why: {self.evidence}")
+        if self.remedy:
+            lines.append(f"  do:  {self.remedy}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the three parts and the kind, for JSON output."""
+        return {
+            "error": type(self).__name__,
+            "cause": self.cause,
+            "evidence": self.evidence,
+            "remedy": self.remedy,
+        }
+
+
+class DeclarationError(OptfairError, ValueError):
+    """A problem, term or rule that cannot be declared as written."""
+
+
+class ClassError(OptfairError):
+    """The class of the problem is not what the operation needs."""
+
+
+class UnsupportedProblem(OptfairError):
+    """No solver, or not the one asked for, takes this problem."""
+
+
+class NotInstalled(OptfairError, ImportError):
+    """The solver or optional package is not installed."""
+
+
+class NotLicensed(OptfairError):
+    """The solver is installed but has no licence to solve."""
+
+
+class SizeLimited(OptfairError):
+    """The licence at hand does not allow a problem of this size."""
+
+
+class Infeasible(OptfairError):
+    """No point satisfies the constraints.
+
+    Attributes
+    ----------
+    certificate : object or None
+        Evidence that can be verified again, where there is one.
+    conflict : tuple of str
+        Names of the terms that cannot hold together.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        evidence: str = "",
+        remedy: str = "",
+        *,
+        certificate: Any = None,
+        conflict: Iterable[str] = (),
+    ) -> None:
+        super().__init__(cause, evidence, remedy)
+        self.certificate = certificate
+        self.conflict = tuple(conflict)
+
+
+class Unbounded(OptfairError):
+    """The objective improves without limit.
+
+    Attributes
+    ----------
+    ray : dict or None
+        Direction of improvement by variable name, where the solver gives one.
+    """
+
+    def __init__(
+        self, cause: str, evidence: str = "", remedy: str = "", *, ray: Any = None
+    ) -> None:
+        super().__init__(cause, evidence, remedy)
+        self.ray = ray
+
+
+class SolverFailure(OptfairError):
+    """No result passed verification."""
+
+
+class DataError(OptfairError, ValueError):
+    """The data handed in cannot be used."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a sentence that suggests the nearest known names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(repr(c) for c in close) + "?"
+    return "known names: " + ", ".join(names)

@@ -1,0 +1,1 @@
+"""Instances from the folder of problems: load, solve, certify."""

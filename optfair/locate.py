@@ -1,0 +1,61 @@
+"""Where the folders of facts are: the checkout's, the wheel's, and the user's own."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from optfair.errors import DeclarationError
+
+__all__ = ["fact_files", "folders", "load_facts"]
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+@lru_cache(maxsize=1)
+def _root() -> Path:
+    """Return the checkout if this package lies in one, else the data shipped in the wheel."""
+    parent = _PACKAGE.parent
+    project = parent / "pyproject.toml"
+    if project.is_file():
+        with project.open("rb") as f:
+            if tomllib.load(f).get("project", {}).get("name") == "optfair":
+                return parent
+    return _PACKAGE / "_library"
+
+
+def folders(kind: str) -> tuple[Path, ...]:
+    """Return the folders of "problems" or "solvers": ours, then the user's (``OPTFAIR_...``)."""
+    extra = os.environ.get(f"OPTFAIR_{kind.upper()}", "")
+    return (_root() / kind, *(Path(part) for part in extra.split(os.pathsep) if part))
+
+
+def fact_files(kind: str) -> dict[str, Path]:
+    """Return TOML files by name relative to their folder, without the ending."""
+    found: dict[str, Path] = {}
+    for folder in folders(kind):
+        if not folder.is_dir():
+            raise DeclarationError(
+                f"the folder of {kind} {str(folder)!r} does not exist",
+                remedy=f"correct OPTFAIR_{kind.upper()}, or reinstall optfair",
+            )
+        for path in sorted(folder.rglob("*.toml")):
+            found[path.relative_to(folder).with_suffix("").as_posix()] = path
+    return found
+
+
+def load_facts(path: Path) -> dict[str, Any]:
+    """Return the contents of a TOML file of facts."""
+    try:
+        with path.open("rb") as f:
+            facts = tomllib.load(f)
+    except tomllib.TOMLDecodeError as e:
+        raise DeclarationError(f"{path} is not valid TOML", str(e), "mend the file") from None
+    if facts.get("schema") != 1:
+        raise DeclarationError(
+            f"{path} has schema {facts.get('schema')!r}", remedy="write schema = 1 at its top"
+        )
+    return facts

@@ -1,0 +1,1 @@
+"""The declared problems; each only says what it is."""

@@ -1,0 +1,124 @@
+"""Checks that every model makes on its data before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError
+
+Floats = NDArray[np.float64]
+
+__all__ = ["check_matrix", "check_weights", "encode_groups"]
+
+
+def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Floats:
+    """Return a finite float matrix, or say where it is not one.
+
+    Parameters
+    ----------
+    values : array-like or DataFrame (n, d)
+        Numbers.
+    what : str
+        What to call it in messages.
+    columns : int, optional
+        Width it must have.
+    """
+    try:
+        matrix = np.ascontiguousarray(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as e:
+        raise DataError(
+            f"{what} has entries that are not numbers", str(e), "encode them first"
+        ) from None
+    if matrix.ndim != 2:
+        raise DataError(
+            f"{what} has {matrix.ndim} dimension(s)", f"shape {matrix.shape}", "give rows x columns"
+        )
+    if matrix.size == 0:
+        raise DataError(
+            f"{what} is empty", f"shape {matrix.shape}", "give at least one row and column"
+        )
+    if columns is not None and matrix.shape[1] != columns:
+        raise DataError(
+            f"{what} has {matrix.shape[1]} columns, the rows have {columns}",
+            f"shape {matrix.shape}",
+            "give centers in the coordinates of the rows",
+        )
+    bad = ~np.isfinite(matrix)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise DataError(
+            f"{what} has {int(bad.sum())} entries that are NaN or infinite",
+            f"the first is {matrix[row, column]} in row {row}, column {column}",
+            "drop or impute them",
+        )
+    return matrix
+
+
+def check_weights(weights: Any, rows: int) -> Floats:
+    """Return weights that sum to 1; equal ones by default."""
+    if weights is None:
+        return np.full(rows, 1.0 / rows)
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (rows,):
+        raise DataError(
+            "sample_weight does not fit the rows",
+            f"shape {w.shape} for {rows} rows",
+            "give one per row",
+        )
+    if not np.isfinite(w).all() or (w < 0).any():
+        raise DataError(
+            "sample_weight has negative or non-finite entries",
+            f"the first is in row {int(np.flatnonzero(~np.isfinite(w) | (w < 0))[0])}",
+            "give non-negative numbers",
+        )
+    if not w.sum() > 0:
+        raise DataError("sample_weight sums to zero", remedy="give some row a positive weight")
+    return np.asarray(w / w.sum())
+
+
+def encode_groups(
+    groups: Any, rows: int, weights: Floats
+) -> tuple[NDArray[np.intp], NDArray[Any], Floats]:
+    """Return (group index of each row, sorted labels, weight share of each group)."""
+    labels = np.asarray(groups)
+    if labels.shape != (rows,):
+        raise DataError(
+            "groups does not fit the rows",
+            f"shape {labels.shape} for {rows} rows",
+            "give one label per row",
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
+    if labels.dtype == object and any(v is None or v != v for v in labels):
+        raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
+    try:
+        names, index = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise DataError(
+            "groups mixes labels that cannot be compared",
+            f"types {sorted({type(v).__name__ for v in labels})}",
+            "use one type, e.g. strings",
+        ) from None
+    if names.size < 2:
+        raise DataError(
+            "groups has one group only",
+            f"every label is {names[0]!r}",
+            "fairness compares groups: give at least two",
+        )
+    if names.size > max(50, rows // 2):
+        raise DataError(
+            f"groups has {names.size} different labels in {rows} rows",
+            remedy="it looks like a number, not a group: bin it first",
+        )
+    shares = np.bincount(index, weights, names.size)
+    empty = np.flatnonzero(shares <= 0)
+    if empty.size:
+        raise DataError(
+            f"group {names[empty[0]]!r} is empty",
+            "its rows have weight 0",
+            "drop the group or give its rows weight",
+        )
+    return index.astype(np.intp), names, shares

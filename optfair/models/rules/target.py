@@ -1,0 +1,51 @@
+"""What rules on masses need of a problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.rule import Rule
+from optfair.errors import DeclarationError, nearest
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["group_vector", "mass_target"]
+
+
+def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]:
+    """Return (masses variable, group shares).
+
+    Raises
+    ------
+    DeclarationError
+        The problem has no masses.
+    """
+    if "masses" not in problem.variables or "shares" not in problem.data:
+        raise DeclarationError(
+            f"{type(rule).__name__} is a rule on group masses",
+            f"this problem has the variables {', '.join(problem.variables)}",
+            "use it with FairAssignment",
+        )
+    return problem["masses"], np.asarray(problem.data["shares"])
+
+
+def group_vector(value: Any, problem: Problem, what: str, default: float) -> NDArray[np.float64]:
+    """Return one number per group from a number or a dict by group label."""
+    names = list(problem.data["group_names"])
+    if value is None:
+        return np.full(len(names), default)
+    if isinstance(value, dict):
+        known = {str(n): i for i, n in enumerate(names)}
+        out = np.full(len(names), default)
+        for label, number in value.items():
+            if str(label) not in known:
+                raise DeclarationError(
+                    f"{what} names an unknown group {label!r}", remedy=nearest(str(label), known)
+                )
+            out[known[str(label)]] = number
+        return out
+    return np.broadcast_to(np.asarray(value, dtype=float), (len(names),)).copy()

@@ -1,0 +1,1 @@
+"""Small classical problems, one per class, for teaching and for testing solvers."""

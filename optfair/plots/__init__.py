@@ -1,0 +1,1 @@
+"""Pictures; needs the extra `plot`."""

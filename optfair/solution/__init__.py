@@ -1,0 +1,1 @@
+"""Compute on solutions: residuals, shadow prices, the compiled cone form."""

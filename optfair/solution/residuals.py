@@ -1,0 +1,128 @@
+"""Residuals of a solution, recomputed on the declared problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from optfair.core.solution import Solution
+
+__all__ = ["Residuals", "residuals"]
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """How far a solution is from being optimal; all relative, all 0 at an optimum.
+
+    Attributes
+    ----------
+    primal : dict
+        Largest violation of each constraint / (1 + size of its right-hand side), and the
+        distance of integer variables from integers.
+    objective : float
+        Stated minus declared objective at the values / max(1, |objective|).
+    dual : float
+        Stationarity and sign of the multipliers / (1 + size of the objective's gradient).
+    gap : float
+        (objective - bound) / max(1, |objective|), the bound recomputed.
+    complementarity : float
+        Products of slacks and multipliers / max(1, |objective|).
+    consistency : float
+        Difference between the named numbers and those that prove the bound.
+    source : str
+        Who stands behind the bound: "duality" when it was recomputed here.
+    """
+
+    primal: Mapping[str, float]
+    objective: float
+    dual: float
+    gap: float
+    complementarity: float
+    consistency: float
+    source: str
+
+    @property
+    def feasibility(self) -> float:
+        """Largest entry of ``primal``."""
+        return max(self.primal.values(), default=0.0)
+
+    def above(self, tolerance: float) -> tuple[str, ...]:
+        """Return what exceeds the tolerance, in words.
+
+        Products of slacks and multipliers go with the square root of the gap on curved
+        cones, so they are held to that.
+        """
+        found = [
+            f"{name!r} is violated by {v:.1e}"
+            for name, v in self.primal.items()
+            if not v <= tolerance
+        ]
+        checks = {
+            "stated and declared objective differ by": (self.objective, tolerance),
+            "dual residual": (self.dual, tolerance),
+            "gap": (self.gap, tolerance),
+            "complementarity": (self.complementarity, max(tolerance, 0.1 * tolerance**0.5)),
+            "named values differ from the proof by": (self.consistency, max(tolerance, 1e-9)),
+        }
+        found += [f"{k} {v:.1e}" for k, (v, limit) in checks.items() if not v <= limit]
+        return tuple(found)
+
+    def __str__(self) -> str:
+        rows = [f"{name:<24} {v:.1e}" for name, v in self.primal.items()]
+        rows += [
+            f"{'objective mismatch':<24} {self.objective:.1e}",
+            f"{'dual':<24} {self.dual:.1e}",
+            f"{'gap':<24} {self.gap:.1e}   bound by {self.source or 'nobody'}",
+        ]
+        return "\n".join(rows)
+
+
+def residuals(solution: Solution) -> Residuals:
+    """Evaluate a solution on the declared terms, and its bound on data and multipliers.
+
+    Parameters
+    ----------
+    solution : Solution
+        What a solver returned.
+
+    Returns
+    -------
+    Residuals
+        Infinite entries where there are no values, or no bound.
+    """
+    p = solution.problem
+    if not solution.values:
+        nothing = dict.fromkeys(p.constraints, np.inf)
+        return Residuals(nothing, np.inf, np.inf, np.inf, np.inf, np.inf, "")
+    primal = {name: t.relative_violation(solution.values) for name, t in p.constraints.items()}
+    for name, variable in p.variables.items():
+        x = np.asarray(solution.values[name], dtype=float)
+        if name in p.integers:
+            primal[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
+        if variable.attributes.get("symmetric"):
+            primal[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
+        if not np.isfinite(x).all():
+            primal[f"{name} finite"] = np.inf
+    declared = p.objective_value(solution.values)
+    unit = max(1.0, abs(declared))
+    mismatch = abs(declared - solution.objective) / unit
+    if solution.proof is None:
+        return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
+    check = solution.proof.check(solution.values, solution.multipliers)
+    sign = 1.0 if p.sense == "minimize" else -1.0
+    # a bound beyond the objective is as wrong as one before it
+    gap = abs(sign * (declared - check.bound)) / unit
+    drift = abs(check.bound - solution.bound) / unit
+    return Residuals(
+        primal,
+        mismatch,
+        check.dual,
+        gap,
+        check.complementarity,
+        max(check.consistency, drift if np.isfinite(check.bound) else 0.0),
+        solution.proof.source,
+    )

@@ -1,0 +1,1 @@
+"""Problem -> problem, each with the way back."""

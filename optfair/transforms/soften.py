@@ -1,0 +1,85 @@
+"""Replace a constraint by a penalty on its violation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.constraints import PSD, Equality, Inequality, Zero
+
+from optfair.core.classify import objective_term
+from optfair.core.problem import Problem
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
+from optfair.errors import DeclarationError, nearest
+
+__all__ = ["soften"]
+
+
+def soften(problem: Problem, name: str, weight: float) -> Any:
+    r"""Return the problem with a constraint replaced by a penalty.
+
+    .. math::
+        f(x) \le 0 \;\to\; + \lambda \sum_i \max(f_i(x), 0), \qquad
+        f(x) = 0 \;\to\; + \lambda \sum_i |f_i(x)|
+
+    The penalty is exact: with a weight above the constraint's largest multiplier, the
+    softened problem has the same solutions. Class: that of the problem with the penalty's
+    epigraph; a linear constraint stays linear.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to soften.
+    name : str
+        Constraint to replace; a rule's name replaces all its parts.
+    weight : float
+        λ > 0.
+
+    Returns
+    -------
+    Problem
+        Its new objective terms are called ``soft NAME``.
+
+    Raises
+    ------
+    DeclarationError
+        Unknown name, weight that is not positive, a cone without a penalty.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1]), ["floor"])
+    >>> p.soften("floor", weight=10.0).solve().objective.__round__(6)
+    1.0
+    """
+    if not (np.isfinite(weight) and weight > 0):
+        raise DeclarationError(f"weight {weight!r} is not positive", remedy="give a number above 0")
+    hit = {k: t for k, t in problem.constraints.items() if k == name or family(k) == name}
+    if not hit:
+        raise DeclarationError(
+            f"no constraint {name!r} to soften", remedy=nearest(name, problem.constraints)
+        )
+    added: dict[str, ObjectiveTerm] = {}
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    for term_name, term in hit.items():
+        penalty = sign * weight * _penalty(term)
+        label = f"soft {term_name}"
+        added[label] = objective_term(label, penalty, problem.names, problem.sense)
+    kept = {k: t for k, t in problem.constraints.items() if k not in hit}
+    return problem.with_terms({**problem.objective, **added}, kept)
+
+
+def _penalty(term: ConstraintTerm) -> Any:
+    constraint = term.build()
+    if isinstance(constraint, (Equality, Zero)):
+        return cp.sum(cp.abs(constraint.expr))
+    if isinstance(constraint, Inequality):
+        return cp.sum(cp.pos(constraint.expr))
+    if isinstance(constraint, PSD):
+        return cp.pos(cp.lambda_max(-constraint.args[0]))
+    raise DeclarationError(
+        f"{term.name!r} has no penalty: it is {term.evidence.function} in {term.evidence.set}",
+        remedy="write it as an inequality, e.g. norm(x) <= t, and soften that",
+    )
