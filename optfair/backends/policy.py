@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optfair.backends.profile import SolverProfile
+from optfair.backends.profile import Refusal, SolverProfile
 from optfair.backends.registry import profile, profiles
 from optfair.errors import NotInstalled, UnsupportedProblem
 from optfair.locate import fact_files, load_facts
@@ -66,7 +66,7 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
 
 def _check(problem: Problem, named: SolverProfile) -> None:
     verdict = named.accepts(problem)
-    if not verdict:
+    if isinstance(verdict, Refusal):
         raise UnsupportedProblem(
             "; ".join(verdict.reasons), remedy="; ".join([*verdict.remedies, _offer(problem)])
         )
@@ -81,7 +81,7 @@ def _check(problem: Problem, named: SolverProfile) -> None:
 def _reasons(problem: Problem) -> list[str]:
     open_ones = [p for p in profiles().values() if p.kind == "open" and not p.structure]
     found = (p.accepts(problem) for p in open_ones)
-    return [r for refusal in found if not refusal for r in refusal.reasons][:3]
+    return [r for v in found if isinstance(v, Refusal) for r in v.reasons][:3]
 
 
 def _offer(problem: Problem) -> str:

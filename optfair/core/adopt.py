@@ -137,8 +137,8 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     budget: affine in Zero -> LP
     x nonnegative: affine in Nonpositive -> LP
     together: QP
-    >>> p.solve().shadow_price["budget"].round(4)
-    array(-1.3333)
+    >>> round(float(p.solve().shadow_price["budget"]), 4)
+    -1.3333
     """
     if not isinstance(problem, cp.Problem):
         raise DeclarationError(

@@ -147,8 +147,9 @@ class DualCheck:
 class DualProof(Protocol):
     """Proves a bound on the optimum of the declared problem."""
 
-    #: "duality", or who reported the bound when it cannot be recomputed
-    source: str
+    @property
+    def source(self) -> str:
+        """Say "duality", or who reported the bound when it cannot be recomputed."""
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound and its residuals."""

@@ -45,7 +45,8 @@ def evaluate(expression: Any, names: Mapping[int, str], values: Values) -> Float
 
 def violation(constraint: Any, names: Mapping[int, str], values: Values) -> Floats:
     """Return how far a constraint is violated, elementwise."""
-    return np.abs(np.asarray(_valued(constraint, names, values).violation(), dtype=float))
+    found = np.asarray(_valued(constraint, names, values).violation(), dtype=float)
+    return np.asarray(np.abs(found), dtype=float)
 
 
 def variable_names(

@@ -113,7 +113,7 @@ class ProblemClass:
         words = text.split(maxsplit=1)
         curvature: Curvature = "convex"
         if len(words) == 2 and words[0] in _CURVATURE:
-            curvature, text = words[0], words[1]  # type: ignore[assignment]
+            curvature, text = words[0], words[1]
         name, _, inside = text.partition("(")
         mixed = {m: f for f, m in _MIXED.items()} | {"MICONIC": "CONIC", "MINLP": "NLP"}
         integer = name in mixed

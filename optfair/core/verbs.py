@@ -6,13 +6,14 @@ These local imports are the only ones that point upwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.solution.residuals import Residuals
 
@@ -26,13 +27,13 @@ class ProblemVerbs:
         """Choose a solver, compile, solve, recover and verify; see `optfair.solve`."""
         from optfair.backends.solve import solve
 
-        return solve(self, solver, **options)
+        return solve(cast("Problem", self), solver, **options)
 
     def soften(self, name: str, weight: float) -> Any:
         """Replace a constraint by a penalty on its violation; see `optfair.soften`."""
         from optfair.transforms.soften import soften
 
-        return soften(self, name, weight)
+        return soften(cast("Problem", self), name, weight)
 
 
 class SolutionVerbs:
@@ -42,17 +43,23 @@ class SolutionVerbs:
         """Recompute every residual on the declared problem; see `optfair.residuals`."""
         from optfair.solution.residuals import residuals
 
-        return residuals(self)
+        return residuals(cast("Solution", self))
 
     @property
     def shadow_price(self) -> Mapping[str, NDArray[Any]]:
         """Map from constraint to d(optimum)/d(right-hand side); see `optfair.shadow_prices`."""
         from optfair.solution.shadow_prices import shadow_prices
 
-        return shadow_prices(self)
+        return shadow_prices(cast("Solution", self))
 
     def save(self, path: str | Path) -> None:
         """Write values and multipliers as JSON and npz; see `optfair.load_solution`."""
         from optfair.solution.files import save_solution
 
-        save_solution(self, path)
+        save_solution(cast("Solution", self), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays, ready for JSON."""
+        from optfair.solution.files import solution_record
+
+        return solution_record(cast("Solution", self))

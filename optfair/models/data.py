@@ -113,7 +113,7 @@ def encode_groups(
             f"groups has {names.size} different labels in {rows} rows",
             remedy="it looks like a number, not a group: bin it first",
         )
-    shares = np.bincount(index, weights, names.size)
+    shares = np.asarray(np.bincount(index, weights, names.size), dtype=float)
     empty = np.flatnonzero(shares <= 0)
     if empty.size:
         raise DataError(

@@ -168,10 +168,11 @@ class FairAssignment(Problem):
             )
 
         def row_violation(v: Values) -> Floats:
-            return np.abs(np.asarray(v["assignment"]).sum(axis=1) - 1.0)
+            return np.asarray(np.abs(np.asarray(v["assignment"]).sum(axis=1) - 1.0), dtype=float)
 
         def mass_violation(v: Values) -> Floats:
-            return np.abs(gathered(np.asarray(v["assignment"])) - np.asarray(v["masses"]))
+            apart = gathered(np.asarray(v["assignment"])) - np.asarray(v["masses"])
+            return np.asarray(np.abs(apart), dtype=float)
 
         def term(name: str, scope: set[str], where: str, **rest: Any) -> ConstraintTerm:
             return ConstraintTerm(

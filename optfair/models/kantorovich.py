@@ -242,7 +242,7 @@ def _pair_cost(
             x, y = x - shift, y - shift
             squares = np.add.outer((x * x).sum(axis=1), (y * y).sum(axis=1)) - 2.0 * (x @ y.T)
             C += extra * np.maximum(squares, 0.0)
-        return C
+        return np.asarray(C, dtype=float)
 
     return compute
 

@@ -96,7 +96,8 @@ def _recovered(
     # zero-weight rows count for nothing in the masses, so their fractions are free
     w, groups, G = p.data["weights"], p.data["groups"], p.shares.size
     entry = groups[result.rows] * K + result.clusters
-    M = np.bincount(entry, w[result.rows] * result.fractions, G * K).reshape(G, K)
+    entries_weight = np.asarray(w[result.rows] * result.fractions, dtype=float)
+    M = np.asarray(np.bincount(entry, entries_weight, G * K), dtype=float).reshape(G, K)
     values = {"assignment": A, "masses": M}
     proof = MassProof(p, rules, result.y, result.z)
     named = rules.compiled.by_name(result.y, result.z)[1]

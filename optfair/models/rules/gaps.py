@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.models.rules.target import mass_target
+from optfair.models.rules.target import between, mass_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -89,7 +89,7 @@ class MaxGap(Rule):
 
 
 def _check_eps(eps: float, largest: float) -> None:
-    if not (np.isscalar(eps) and np.isfinite(eps) and 0.0 <= eps <= largest):
+    if not between(eps, 0.0, largest):
         raise DeclarationError(
             f"eps={eps!r} is outside [0, {largest:g}]",
             "two sets of fractions that sum to 1 differ by at most 2 in total",

@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.models.rules.target import group_vector, mass_target
+from optfair.models.rules.target import between, group_vector, mass_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -28,7 +28,7 @@ class Balance(Rule):
     latex = r"M_{gk} \ge b\, M_{hk}"
 
     def __post_init__(self) -> None:
-        if not (np.isscalar(self.b) and np.isfinite(self.b) and 0.0 <= self.b <= 1.0):
+        if not between(self.b, 0.0, 1.0):
             raise DeclarationError(
                 f"balance b={self.b!r} is outside [0, 1]",
                 "it is the smallest ratio of two groups in a cluster",

@@ -13,7 +13,7 @@ from optfair.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["group_vector", "mass_target"]
+__all__ = ["between", "group_vector", "mass_target"]
 
 
 def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]:
@@ -31,6 +31,14 @@ def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]
             "use it with FairAssignment",
         )
     return problem["masses"], np.asarray(problem.data["shares"])
+
+
+def between(value: Any, lower: float, upper: float) -> bool:
+    """Whether a value is one number in an interval."""
+    try:
+        return np.ndim(value) == 0 and lower <= float(value) <= upper
+    except (TypeError, ValueError):
+        return False
 
 
 def group_vector(value: Any, problem: Problem, what: str, default: float) -> NDArray[np.float64]:

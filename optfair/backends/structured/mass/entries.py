@@ -70,7 +70,7 @@ def repaired(costs: CostRows, pricing: Pricing, masses: Floats) -> Entries:
             amount = min(surplus[k], -surplus[j])
             if amount <= 0.0:
                 break
-            here = np.flatnonzero(assignment[rows, k] > 0.0)
+            here = np.flatnonzero((assignment[rows, k] > 0.0) & (weights > 0.0))
             here = here[np.argsort(reduced[j, here] - reduced[k, here], kind="stable")]
             have = assignment[rows[here], k] * weights[here]
             moved = np.clip(amount - (np.cumsum(have) - have), 0.0, have) / weights[here]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
-from optfair.backends.structured.mass.program import MassProgram
+from optfair.backends.structured.mass.program import MassProgram, row_scale
 from optfair.solution.conic_form import Cone
 
 Floats = NDArray[np.float64]
@@ -79,6 +79,7 @@ def solve_master(
     box: tuple[Floats, Floats] | None,
     time_limit: float = np.inf,
     masses: Floats | None = None,
+    tolerance: float = 1e-10,
 ) -> MasterResult:
     r"""Maximise the dual bound over a box of prices around ``prices``.
 
@@ -100,10 +101,12 @@ def solve_master(
         Largest decrease and increase of each price; without it every arc must be present.
     masses : array (G, K), optional
         Fix the masses instead of the rules and return a basic (sparse) flow.
+    tolerance : float
+        Feasibility tolerance of the linear program, on rows scaled to largest entry 1.
     """
     model = _Model(program, arcs, prices, box, masses)
     if masses is not None or program.polyhedral:
-        return model.solve_linear(time_limit)
+        return model.solve_linear(time_limit, tolerance)
     return model.solve_conic(time_limit)
 
 
@@ -122,12 +125,13 @@ class _Model:
         G, K = program.masses.shape
         form = program.form
         self.ny, self.na, self.gk = form.q.size, arcs.row.size, G * K
-        self.boxed = box is not None
+        # a side of the box that is infinite has no slack
+        down, up = (b.ravel() for b in box) if box else (np.full(self.gk, np.inf),) * 2
+        self.falls, self.rises = np.flatnonzero(np.isfinite(down)), np.flatnonzero(np.isfinite(up))
         self.unit = float(arcs.weight.mean()) if arcs.weight.size else 1.0
         positive = arcs.regret[arcs.regret > 0.0]
         self.price_unit = float(positive.mean()) if positive.size else 1.0
-        self.ns = 2 * self.gk if self.boxed else 0
-        self.size = self.ny + self.na + self.ns
+        self.size = self.ny + self.na + self.falls.size + self.rises.size
         # y = origin + unit * η: the fixed masses are taken out before scaling
         self.origin = np.zeros(self.ny)
         self.origin[program.masses] = arcs.fixed
@@ -137,21 +141,17 @@ class _Model:
             [
                 gradient / self.price_unit,
                 arcs.regret / self.price_unit,
-                *(() if box is None else (b.ravel() / self.price_unit for b in box)),
+                down[self.falls] / self.price_unit,
+                up[self.rises] / self.price_unit,
             ]
         )
-        position = program.masses[arcs.group[arcs.row], arcs.cluster]
-        row_of = np.full(self.ny, -1, dtype=np.intp)
-        row_of[program.masses.ravel()] = np.arange(self.gk)
-        k = np.arange(self.gk)
         # mass definition: η - Σ flow - s+ + s- = 0
-        rows = [row_of[program.masses.ravel()], row_of[position]]
+        rows = [np.arange(self.gk), arcs.group[arcs.row] * K + arcs.cluster]
         cols = [program.masses.ravel(), self.ny + np.arange(self.na)]
         vals = [np.ones(self.gk), -np.ones(self.na)]
-        if self.boxed:
-            rows += [k, k]
-            cols += [self.ny + self.na + k, self.ny + self.na + self.gk + k]
-            vals += [-np.ones(self.gk), np.ones(self.gk)]
+        slack = self.ny + self.na + np.arange(self.falls.size + self.rises.size)
+        rows, cols = [*rows, self.falls, self.rises], [*cols, slack]
+        vals += [-np.ones(self.falls.size), np.ones(self.rises.size)]
         self.definition = sp.csr_array(
             (np.concatenate(vals), (np.concatenate(rows), np.concatenate(cols))),
             shape=(self.gk, self.size),
@@ -186,32 +186,40 @@ class _Model:
         if status != "optimal":
             return MasterResult(status, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
         flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.unit
-        both = v[self.ny + self.na :].reshape(-1, *self.program.masses.shape)
-        slack = np.maximum(both, 0.0).sum(axis=0) * self.unit
+        missed = np.maximum(v[self.ny + self.na :], 0.0) * self.unit
+        slack = np.bincount(np.concatenate([self.falls, self.rises]), missed, self.gk)
         y = self.origin + v[: self.ny] * self.unit
-        return MasterResult(status, flow, y, z * self.price_unit, slack)
+        return MasterResult(
+            status, flow, y, z * self.price_unit, slack.reshape(self.program.masses.shape)
+        )
 
-    def solve_linear(self, time_limit: float) -> MasterResult:
+    def solve_linear(self, time_limit: float, tolerance: float) -> MasterResult:
         gk, m = self.gk, self.right.size
+        # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
+        # like infeasibility
+        scale = row_scale(self.rules)
+        rules, right = self.rules * scale[:, None], self.right * scale
         weight = self.arcs.weight / self.unit
         low = np.full(m, -np.inf)
         for c in self.cones:
             if c.kind == "zero":
-                low[c.start : c.stop] = self.right[c.start : c.stop]
+                low[c.start : c.stop] = right[c.start : c.stop]
         fixed = np.concatenate([np.zeros(gk), self.shares, weight])
         lower = np.zeros(self.size)
         lower[: self.ny] = -np.inf
         lower[self.program.masses] = -self.arcs.fixed / self.unit
         result = solve_linear_program(
             self.cost,
-            sp.vstack([self.definition, self.simplex, self.spread, self.rules], format="csc"),
+            sp.vstack([self.definition, self.simplex, self.spread, rules], format="csc"),
             np.concatenate([fixed, low]),
-            np.concatenate([fixed, self.right]),
+            np.concatenate([fixed, right]),
             lower,
             np.full(self.size, np.inf),
+            tolerance=tolerance,
             time_limit=time_limit,
         )
-        return self._finish(result.status, result.x, -result.prices[-m:] if m else np.zeros(0))
+        z = -result.prices[-m:] * scale if m else np.zeros(0)
+        return self._finish(result.status, result.x, z)
 
     def solve_conic(self, time_limit: float) -> MasterResult:
         gk, G = self.gk, self.shares.size

@@ -48,7 +48,7 @@ class Box:
     Attributes
     ----------
     down, up : arrays (G, K)
-        Largest decrease and increase of Λ_gk.
+        Largest decrease and increase of Λ_gk; infinite where every arc concerned is open.
     """
 
     down: Floats
@@ -104,33 +104,31 @@ def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
         here = np.arange(rows.size)
         regret[best, here] = np.inf
         leave = regret.min(axis=0)
-        finite = leave[np.isfinite(leave)]
-        typical = (float(finite.mean()) if finite.size else 0.0) or 1.0
         for k in range(shape[1]):
-            rank = max(1, int(ranks[g, k] / step))
-            down[g, k] = _ranked(regret[k][best != k], rank, typical)
-            up[g, k] = _ranked(leave[best == k], rank, typical)
+            down[g, k] = _ranked(regret[k][best != k], ranks[g, k] / step)
+            up[g, k] = _ranked(leave[best == k], ranks[g, k] / step)
     return Box(down, up)
 
 
-def _ranked(regrets: Floats, rank: int, typical: float) -> float:
-    """Return the rank-th smallest regret, else the next positive one, else a typical one."""
-    regrets = regrets[np.isfinite(regrets)]
-    if regrets.size == 0:
-        return typical
-    value = float(
-        np.partition(regrets, rank - 1)[rank - 1] if rank < regrets.size else regrets.max()
-    )
-    if value <= 0.0:
+def _ranked(regrets: Floats, rank: float) -> float:
+    """Return the rank-th smallest regret, or infinity when that opens every arc."""
+    r = max(1, int(rank))
+    if r >= regrets.size:
+        return np.inf
+    value = float(np.partition(regrets, r)[r])
+    if value <= 0.0:  # more arcs tie exactly than were asked for
         positive = regrets[regrets > 0.0]
-        value = float(positive.min()) if positive.size else typical
+        value = float(positive.min()) if positive.size else np.inf
     return value
 
 
 def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
-    """Keep every arc that can become cheapest in the box (all arcs without one)."""
+    """Keep every arc that can become cheapest in the box (all arcs without one).
+
+    Rows of weight 0 move no mass: they stay in their cheapest cluster.
+    """
     K = costs.clusters
-    chosen, entries = [], []
+    chosen: list[Integers] = []
     for g, start, stop, block in costs.blocks():
         best = pricing.best[start:stop]
         regret = block + (pricing.prices[g][:, None] - pricing.low[start:stop])
@@ -138,9 +136,10 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
             regret -= box.up[g][best]
             regret -= box.down[g][:, None]
             regret[best, np.arange(stop - start)] = np.inf
-            rows = np.flatnonzero((regret <= 0.0).any(axis=0))
+            free = (regret <= 0.0).any(axis=0)
         else:
-            rows = np.arange(stop - start)
+            free = np.ones(stop - start, dtype=bool)
+        rows = np.flatnonzero(free & (costs.weights[start:stop] > 0.0))
         chosen.append(rows + start)
     positions = np.concatenate(chosen)
     groups = costs.groups[positions]
@@ -153,14 +152,21 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
     regrets = np.maximum(regrets, 0.0)
     members, first = _classes(groups, regrets)
     weight = np.bincount(members, costs.weights[positions], minlength=first.size)
-    regrets, groups, best = regrets[:, first].T, groups[first], pricing.best[positions[first]]
+    regrets, kinds, best = regrets[:, first].T, groups[first], pricing.best[positions[first]]
     if box is None:
         keep = np.ones(regrets.shape, dtype=bool)
     else:
-        keep = regrets <= box.down[groups] + box.up[groups, best][:, None]
+        keep = regrets <= box.down[kinds] + box.up[kinds, best][:, None]
         keep[np.arange(best.size), best] = True
     row, cluster = np.nonzero(keep)
-    arcs = Arcs(row, cluster, regrets[row, cluster], groups, weight, fixed)
+    arcs = Arcs(
+        row,
+        cluster,
+        regrets[row, cluster],
+        kinds,
+        np.asarray(weight),
+        np.asarray(fixed, dtype=float),
+    )
     return FreeRows(arcs, positions, members)
 
 

@@ -15,7 +15,7 @@ from optfair.solution.conic_form import Cone, ConicForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MassProgram"]
+__all__ = ["MassProgram", "row_scale"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +72,17 @@ class MassProgram:
         if all(c.kind in ("zero", "nonneg") for c in form.cones):
             lower = np.full(size, -np.inf)
             lower[self.masses] = 0.0
+            scale = row_scale(form.A)
+            right = form.b * scale
             free = np.full(form.b.size, -np.inf)
             for c in form.cones:
                 if c.kind == "zero":
-                    free[c.start : c.stop] = form.b[c.start : c.stop]
+                    free[c.start : c.stop] = right[c.start : c.stop]
             result = solve_linear_program(
                 np.zeros(size),
-                sp.vstack([form.A, simplex]),
+                sp.vstack([form.A * scale[:, None], simplex]),
                 np.concatenate([free, shares]),
-                np.concatenate([form.b, shares]),
+                np.concatenate([right, shares]),
                 lower,
                 np.full(size, np.inf),
                 tolerance=1e-10,
@@ -102,3 +104,11 @@ class MassProgram:
             time_limit=time_limit,
         )
         return conic.x if conic.status == "optimal" else None
+
+
+def row_scale(matrix: Any) -> Floats:
+    """Return the factors that bring the largest entry of every row to 1."""
+    if matrix.shape[0] == 0:
+        return np.ones(0)
+    largest = np.asarray(abs(sp.csr_array(matrix)).max(axis=1).todense()).ravel()
+    return np.asarray(1.0 / np.where(largest > 0.0, largest, 1.0))

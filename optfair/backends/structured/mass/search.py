@@ -200,11 +200,13 @@ class PriceSearch:
         raise TooManyTies
 
     def _solve(self, free: FreeRows, prices: Floats, box: Box | None) -> MasterResult | None:
-        """Solve the master; a numerical failure is tried again in a smaller box."""
-        for shrink in (1.0, 0.25, 0.0625):
+        """Solve the master; a numerical failure is tried again with more room, then less box."""
+        for shrink, tolerance in ((1.0, 1e-10), (1.0, 1e-9), (0.25, 1e-9), (0.0625, 1e-8)):
             left = self.deadline - time.perf_counter()
             bounds = None if box is None else (shrink * box.down, shrink * box.up)
-            master = solve_master(self.program, free.arcs, prices, bounds, left)
+            master = solve_master(
+                self.program, free.arcs, prices, bounds, left, tolerance=tolerance
+            )
             if master.status == "optimal":
                 return master
         return None

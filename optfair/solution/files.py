@@ -1,0 +1,130 @@
+"""Solutions on disk: JSON for the record, npz for the arrays, nothing pickled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.problem import Problem
+from optfair.core.solution import Solution, Status
+from optfair.errors import DataError
+
+if TYPE_CHECKING:
+    from optfair.core.certificate import DualProof
+
+__all__ = ["load_solution", "save_solution", "solution_record"]
+
+SCHEMA = 1
+
+
+def solution_record(solution: Solution) -> dict[str, Any]:
+    """Return everything about a solution but its arrays, ready for JSON."""
+    found = solution.residuals()
+    return {
+        "schema": SCHEMA,
+        "problem": type(solution.problem).__name__,
+        "class": str(solution.problem.problem_class),
+        "solver": solution.solver,
+        "version": solution.version,
+        "termination": solution.status.termination,
+        "primal": solution.status.primal,
+        "dual": solution.status.dual,
+        "objective": solution.objective,
+        "bound": solution.bound if np.isfinite(solution.bound) else None,
+        "gap": solution.gap if np.isfinite(solution.gap) else None,
+        "bound_by": found.source,
+        "residuals": {
+            "primal": dict(found.primal),
+            "objective": found.objective,
+            "dual": found.dual,
+            "gap": found.gap,
+        },
+        "seconds": dict(solution.seconds),
+        "options": {k: v for k, v in solution.options.items() if v is not None},
+        "attempts": list(solution.attempts),
+        "transforms": list(solution.transforms),
+    }
+
+
+def save_solution(solution: Solution, path: str | Path) -> None:
+    """Write ``path.json`` (the record) and ``path.npz`` (values and multipliers).
+
+    Parameters
+    ----------
+    solution : Solution
+        What to write.
+    path : str or Path
+        File name without ending. Existing files are not overwritten.
+
+    Raises
+    ------
+    DataError
+        A file of that name exists.
+    """
+    base = Path(path)
+    files = base.with_suffix(".json"), base.with_suffix(".npz")
+    for file in files:
+        if file.exists():
+            raise DataError(f"{file} exists", remedy="remove it or choose another name")
+    arrays = {f"value:{k}": np.asarray(v) for k, v in solution.values.items()}
+    arrays |= {f"multiplier:{k}": np.asarray(v) for k, v in solution.multipliers.items()}
+    files[0].write_text(json.dumps(solution_record(solution), indent=2) + "\n", encoding="utf-8")
+    np.savez_compressed(files[1], allow_pickle=False, **arrays)
+
+
+def load_solution(path: str | Path, problem: Problem) -> Solution:
+    """Read a solution back; its feasibility is checked on ``problem``, its bound is on record only.
+
+    Parameters
+    ----------
+    path : str or Path
+        File name without ending.
+    problem : Problem
+        The problem it solves; values that do not fit it are an error.
+
+    Returns
+    -------
+    Solution
+        Without a proof of the bound: ``is_optimal()`` is false until it is solved again with
+        ``warm_start=``.
+    """
+    base = Path(path)
+    record = json.loads(base.with_suffix(".json").read_text(encoding="utf-8"))
+    if record.get("schema") != SCHEMA:
+        raise DataError(
+            f"{base}.json has schema {record.get('schema')!r}", remedy=f"write schema {SCHEMA}"
+        )
+    values: dict[str, NDArray[Any]] = {}
+    multipliers: dict[str, NDArray[Any]] = {}
+    with np.load(base.with_suffix(".npz"), allow_pickle=False) as arrays:
+        for key in arrays.files:
+            kind, _, name = key.partition(":")
+            (values if kind == "value" else multipliers)[name] = arrays[key]
+    for name, variable in problem.variables.items():
+        if name not in values or values[name].shape != variable.shape:
+            shape = values[name].shape if name in values else "missing"
+            raise DataError(
+                f"the stored solution does not fit: {name!r} is {shape}, the problem has {variable.shape}",
+                remedy="load it with the problem it was solved for",
+            )
+    proof: DualProof | None = None
+    bound = record["bound"]
+    return Solution(
+        problem=problem,
+        solver=record["solver"],
+        version=record["version"],
+        status=Status(record["termination"], record["primal"], "unknown"),
+        objective=record["objective"],
+        bound=np.nan if bound is None else bound,
+        values=values,
+        multipliers=multipliers,
+        proof=proof,
+        seconds=record["seconds"],
+        options=record["options"],
+        transforms=tuple(record["transforms"]),
+        attempts=tuple(record["attempts"]),
+    )
