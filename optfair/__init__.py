@@ -37,6 +37,7 @@ _PUBLIC = {
     "soften": "transforms.soften",
     "residuals": "solution.residuals",
     "Residuals": "solution.residuals",
+    "load_solution": "solution.files",
     "shadow_prices": "solution.shadow_prices",
     "solve": "backends.solve",
     "solvers": "backends.registry",
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
     from optfair.models.rules.proportions import balance as balance
     from optfair.models.rules.proportions import proportion as proportion
     from optfair.models.rules.shares import cluster_share as cluster_share
+    from optfair.solution.files import load_solution as load_solution
     from optfair.solution.residuals import Residuals as Residuals
     from optfair.solution.residuals import residuals as residuals
     from optfair.solution.shadow_prices import shadow_prices as shadow_prices

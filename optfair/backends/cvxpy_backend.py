@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 from cvxpy import settings as s
+from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 from numpy.typing import NDArray
 
 from optfair.backends.farkas import InfeasibilityProof
@@ -111,7 +112,7 @@ def _call(compiled: Compiled, profile: SolverProfile, options: dict[str, Any], l
         ) from e
     except cp.error.SolverError as e:
         raise SolverFailure(f"{profile.name} failed", str(e), "try another solver") from e
-    return interface.invert(result, compiled.inverse[-1])
+    return interface.invert(result, SolverInverseData(compiled.inverse[-1], interface, options))
 
 
 def _reported(compiled: Compiled, profile: SolverProfile, raw: Any) -> ReportedBound | None:

@@ -45,7 +45,7 @@ class InfeasibilityProof(Certificate):
         _, multipliers = self.compiled.by_name(np.zeros(self.compiled.form.q.size), self.z)
         sizes = {k: float(np.abs(v).max(initial=0.0)) for k, v in multipliers.items()}
         largest = max(sizes.values(), default=0.0)
-        return tuple(k for k, v in sizes.items() if v > 1e-7 * largest)
+        return tuple(k for k, v in sizes.items() if v > 1e-4 * largest)
 
     def __str__(self) -> str:
         return f"Farkas certificate over {', '.join(map(repr, self.conflict()))}"

@@ -162,7 +162,7 @@ def _verified(
     if proved:
         termination = "optimal"
     elif not (termination in EARLY and feasible):
-        complaints = found.above(request.tolerance)
+        complaints = found.above(request.tolerance) if outcome.values else ("it left no point",)
     status = Status(
         termination,
         "feasible" if feasible else "infeasible",

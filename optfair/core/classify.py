@@ -99,9 +99,8 @@ def _scale(constraint: Any, names: Mapping[int, str], zeros: Values) -> float:
         try:
             sizes.append(np.abs(evaluate(arg, names, zeros)).max(initial=0.0))
         except (ValueError, ArithmeticError):  # not defined at the origin
-            sizes.append(0.0)
-    size = float(max(sizes, default=0.0))
-    return size if np.isfinite(size) else 0.0
+            continue
+    return float(max((s for s in sizes if np.isfinite(s)), default=0.0))
 
 
 def _cones(constraint: Any) -> frozenset[str]:

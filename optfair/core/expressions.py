@@ -33,19 +33,22 @@ def _valued(expression: Any, names: Mapping[int, str], values: Values) -> Any:
     replacements = {}
     for variable in expression.variables():
         copy = cp.Variable(variable.shape, name=variable.name())
-        copy.value = np.asarray(values[names[variable.id]], dtype=float).reshape(variable.shape)
+        # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
+        copy.save_value(np.asarray(values[names[variable.id]], dtype=float).reshape(variable.shape))
         replacements[id(variable)] = copy
     return substitute(expression, replacements)
 
 
 def evaluate(expression: Any, names: Mapping[int, str], values: Values) -> Floats:
     """Return an expression's value; the variables themselves never hold one."""
-    return np.asarray(_valued(expression, names, values).value, dtype=float)
+    with np.errstate(all="ignore"):  # outside a domain the value is infinite or NaN, no accident
+        return np.asarray(_valued(expression, names, values).value, dtype=float)
 
 
 def violation(constraint: Any, names: Mapping[int, str], values: Values) -> Floats:
     """Return how far a constraint is violated, elementwise."""
-    found = np.asarray(_valued(constraint, names, values).violation(), dtype=float)
+    with np.errstate(all="ignore"):
+        found = np.asarray(_valued(constraint, names, values).violation(), dtype=float)
     return np.asarray(np.abs(found), dtype=float)
 
 

@@ -92,8 +92,8 @@ def solve_master(
     with regrets r, fixed masses F and slack s ≥ 0. The dual of s is the box
     :math:`-d \le \Lambda - \hat\Lambda \le u`. If every arc with regret at most
     :math:`d_{gk} + u_{g,best}` is present, no other arc can become cheapest in the box, so
-    the master is exact there. All weights are divided by their mean over the classes and
-    all costs by the mean regret: the numbers the solver sees are O(1) in any units.
+    the master is exact there. Weights and costs are scaled, so that the numbers the solver
+    sees are O(1) in any units.
 
     Parameters
     ----------
@@ -128,7 +128,12 @@ class _Model:
         # a side of the box that is infinite has no slack
         down, up = (b.ravel() for b in box) if box else (np.full(self.gk, np.inf),) * 2
         self.falls, self.rises = np.flatnonzero(np.isfinite(down)), np.flatnonzero(np.isfinite(up))
-        self.unit = float(arcs.weight.mean()) if arcs.weight.size else 1.0
+        # masses in mean row weights keep the linear program near 0/1; curved cones cannot be
+        # rescaled by a solver, so there masses stay what they are, shares of 1
+        linear = masses is not None or program.polyhedral
+        self.unit = float(arcs.weight.mean()) if linear and arcs.weight.size else 1.0
+        # flow = class weight * fraction
+        self.size_of = arcs.weight[arcs.row]
         positive = arcs.regret[arcs.regret > 0.0]
         self.price_unit = float(positive.mean()) if positive.size else 1.0
         self.size = self.ny + self.na + self.falls.size + self.rises.size
@@ -140,7 +145,7 @@ class _Model:
         self.cost = np.concatenate(
             [
                 gradient / self.price_unit,
-                arcs.regret / self.price_unit,
+                arcs.regret * self.size_of / (self.unit * self.price_unit),
                 down[self.falls] / self.price_unit,
                 up[self.rises] / self.price_unit,
             ]
@@ -148,7 +153,7 @@ class _Model:
         # mass definition: η - Σ flow - s+ + s- = 0
         rows = [np.arange(self.gk), arcs.group[arcs.row] * K + arcs.cluster]
         cols = [program.masses.ravel(), self.ny + np.arange(self.na)]
-        vals = [np.ones(self.gk), -np.ones(self.na)]
+        vals = [np.ones(self.gk), -self.size_of / self.unit]
         slack = self.ny + self.na + np.arange(self.falls.size + self.rises.size)
         rows, cols = [*rows, self.falls, self.rises], [*cols, slack]
         vals += [-np.ones(self.falls.size), np.ones(self.rises.size)]
@@ -185,7 +190,7 @@ class _Model:
     def _finish(self, status: str, v: Floats, z: Floats) -> MasterResult:
         if status != "optimal":
             return MasterResult(status, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
-        flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.unit
+        flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.size_of
         missed = np.maximum(v[self.ny + self.na :], 0.0) * self.unit
         slack = np.bincount(np.concatenate([self.falls, self.rises]), missed, self.gk)
         y = self.origin + v[: self.ny] * self.unit
@@ -195,11 +200,11 @@ class _Model:
 
     def solve_linear(self, time_limit: float, tolerance: float) -> MasterResult:
         gk, m = self.gk, self.right.size
+        weight = np.ones(self.arcs.weight.size)
         # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
         # like infeasibility
         scale = row_scale(self.rules)
         rules, right = self.rules * scale[:, None], self.right * scale
-        weight = self.arcs.weight / self.unit
         low = np.full(m, -np.inf)
         for c in self.cones:
             if c.kind == "zero":
@@ -223,7 +228,7 @@ class _Model:
 
     def solve_conic(self, time_limit: float) -> MasterResult:
         gk, G = self.gk, self.shares.size
-        weight = self.arcs.weight / self.unit
+        weight = np.ones(self.arcs.weight.size)
         R, m = weight.size, self.right.size
         equal = gk + G + R
         positive = np.concatenate([self.program.masses.ravel(), np.arange(self.ny, self.size)])

@@ -1,0 +1,80 @@
+"""Curvature and witnesses verify, and fail when they are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+
+import optfair as of
+from optfair.core.certificate import Curvature, NonconvexityWitness
+from optfair.core.evidence import Evidence
+from optfair.core.problem_class import LP
+
+
+def ring() -> of.Problem:
+    x = cp.Variable(2, name="x")
+    return of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.sum(x)), [cp.sum_squares(x) >= 1, cp.abs(x) <= 2]), ["out", "box"]
+    )
+
+
+def test_witness_is_found_and_verifies() -> None:
+    p = ring()
+    assert str(p.problem_class) == "nonconvex QCQP"
+    witness = p.certificate
+    assert isinstance(witness, NonconvexityWitness)
+    assert witness.verify()
+    assert witness.term == "out"
+
+
+def test_a_wrong_witness_fails() -> None:
+    p = ring()
+    w = p.witness
+    assert w is not None
+    same = replace(w, second=w.first)
+    assert "midpoint satisfies" in str(same.verify())
+    outside = replace(w, first={"x": np.array([9.0, 9.0])})
+    assert "violates 'box'" in str(outside.verify())
+    assert not replace(w, term="gone").verify()
+
+
+def test_a_witness_is_checked_again_after_composing() -> None:
+    p = ring()
+    assert p.witness is not None
+    # in this corner the set is convex: the old witness must not survive
+    corner = p.with_constraints(corner=p["x"] >= 1.5)
+    assert corner.witness is None
+    assert str(corner.problem_class) == "unverified QCQP"
+    # dropping a constraint keeps both of its points feasible
+    assert str(p.without("box").problem_class) == "nonconvex QCQP"
+
+
+def test_removing_the_term_removes_the_class() -> None:
+    assert str(ring().without("out").problem_class) == "LP"
+
+
+def test_indefinite_objective() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1]), [cp.abs(x) <= 1]))
+    assert str(p.problem_class) == "nonconvex QP"
+    assert p.witness is not None and p.witness.verify()
+
+
+def test_unverified_is_not_called_nonconvex() -> None:
+    # convex on the domain, but neither DCP nor quadratic: no proof and no witness either way
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [cp.multiply(cp.exp(x), cp.exp(x)) <= 1]))
+    assert p.problem_class.curvature == "unverified"
+
+
+def test_curvature_verifies_and_catches_a_false_claim() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.norm(x) <= 1]), ["disk"])
+    assert isinstance(p.certificate, Curvature)
+    assert p.certificate.verify()
+    term = p.constraints["disk"]
+    lie = replace(term, evidence=Evidence("disk", "affine", "Nonpositive", LP))
+    false = p.with_terms(p.objective, {"disk": lie})
+    assert "disk" in str(false.certificate.verify())

@@ -1,0 +1,72 @@
+"""Evidence of single terms, against known answers."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.core.classify import constraint_term, hessian
+
+x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")
+NAMES = {x.id: "x", y.id: "y"}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "function", "where", "name"),
+    [
+        (cp.sum(x) == 1, "affine", "Zero", "LP"),
+        (x >= 0, "affine", "Nonpositive", "LP"),
+        (cp.norm1(x) <= 1, "convex piecewise linear", "Nonpositive", "LP"),
+        (cp.max(cp.abs(x)) <= 1, "convex piecewise linear", "Nonpositive", "LP"),
+        (cp.sum_squares(x) <= 1, "convex quadratic", "Nonpositive", "QCQP"),
+        (cp.norm(x) <= 1, "convex", "Nonpositive", "SOCP"),
+        (cp.SOC(x[0], x[1:]), "affine", "SecondOrder", "SOCP"),
+        (y >> 0, "affine", "PSD", "SDP"),
+        (cp.lambda_max(y) <= 1, "convex", "Nonpositive", "SDP"),
+        (cp.log(x[0]) >= 1, "convex", "Nonpositive", "CONIC(exp)"),
+        (x[0] * x[1] <= 1, "indefinite quadratic", "Nonpositive", "unverified QCQP"),
+        (cp.sum_squares(x) >= 1, "quadratic", "Nonpositive", "unverified QCQP"),
+        (cp.multiply(cp.exp(x[0]), x[1]) <= 0, "no DCP proof", "Nonpositive", "unverified NLP"),
+    ],
+    ids=lambda v: str(v)[:30],
+)
+def test_constraint_evidence(constraint: object, function: str, where: str, name: str) -> None:
+    evidence = constraint_term("t", constraint, NAMES).evidence
+    assert (evidence.function, evidence.set, str(evidence.problem_class)) == (function, where, name)
+
+
+def test_eigenvalues_prove_what_composition_rules_cannot() -> None:
+    # (x0 + x1)² + x2² written as a product: CVXPY does not see that it is convex
+    constraint = x[0] * x[0] + 2 * x[0] * x[1] + x[1] * x[1] + x[2] * x[2] <= 1
+    assert not constraint.is_dcp()
+    evidence = constraint_term("t", constraint, NAMES).evidence
+    assert str(evidence.problem_class) == "QCQP"
+    assert "eigenvalues" in evidence.note
+
+
+def test_hessian_by_polarisation() -> None:
+    Q = np.array([[2.0, -1.0, 0.0], [-1.0, 0.5, 3.0], [0.0, 3.0, -4.0]])
+    H = hessian(cp.quad_form(x, Q, assume_PSD=True) + 5 * x[0] - 3, NAMES)
+    assert np.allclose(H, 2 * Q)
+
+
+@pytest.mark.parametrize("wrong", [True, np.bool_(False), "x >= 0", 3.0])
+def test_what_is_no_constraint_is_refused(wrong: object) -> None:
+    with pytest.raises(of.DeclarationError):
+        constraint_term("t", wrong, NAMES)
+
+
+def test_foreign_variables_are_named() -> None:
+    z = cp.Variable(2, name="stranger")
+    with pytest.raises(of.DeclarationError, match="stranger"):
+        constraint_term("t", cp.sum(z) <= 1, NAMES)
+
+
+def test_violation_is_elementwise_and_leaves_no_value_behind() -> None:
+    term = constraint_term("t", x >= np.array([1.0, 2.0, 3.0]), NAMES)
+    assert np.allclose(term.violation({"x": np.array([1.0, 1.0, 4.0])}), [0.0, 1.0, 0.0])
+    assert term.scale == 3.0
+    assert term.relative_violation({"x": np.array([1.0, 1.0, 4.0])}) == pytest.approx(0.25)
+    assert x.value is None

@@ -1,0 +1,133 @@
+"""A solution changed in any entry by 1e-4 no longer verifies: every model, every route."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+
+CHANGE = 1e-4
+
+
+def assignment(**changes: Any) -> Any:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(14, 2))
+    groups = np.array([0, 1, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 0, 1])
+    return of.FairAssignment(X, groups=groups, centers=X[:3], **changes)
+
+
+def coupling() -> Any:
+    rng = np.random.default_rng(2)
+    return of.KantorovichCoupling(
+        rng.normal(size=(5, 2)), rng.normal(size=(7, 2)), centers=rng.normal(size=(3, 2))
+    )
+
+
+def cvxpy_problem(kind: str) -> Any:
+    rng = np.random.default_rng(3)
+    x = cp.Variable(4, name="x")
+    A, b = rng.normal(size=(6, 4)), rng.normal(size=6)
+    X = cp.Variable((3, 3), name="X", symmetric=True)
+    C = rng.normal(size=(3, 3))
+    problem = {
+        "qp": cp.Problem(cp.Minimize(cp.sum_squares(A @ x - b)), [cp.sum(x) == 1, x >= 0]),
+        "qcqp": cp.Problem(cp.Minimize(cp.sum(A @ x)), [cp.sum_squares(x) <= 1]),
+        "socp": cp.Problem(cp.Minimize(cp.norm(A @ x - b)), [cp.norm(x) <= 0.3]),
+        "sdp": cp.Problem(cp.Minimize(cp.trace((C + C.T) @ X)), [X >> 0, cp.diag(X) == 1]),
+        "exp": cp.Problem(cp.Maximize(cp.sum(cp.entr(x)) + b[:4] @ x), [cp.sum(x) == 1]),
+        "milp": cp.Problem(
+            cp.Maximize(np.array([5.0, 4, 3, 7]) @ x),
+            [np.array([2.0, 3, 1, 4]) @ x <= 6.5, x >= 0, x <= 1],
+        ),
+    }[kind]
+    p = of.from_cvxpy(problem)
+    return p.with_integrality("x") if kind == "milp" else p
+
+
+CASES = {
+    "assignment by mass-dual": (lambda: assignment(), "mass-dual"),
+    "assignment by highs": (lambda: assignment(), "highs"),
+    "assignment by clarabel": (lambda: assignment(), "clarabel"),
+    "gap and share by mass-dual": (
+        lambda: assignment(fairness=of.additive_gap(0.1)).with_constraints(
+            share=of.cluster_share(lower=0.2)
+        ),
+        "mass-dual",
+    ),
+    "curved rule by mass-dual": (
+        lambda: (p := assignment(fairness=None)).with_constraints(
+            ball=cp.norm(p["masses"][0] - p["masses"][1]) <= 0.12
+        ),
+        "mass-dual",
+    ),
+    "softened by mass-dual": (lambda: assignment().soften("fairness", 0.5), "mass-dual"),
+    "integer assignment": (
+        lambda: assignment(fairness=of.additive_gap(0.4)).with_integrality("assignment"),
+        "highs",
+    ),
+    "coupling by network simplex": (coupling, "pot-network-simplex"),
+    "coupling by highs": (coupling, "highs"),
+    "qp": (lambda: cvxpy_problem("qp"), "clarabel"),
+    "qcqp": (lambda: cvxpy_problem("qcqp"), "clarabel"),
+    "socp": (lambda: cvxpy_problem("socp"), "clarabel"),
+    "sdp": (lambda: cvxpy_problem("sdp"), "clarabel"),
+    "exp": (lambda: cvxpy_problem("exp"), "clarabel"),
+    "milp": (lambda: cvxpy_problem("milp"), "highs"),
+}
+
+
+def changed(mapping: Any, name: str, index: tuple[int, ...], by: float) -> dict[str, Any]:
+    copy = {k: np.array(v) for k, v in mapping.items()}
+    copy[name][index] += by
+    return copy
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_entry_is_guarded(case: str) -> None:
+    declare, solver = CASES[case]
+    s = declare().solve(solver, tolerance=1e-6)
+    assert s.certificate.verify()
+    # a plain copy of the numbers still verifies: it is the change that is caught
+    copied = replace(
+        s,
+        values={k: np.array(v) for k, v in s.values.items()},
+        multipliers={k: np.array(v) for k, v in s.multipliers.items()},
+    )
+    assert copied.certificate.verify()
+    missed = []
+    for part in ("values", "multipliers"):
+        for name, array in getattr(s, part).items():
+            for index in np.ndindex(np.shape(array)):
+                for by in (CHANGE, -CHANGE):
+                    forged = replace(
+                        copied, **{part: changed(getattr(copied, part), name, index, by)}
+                    )
+                    if forged.certificate.verify():
+                        missed.append((part, name, index, by))
+    assert missed == []
+    assert not replace(s, objective=s.objective + CHANGE).certificate.verify()
+    assert not replace(s, bound=s.bound - CHANGE).certificate.verify()
+
+
+def test_a_forged_proof_fails_too() -> None:
+    s = cvxpy_problem("socp").solve("clarabel")
+    proof: Any = s.proof
+    for part in ("x", "z"):
+        vector = getattr(proof, part)
+        for i in range(vector.size):
+            moved = vector.copy()
+            moved[i] += CHANGE
+            forged = replace(s, proof=replace(proof, **{part: moved}))
+            assert not forged.certificate.verify()
+
+
+def test_no_proof_is_not_optimal() -> None:
+    s = cvxpy_problem("qp").solve("clarabel")
+    assert not replace(s, proof=None).is_optimal(1.0)
+    assert not replace(s, values={}).is_optimal(1.0)
+    assert not replace(s, values={"x": np.full(4, np.nan)}).is_optimal(1.0)
