@@ -25,6 +25,8 @@ _PUBLIC = {
     "ConstraintTerm": "core.term",
     "ObjectiveTerm": "core.term",
     "from_cvxpy": "core.adopt",
+    "Alternation": "estimators.alternation",
+    "alternate": "estimators.alternation",
     "FairAssignment": "models.fair_assignment",
     "KantorovichCoupling": "models.kantorovich",
     "perfect_fairness": "models.rules.gaps",
@@ -96,6 +98,8 @@ if TYPE_CHECKING:
     from optfair.core.structure import Structure as Structure
     from optfair.core.term import ConstraintTerm as ConstraintTerm
     from optfair.core.term import ObjectiveTerm as ObjectiveTerm
+    from optfair.estimators.alternation import Alternation as Alternation
+    from optfair.estimators.alternation import alternate as alternate
     from optfair.errors import ClassError as ClassError
     from optfair.errors import DataError as DataError
     from optfair.errors import DeclarationError as DeclarationError

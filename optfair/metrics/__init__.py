@@ -1,1 +1,7 @@
-"""Numbers that describe clusterings."""
+"""Numbers that describe clusterings; each says whether it is of soft or hard assignments."""
+
+from __future__ import annotations
+
+from optfair.metrics.clustering import additive_gap, balance, composition, cost, max_gap
+
+__all__ = ["additive_gap", "balance", "composition", "cost", "max_gap"]

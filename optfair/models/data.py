@@ -105,20 +105,27 @@ def encode_groups(
     if names.size < 2:
         raise DataError(
             "groups has one group only",
-            f"every label is {names[0]!r}",
+            f"every label is {_plain(names[0])!r}",
             "fairness compares groups: give at least two",
         )
-    if names.size > max(50, rows // 2):
+    fractional = names.dtype.kind == "f" and bool((names != np.round(names)).any())
+    if names.size > max(50, rows // 2) or (fractional and names.size > min(10, rows // 2)):
         raise DataError(
             f"groups has {names.size} different labels in {rows} rows",
-            remedy="it looks like a number, not a group: bin it first",
+            f"for example {_plain(names[0])!r}",
+            "it looks like a number, not a group: bin it first",
         )
     shares = np.asarray(np.bincount(index, weights, names.size), dtype=float)
     empty = np.flatnonzero(shares <= 0)
     if empty.size:
         raise DataError(
-            f"group {names[empty[0]]!r} is empty",
+            f"group {_plain(names[empty[0]])!r} is empty",
             "its rows have weight 0",
             "drop the group or give its rows weight",
         )
     return index.astype(np.intp), names, shares
+
+
+def _plain(label: Any) -> Any:
+    """Return a label as Python prints it, not as NumPy does."""
+    return label.item() if isinstance(label, np.generic) else label

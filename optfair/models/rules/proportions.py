@@ -66,7 +66,7 @@ class Proportion(Rule):
         M, shares = mass_target(problem, self)
         low = group_vector(self.lower, problem, "lower", 0.0)
         high = group_vector(self.upper, problem, "upper", 1.0)
-        names = problem.data["group_names"]
+        names = problem.data["group_names"].tolist()
         for g, share in enumerate(shares):
             if not 0.0 <= low[g] <= high[g] <= 1.0:
                 raise DeclarationError(

@@ -15,6 +15,8 @@ __all__ = ["CostRows"]
 
 # Costs of up to this many arcs (128 MB) are kept; beyond it they are recomputed in each pass.
 KEEP = 16_000_000
+# Rows per block otherwise.
+CHUNK = 65_536
 
 
 class CostRows:
@@ -33,7 +35,7 @@ class CostRows:
         Weights, total 1.
     rows : array of int, optional
         Use these rows only (a stratified subsample; ``weights`` then belong to them).
-    chunk : int
+    chunk : int, optional
         Rows per block.
     """
 
@@ -43,9 +45,10 @@ class CostRows:
         groups: NDArray[np.intp],
         weights: Floats,
         rows: NDArray[np.intp] | None = None,
-        chunk: int = 65_536,
+        chunk: int | None = None,
         jitter: float = 0.0,
     ) -> None:
+        chunk = CHUNK if chunk is None else chunk
         rows = np.arange(groups.size) if rows is None else rows
         order = np.argsort(groups[rows], kind="stable")
         self.rows = rows[order]

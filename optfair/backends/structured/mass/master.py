@@ -192,7 +192,8 @@ class _Model:
             return MasterResult(status, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
         flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.size_of
         missed = np.maximum(v[self.ny + self.na :], 0.0) * self.unit
-        slack = np.bincount(np.concatenate([self.falls, self.rises]), missed, self.gk)
+        sides = np.concatenate([self.falls, self.rises])
+        slack = np.asarray(np.bincount(sides, missed, self.gk), dtype=float)
         y = self.origin + v[: self.ny] * self.unit
         return MasterResult(
             status, flow, y, z * self.price_unit, slack.reshape(self.program.masses.shape)
@@ -204,7 +205,8 @@ class _Model:
         # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
         # like infeasibility
         scale = row_scale(self.rules)
-        rules, right = self.rules * scale[:, None], self.right * scale
+        rules: Any = self.rules * scale[:, None]
+        right = self.right * scale
         low = np.full(m, -np.inf)
         for c in self.cones:
             if c.kind == "zero":

@@ -1,0 +1,293 @@
+"""Alternation of fair assignment and centers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.solution import Solution
+from optfair.errors import DeclarationError, SolverFailure
+from optfair.estimators.centers import CENTERS, best_centers
+from optfair.models.fair_assignment import FairAssignment
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Alternation", "alternate"]
+
+logger = logging.getLogger("optfair")
+
+# Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
+EMPTY = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Alternation:
+    """Where an alternation of assignment and centers stopped.
+
+    Attributes
+    ----------
+    solution : Solution
+        Last assignment, optimal for ``centers``, with its certificate.
+    centers : array (K, d)
+        Centers of the problem that ``solution`` solves.
+    labels : array (n,) of int
+        Cluster with the largest fraction of each row (hard).
+    history : tuple of float
+        Objective of each assignment (soft); never rises.
+    status : {"converged", "max_iter", "time_limit", "interrupted"}
+        Why it stopped.
+    empty : tuple of int
+        Clusters without weight in ``solution``; their centers were kept.
+    seconds : float
+        Wall time.
+    """
+
+    solution: Solution
+    centers: Floats
+    labels: NDArray[np.intp]
+    history: tuple[float, ...]
+    status: str
+    empty: tuple[int, ...]
+    seconds: float
+
+    @property
+    def n_iter(self) -> int:
+        """Number of assignments that were solved and kept."""
+        return len(self.history)
+
+    @property
+    def problem(self) -> FairAssignment:
+        """The assignment problem at the last centers."""
+        problem = self.solution.problem
+        if not isinstance(problem, FairAssignment):
+            raise DeclarationError("the solution is not of a FairAssignment")
+        return problem
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Alternation: {self.status} after {self.n_iter} iterations, {self.seconds:.2f} s",
+            f"  objective  {self.history[0]:.10g} -> {self.history[-1]:.10g}",
+            f"  last gap   {self.solution.gap:.1e}",
+        ]
+        if self.empty:
+            lines.append(f"  empty      clusters {', '.join(map(str, self.empty))}")
+        return "\n".join(lines)
+
+
+def alternate(
+    problem: FairAssignment,
+    *,
+    max_iter: int = 50,
+    tol: float = 1e-6,
+    solver: str | None = None,
+    time_limit: float | None = None,
+    verbose: int = 0,
+    **options: Any,
+) -> Alternation:
+    r"""Alternate the assignment problem with the best centers for its assignment.
+
+    .. math::
+        A^{t} \in \arg\min_A \{ f(A, \mu^{t}) : A \text{ obeys the problem's constraints} \},
+        \qquad
+        \mu_k^{t+1} \in \arg\min_\mu \textstyle\sum_i w_i A^{t}_{ik}\, D(x_i, \mu)
+
+    A heuristic: the joint problem in A and μ is not convex. Each step is exact, the
+    assignment with a certificate, so the objective never rises; the limit is only a point
+    that neither step improves, and depends on the start. Without fairness it is Lloyd's
+    algorithm.
+
+    The best center is the weighted mean of metric "sqeuclidean" and the coordinatewise
+    weighted median of "l1" (the lower one where an interval is optimal), weighted by the
+    soft assignment. An empty cluster keeps its center.
+
+    Parameters
+    ----------
+    problem : FairAssignment
+        With the centers to start from; its further constraints are obeyed in every step.
+    max_iter : int
+        Largest number of assignments to solve.
+    tol : float
+        Stop when the objective falls by at most this share of itself.
+    solver : str, optional
+        As in `optfair.solve`, as are further keywords.
+    time_limit : float, optional
+        Wall seconds over all steps.
+    verbose : {0, 1, 2}
+        Silent; a status line; a line per iteration and the solver's progress.
+    **options
+        Further options of `optfair.solve`, such as ``tolerance``.
+
+    Returns
+    -------
+    Alternation
+
+    Raises
+    ------
+    DeclarationError
+        Another problem, a metric whose best center has no closed form, options out of range.
+    SolverFailure
+        An assignment that is worse than the previous one, beyond the solver's tolerance.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> from optfair.estimators.alternation import alternate
+    >>> X = [[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]
+    >>> p = of.FairAssignment(X, groups=list("abaabb"), centers=[[0.0], [1.0]], fairness=None)
+    >>> result = alternate(p)
+    >>> result.centers.ravel().tolist(), result.labels.tolist()
+    ([1.0, 10.0], [0, 0, 0, 1, 1, 1])
+
+    References
+    ----------
+    Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, Algorithm 1.
+    """
+    _check(problem, max_iter, tol)
+    begin = time.perf_counter()
+    slack = 2.0 * float(options.get("tolerance", 1e-7))
+    history: list[float] = []
+    best: Solution | None = None
+    status = ""
+    with _reporting(verbose) as report:
+        while not status:
+            left = None if time_limit is None else time_limit - (time.perf_counter() - begin)
+            try:
+                solution = _assigned(problem, solver, best, left, verbose, options)
+            except (KeyboardInterrupt, _OutOfTimeError) as e:
+                if best is None:
+                    raise
+                status = "time_limit" if isinstance(e, _OutOfTimeError) else "interrupted"
+                break
+            if solution.status.termination in ("time_limit", "interrupted"):
+                status = solution.status.termination
+            if best is not None:
+                fell = best.objective - solution.objective
+                if not status:
+                    _check_rise(fell, best, slack)
+                if fell <= tol * abs(best.objective):
+                    status = status or "converged"
+                if fell < 0:  # by less than the tolerance, or cut short: the previous one is better
+                    break
+            best = solution
+            history.append(solution.objective)
+            report(len(history), solution)
+            if len(history) == max_iter:
+                status = status or "max_iter"
+            if not status:
+                problem = _next(problem, _fractions(solution))
+    return _finished(best, history, status, begin)
+
+
+class _OutOfTimeError(SolverFailure):
+    """No time is left for another assignment."""
+
+
+def _assigned(
+    problem: FairAssignment,
+    solver: str | None,
+    warm_start: Solution | None,
+    left: float | None,
+    verbose: int,
+    options: dict[str, Any],
+) -> Solution:
+    out = _OutOfTimeError("the time limit is too short for one assignment", remedy="give more")
+    if warm_start is not None and left is not None and left <= 0:
+        raise out
+    begin = time.perf_counter()
+    try:
+        return problem.solve(
+            solver,
+            warm_start=warm_start,
+            time_limit=left,
+            verbose=max(0, verbose - 1),
+            **options,
+        )
+    except SolverFailure:
+        if left is not None and time.perf_counter() - begin >= left:
+            raise out from None
+        raise
+
+
+def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
+    if not isinstance(problem, FairAssignment):
+        raise DeclarationError(
+            f"alternate works on a FairAssignment, not on a {type(problem).__name__}",
+            remedy="declare optfair.FairAssignment(X, groups=, centers=)",
+        )
+    if problem.cost.metric not in CENTERS:
+        raise DeclarationError(
+            f"the best center of metric {problem.cost.metric!r} has no closed form",
+            f"it has for {' and '.join(CENTERS)}",
+            "declare the problem from X and centers with one of those",
+        )
+    if int(max_iter) != max_iter or max_iter < 1:
+        raise DeclarationError(f"max_iter={max_iter!r} is not a positive integer", remedy="correct")
+    if not 0 <= tol < 1:
+        raise DeclarationError(f"tol={tol!r} is outside [0, 1)", remedy="give e.g. 1e-6")
+
+
+def _check_rise(fell: float, best: Solution, slack: float) -> None:
+    if fell < -slack * max(1.0, abs(best.objective)):
+        raise SolverFailure(
+            "the objective rose although both steps are exact",
+            f"from {best.objective:.10g} to {best.objective - fell:.10g}",
+            "ask for a smaller tolerance, or another solver",
+        )
+
+
+def _fractions(solution: Solution) -> Floats:
+    return np.asarray(solution["assignment"], dtype=float)
+
+
+def _next(problem: FairAssignment, fractions: Floats) -> FairAssignment:
+    """Return the problem at the best centers of its assignment; empty clusters keep theirs."""
+    weighted = problem.data["weights"][:, None] * fractions
+    filled = weighted.sum(axis=0) > EMPTY
+    centers = problem.cost.centers.copy()
+    centers[filled] = best_centers(problem.cost.metric, problem.cost.points, weighted[:, filled])
+    return problem.with_centers(centers)
+
+
+def _finished(
+    solution: Solution | None, history: list[float], status: str, begin: float
+) -> Alternation:
+    if solution is None:  # the loop ends without one only by raising
+        raise SolverFailure("no assignment was solved")
+    problem, fractions = solution.problem, _fractions(solution)
+    weight = problem.data["weights"] @ fractions
+    return Alternation(
+        solution=solution,
+        centers=problem.data["cost"].centers.copy(),
+        labels=fractions.argmax(axis=1),
+        history=tuple(history),
+        status=status,
+        empty=tuple(int(k) for k in np.flatnonzero(weight <= EMPTY)),
+        seconds=time.perf_counter() - begin,
+    )
+
+
+@contextmanager
+def _reporting(verbose: int) -> Iterator[Callable[[int, Solution], None]]:
+    """Yield a function that tells of each iteration, by logging and on the terminal."""
+
+    def line(iteration: int, s: Solution) -> str:
+        return f"alternation {iteration}: objective {s.objective:.10g}, gap {s.gap:.1e}"
+
+    if not verbose:
+        yield lambda iteration, s: logger.info(line(iteration, s))
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if verbose >= 2:  # the solver has the status line
+        yield lambda iteration, s: console.log(line(iteration, s))
+        return
+    with console.status("alternation: first assignment") as status:
+        yield lambda iteration, s: status.update(line(iteration, s))

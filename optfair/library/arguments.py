@@ -1,0 +1,101 @@
+"""Rows, groups and centers of the papers' models, from a [data] table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError, DeclarationError, nearest
+
+Floats = NDArray[np.float64]
+
+__all__ = ["assignment_arguments", "coupling_arguments"]
+
+_ROW_KEYS = ("dataset", "groups", "columns", "standardize", "l2", "sample", "centers")
+
+
+def assignment_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `FairAssignment`.
+
+    With ``dataset``, X, groups and centers come from a data set; any other entry is an
+    argument as it stands. ``fairness = "none"`` leaves the default rule out.
+    """
+    arguments = dict(data)
+    if "dataset" in data:
+        X, labels, centers = _rows(arguments)
+        arguments |= {"X": X, "groups": labels, "centers": centers}
+    if arguments.get("fairness") == "none":
+        arguments["fairness"] = None
+    return arguments
+
+
+def coupling_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `KantorovichCoupling`.
+
+    With ``dataset``, the two sets of points are the two groups, in the order of their labels.
+    """
+    arguments = dict(data)
+    if "dataset" not in data:
+        return arguments
+    X, labels, centers = _rows(arguments)
+    names = np.unique(labels)
+    if names.size != 2:
+        raise DataError(
+            f"a coupling joins two groups, {data['groups']!r} has {names.size}",
+            ", ".join(map(str, names)),
+            "choose a column with two values, or FairAssignment for more groups",
+        )
+    first, second = (X[labels == name] for name in names)
+    return arguments | {"first": first, "second": second, "centers": centers}
+
+
+def _rows(arguments: dict[str, Any]) -> tuple[Floats, NDArray[Any], Floats]:
+    """Take the keys about rows out of a table, and return (rows, labels, centers)."""
+    from optfair import datasets  # data are asked for by name, and only then
+
+    asked = {key: arguments.pop(key) for key in _ROW_KEYS if key in arguments}
+    for key in ("groups", "centers"):
+        if key not in asked:
+            raise DeclarationError(f"[data] names a dataset but no {key}", remedy=f"add {key}")
+    X, labels = datasets.load(asked["dataset"]).numeric(
+        asked["groups"],
+        columns=asked.get("columns"),
+        standardize=asked.get("standardize", True),
+        l2=asked.get("l2", False),
+    )
+    if "sample" in asked:
+        s = _exactly(asked["sample"], ("rows", "seed"), "sample")
+        if not 0 < s["rows"] <= X.shape[0]:
+            raise DataError(
+                f"a sample of {s['rows']} rows", f"there are {X.shape[0]}", "ask for fewer"
+            )
+        chosen = np.random.default_rng(s["seed"]).choice(X.shape[0], s["rows"], replace=False)
+        chosen.sort()
+        X, labels = X[chosen], labels[chosen]
+    return X, labels, _centers(asked["centers"], X)
+
+
+def _centers(asked: Any, X: Floats) -> Floats:
+    """Return explicit centers, or those that k-means++ draws."""
+    if not isinstance(asked, Mapping):
+        return np.asarray(asked, dtype=np.float64)
+    c = _exactly(asked, ("method", "seed", "k"), "centers")
+    if c["method"] != "kmeans++":
+        raise DeclarationError(
+            f"unknown method {c['method']!r} of centers", remedy=nearest(c["method"], ["kmeans++"])
+        )
+    from sklearn.cluster import kmeans_plusplus
+
+    centers, _ = kmeans_plusplus(X, c["k"], random_state=c["seed"])
+    return np.asarray(centers, dtype=np.float64)
+
+
+def _exactly(table: Any, keys: tuple[str, ...], what: str) -> Mapping[str, Any]:
+    if not isinstance(table, Mapping) or set(table) != set(keys):
+        raise DeclarationError(
+            f"{what} in [data] is {table!r}", remedy=f"give a table with exactly {', '.join(keys)}"
+        )
+    return table

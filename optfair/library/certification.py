@@ -1,0 +1,230 @@
+"""Check what an instance says about itself, with solvers that did not say it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from optfair.backends.registry import profile, profiles
+from optfair.core.problem import Problem
+from optfair.errors import Infeasible, OptfairError
+from optfair.library.branching import tree_bound
+from optfair.library.catalogue import load
+from optfair.library.instance import Infeasibility, Instance, Optimum
+
+__all__ = ["Certification", "Check", "certify"]
+
+# (is it as stated, what was found), and the optimum and gap where a solver found one
+Found = tuple[bool, str] | tuple[bool, str, float, float]
+
+# Largest relative difference between the stated value and what a solver finds.
+AGREEMENT = 1e-6
+# Relative residuals asked of the solver that certifies, and of those that check.
+CERTIFYING, CHECKING = 1e-8, 1e-7
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    what : str
+        What it was.
+    ok : bool
+        Whether it is as stated.
+    detail : str
+        What was found.
+    value, gap : float or None
+        Optimum and relative gap that a solver found.
+    """
+
+    what: str
+    ok: bool
+    detail: str
+    value: float | None = None
+    gap: float | None = None
+
+    def __str__(self) -> str:
+        return f"{'ok ' if self.ok else 'NO '} {self.what}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class Certification:
+    """All that was looked at for one instance.
+
+    Attributes
+    ----------
+    instance : Instance
+        What was checked.
+    checks : tuple of Check
+        In the order they were made.
+    seconds : float
+        Wall time.
+    """
+
+    instance: Instance
+    checks: tuple[Check, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def value(self) -> float | None:
+        """Optimum that the certifying solver found in this run, None where there is none."""
+        return next((c.value for c in self.checks if c.value is not None), None)
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap of that optimum."""
+        return next((c.gap for c in self.checks if c.value is not None), None)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        head = f"{self.instance.name}: {'certified' if self.ok else 'NOT certified'}"
+        return "\n".join([head, *(f"  {check}" for check in self.checks)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome, for JSON output."""
+        return {
+            "name": self.instance.name,
+            "class": self.instance.problem_class,
+            "certified": self.ok,
+            "infeasible": self.instance.infeasible is not None,
+            "value": self.value,
+            "gap": self.gap,
+            "checks": [asdict(check) for check in self.checks],
+            "seconds": self.seconds,
+        }
+
+
+def certify(instance: Instance | str) -> Certification:
+    """Check everything an instance's file says.
+
+    The class and its certificate; then the optimum, by the solver that certifies it and by
+    each solver that checks it; or the conflict, by their certificates of infeasibility. A
+    nonconvex instance needs a verified witness and the refusal of every solver; where it has
+    an optimum, its model knows a convex form with the same one.
+
+    Parameters
+    ----------
+    instance : Instance or str
+        Or its name.
+
+    Returns
+    -------
+    Certification
+        True when every check passed.
+
+    Raises
+    ------
+    DataError, DeclarationError
+        The instance cannot be declared.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> bool(of.library.certify("textbook/knapsack"))
+    True
+    """
+    begin = time.perf_counter()
+    known = load(instance) if isinstance(instance, str) else instance
+    problem = known.problem()
+    found = str(problem.problem_class)
+    checks = [
+        Check("class", found == known.problem_class, found),
+        _attempt("certificate", lambda: _certificate(problem)),
+    ]
+    if not problem.problem_class.convex:
+        checks.append(_attempt("refused", lambda: _refusals(problem)))
+    if known.optimum is not None:
+        checks += _optimum_checks(problem, known.optimum)
+    if known.infeasible is not None:
+        checks += _conflict_checks(problem, known.infeasible)
+    return Certification(known, tuple(checks), time.perf_counter() - begin)
+
+
+def _attempt(what: str, look: Callable[[], Found]) -> Check:
+    """Return a check; an error fails it and says why."""
+    try:
+        return Check(what, *look())
+    except OptfairError as e:
+        return Check(what, False, " ".join(str(e).split()))
+
+
+def _certificate(problem: Problem) -> Found:
+    verdict = problem.certificate.verify()
+    return bool(verdict), f"{problem.certificate}, {verdict}"
+
+
+def _refusals(problem: Problem) -> Found:
+    takers = [p.name for p in profiles().values() if p.accepts(problem)]
+    if takers:
+        return False, f"taken by {', '.join(takers)}"
+    return True, f"by all {len(profiles())} solvers"
+
+
+def _optimum_checks(problem: Problem, optimum: Optimum) -> list[Check]:
+    if not problem.problem_class.convex:
+        form = getattr(problem, "convex_form", None)
+        if form is None:
+            detail = "the model has no convex form with the same optimum"
+            return [Check("optimum", False, detail)]
+        problem = form()
+    first = optimum.certified_by
+    certifying = lambda: _solved(problem, optimum, first, CERTIFYING, optimum.gap)
+    checks = [_attempt(f"certified by {first}", certifying)]
+    independent = [name for name in optimum.checked_by if name != optimum.certified_by]
+    if not independent:
+        checks.append(Check("checked", False, "no other solver is named in checked_by"))
+    for name in independent:
+        look = lambda name=name: _checked(problem, optimum, name)
+        checks.append(_attempt(f"checked by {name}", look))
+    return checks
+
+
+def _solved(problem: Problem, optimum: Optimum, solver: str, tolerance: float, gap: float) -> Found:
+    s = problem.solve(solver, tolerance=tolerance)
+    verdict = s.certificate.verify()
+    ok = bool(verdict) and s.gap <= gap and _agrees(s.objective, optimum.value)
+    return ok, f"{s.objective:.10g}, gap {s.gap:.1e}, {verdict}", s.objective, s.gap
+
+
+def _checked(problem: Problem, optimum: Optimum, solver: str) -> Found:
+    if problem.integers and not profile(solver).accepts(problem):
+        bound, nodes = tree_bound(problem, optimum.value, solver, AGREEMENT)
+        return _agrees(bound, optimum.value), f"bound {bound:.10g} from {nodes} relaxations"
+    return _solved(problem, optimum, solver, CHECKING, CHECKING)
+
+
+def _agrees(found: float, stated: float) -> bool:
+    return abs(found - stated) <= AGREEMENT * (abs(stated) or 1.0)
+
+
+def _conflict_checks(problem: Problem, known: Infeasibility) -> list[Check]:
+    solvers = (known.certified_by, *known.checked_by)
+    looks = {name: lambda name=name: _conflict(problem, known, name) for name in solvers}
+    return [_attempt(f"infeasible by {name}", look) for name, look in looks.items()]
+
+
+def _conflict(problem: Problem, known: Infeasibility, solver: str) -> Found:
+    try:
+        s = problem.solve(solver)
+    except Infeasible as e:
+        if e.certificate is None:
+            return False, "reported without a certificate"
+        verdict = e.certificate.verify()
+        found, stated = set(e.conflict), set(known.conflict)
+        # an interior point may mix certificates, and then names more than it needs
+        ok = bool(verdict) and (
+            found == stated if solver == known.certified_by else found >= stated
+        )
+        return ok, f"conflict of {', '.join(map(repr, e.conflict))}, {verdict}"
+    return False, f"solved with objective {s.objective:.10g}"

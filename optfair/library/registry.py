@@ -1,0 +1,117 @@
+"""Which models and rules a file of facts may name, and how their tables become objects."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from optfair.core.problem import Problem
+from optfair.core.rule import Rule
+from optfair.errors import DeclarationError, nearest
+from optfair.library.arguments import assignment_arguments, coupling_arguments
+
+__all__ = ["check_keys", "construct", "model_names", "rule"]
+
+_TEXTBOOK = "optfair.models.textbook"
+_RULES = "optfair.models.rules"
+
+# Imported when an instance asks for them.
+MODELS = {
+    "BallProjection": f"{_TEXTBOOK}.ball_projection",
+    "Diet": f"{_TEXTBOOK}.diet",
+    "FairAssignment": "optfair.models.fair_assignment",
+    "KantorovichCoupling": "optfair.models.kantorovich",
+    "Knapsack": f"{_TEXTBOOK}.knapsack",
+    "MaxCutRelaxation": f"{_TEXTBOOK}.max_cut_relaxation",
+    "MaximumEntropy": f"{_TEXTBOOK}.maximum_entropy",
+    "MinimumVariance": f"{_TEXTBOOK}.minimum_variance",
+    "NearestCorrelation": f"{_TEXTBOOK}.nearest_correlation",
+    "RidgeRegression": f"{_TEXTBOOK}.ridge_regression",
+    "RiskBudget": f"{_TEXTBOOK}.risk_budget",
+    "SimplexRegression": f"{_TEXTBOOK}.simplex_regression",
+    "SmallestBall": f"{_TEXTBOOK}.smallest_ball",
+    "TrustRegion": f"{_TEXTBOOK}.trust_region",
+}
+RULES = {
+    "additive_gap": f"{_RULES}.gaps",
+    "balance": f"{_RULES}.proportions",
+    "cluster_share": f"{_RULES}.shares",
+    "max_gap": f"{_RULES}.gaps",
+    "perfect_fairness": f"{_RULES}.gaps",
+    "proportion": f"{_RULES}.proportions",
+}
+# Models whose [data] says where rows come from; others take its entries as keywords.
+READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "FairAssignment": assignment_arguments,
+    "KantorovichCoupling": coupling_arguments,
+}
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of the models an instance may have."""
+    return tuple(MODELS)
+
+
+def construct(model: str, data: Mapping[str, Any], where: str) -> Problem:
+    """Return the problem a [data] table declares.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model.
+    data : mapping
+        The table.
+    where : str
+        What to call the table in messages.
+    """
+    maker = _found(model, MODELS, f"model of {where}")
+    arguments = READERS.get(model, dict)(data)
+    fairness = arguments.get("fairness")
+    if isinstance(fairness, Mapping):
+        arguments["fairness"] = rule(fairness, f"fairness in {where}")
+    problem: Problem = _called(maker, arguments, where)
+    return problem
+
+
+def rule(table: Mapping[str, Any], where: str) -> Rule:
+    """Return the rule of a table with the key ``kind`` and the rule's parameters."""
+    if "kind" not in table:
+        raise DeclarationError(f"{where} has no kind", remedy=f"write kind = one of {list(RULES)}")
+    maker = _found(table["kind"], RULES, f"kind of {where}")
+    made: Rule = _called(maker, {k: v for k, v in table.items() if k != "kind"}, where)
+    return made
+
+
+def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raise on a key that nobody reads.
+
+    Raises
+    ------
+    DeclarationError
+        With the nearest known key.
+    """
+    names = list(known)
+    for key in table:
+        if key not in names:
+            raise DeclarationError(f"unknown key {key!r} in {where}", remedy=nearest(key, names))
+
+
+def _found(name: Any, known: Mapping[str, str], what: str) -> Callable[..., Any]:
+    if name not in known:
+        raise DeclarationError(f"unknown {what}: {name!r}", remedy=nearest(str(name), known))
+    found: Callable[..., Any] = getattr(importlib.import_module(known[name]), name)
+    return found
+
+
+def _called(maker: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> Any:
+    """Call with keywords, after telling unknown and missing ones."""
+    parameters = inspect.signature(maker).parameters
+    check_keys(arguments, parameters, where)
+    missing = [k for k, p in parameters.items() if p.default is p.empty and k not in arguments]
+    if missing:
+        raise DeclarationError(
+            f"{where} lacks {', '.join(missing)}", remedy=f"it may have {', '.join(parameters)}"
+        )
+    return maker(**arguments)

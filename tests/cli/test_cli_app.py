@@ -1,0 +1,214 @@
+"""The command line: every command, its JSON, its exit codes, its suggestions."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from typer.testing import CliRunner
+
+import optfair as of
+from optfair.cli.app import app
+
+MISSING = """
+schema = 1
+name = "absent"
+title = "a solver nobody has"
+via = "cvxpy"
+cvxpy_name = "ABSENT"
+module = "no_such_module_of_ours"
+package = "no-such-package-of-ours"
+licence = "none"
+kind = "commercial"
+install = "pip install no-such-package-of-ours"
+classes = ["LP"]
+"""
+BROKEN = """
+schema = 1
+model = "Knapsack"
+class = "MILP"
+source = "made up"
+[data]
+values = [1.0]
+weights = [1.0]
+capacity = 2.0
+[optimum]
+value = 2.0
+certified_by = "highs"
+gap = 1e-9
+checked_by = ["clarabel"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    """--problems and --solvers set the environment of the process: give it back afterwards."""
+    for variable in ("OPTFAIR_PROBLEMS", "OPTFAIR_SOLVERS"):
+        monkeypatch.setenv(variable, "")
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(w) for w in words])
+
+
+def run_json(*words):
+    result = run(*words, "--json")
+    assert result.stderr == "", result.stderr
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_help_documents_the_exit_codes():
+    result = run("--help")
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert "Exit codes: 0 fine; 1 a result failed" in text
+    for command in ("list", "show", "solve", "certify", "solvers", "demo"):
+        assert run(command, "--help").exit_code == 0
+    assert run("--version").stdout.strip() == of.__version__
+
+
+def test_list():
+    code, found = run_json("list")
+    assert code == 0
+    assert {i["name"] for i in found["instances"]} == set(of.library.names())
+    code, found = run_json("list", "fair_clustering/german_k*")
+    assert [i["name"][-3:] for i in found["instances"]] == ["k10", "_k3", "_k5"]
+    code, found = run_json("list", "hidden")
+    assert [i["name"] for i in found["instances"]] == ["textbook/trust_region"]
+    text = run("list", "textbook").stdout
+    assert "textbook/knapsack" in text and "309" in text and "infeasible:" in text
+
+
+def test_list_without_a_match():
+    result = run("list", "knapsak")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "no instance matches 'knapsak'" in result.stderr
+    assert "do:  did you mean 'knapsack'?" in result.stderr
+
+
+def test_show():
+    code, found = run_json("show", "textbook/risk_budget")
+    assert code == 0
+    assert found["class"] == found["found_class"] == "SOCP"
+    assert found["variables"] == {"portfolio": [5]}
+    assert "risk: convex in Nonpositive -> SOCP" in found["evidence"]
+    assert "clarabel" in found["solvers"] and "highs" not in found["solvers"]
+    assert found["optimum"]["value"] > 0 and "Lobo" in found["source"]
+    text = run("show", "trust_region").stdout
+    assert "nonconvex QCQP" in text and "witness" in text and "none takes it" in text
+
+
+def test_solve():
+    code, found = run_json("solve", "german_k3")
+    assert code == 0
+    assert found["termination"] == "optimal" and found["solver"] == "mass-dual"
+    assert found["objective"] == pytest.approx(found["stated_optimum"], rel=1e-9)
+    assert found["residuals"]["feasibility"] <= 1e-7
+    code, found = run_json("solve", "german_k3", "--solver", "clarabel", "--tolerance", "1e-8")
+    assert code == 0 and found["solver"] == "clarabel" and found["gap"] <= 1e-8
+    text = run("solve", "diet").stdout
+    assert "objective  88.2" in text and "fewest servings" in text and "stated" in text
+
+
+def test_solve_infeasible_is_1():
+    result = run("solve", "infeasible_rules")
+    assert result.exit_code == 1 and result.stdout == ""
+    assert "'share.lower', 'capacity.upper'" in result.stderr
+    assert "\n  why: " in result.stderr and "\n  do:  " in result.stderr
+    code, found = run_json("solve", "infeasible_rules")
+    assert code == 1 and found["error"] == "Infeasible"
+
+
+def test_solve_refused_is_2():
+    result = run("solve", "trust_region")
+    assert result.exit_code == 2 and "nonconvex" in result.stderr
+    code, found = run_json("solve", "risk_budget", "--solver", "highs")
+    assert code == 2 and found["error"] == "UnsupportedProblem"
+    assert "highs solves LP, QP, MILP, not SOCP" in found["cause"]
+    assert run("solve", "diet", "--tolerance", "7").exit_code == 2
+
+
+def test_unknown_names_suggest():
+    result = run("solve", "textbook/knapsak")
+    assert result.exit_code == 2 and "did you mean 'textbook/knapsack'" in result.stderr
+    code, found = run_json("show", "knapsak")
+    assert code == 2 and found["error"] == "DataError" and "knapsack" in found["remedy"]
+    result = run("solve", "diet", "--solver", "higs")
+    assert result.exit_code == 2 and "did you mean 'highs'" in result.stderr
+    result = run("certfy", "diet")
+    assert result.exit_code == 2 and "certify" in result.stderr
+
+
+def test_solver_that_is_not_installed(tmp_path):
+    (tmp_path / "absent.toml").write_text(MISSING)
+    code, found = run_json("solvers", "--solvers", tmp_path)
+    assert code == 0
+    rows = {row["solver"]: row["state"] for row in found["solvers"]}
+    assert rows["absent"] == "not installed: pip install no-such-package-of-ours"
+    assert rows["highs"] == "installed"
+    result = run("solve", "diet", "--solver", "absent")
+    assert result.exit_code == 2 and "pip install no-such-package-of-ours" in result.stderr
+
+
+def test_verbose():
+    result = run("solve", "diet", "--verbose", "--json")
+    assert result.exit_code == 2 and "exclude each other" in result.stderr
+    assert run("solve", "diet", "-v").exit_code == 0
+
+
+def test_certify_one():
+    code, found = run_json("certify", "knapsack")
+    assert code == 0 and found["certified"] is True and found["value"] == 309
+    assert all(check["ok"] for check in found["checks"])
+    assert "relaxations" in run("certify", "german_hard_assignment").stdout
+
+
+def test_certify_all_with_one_that_fails(tmp_path):
+    (tmp_path / "wrong.toml").write_text(BROKEN)
+    (tmp_path / "unreadable.toml").write_text("schema = 1\nmodel = 3\n")
+    result = run("certify", "--all", "--problems", tmp_path)
+    assert result.exit_code == 1
+    rows = result.stdout.splitlines()
+    n = len(of.library.names())
+    assert len(rows) == n + 1 and rows[-1] == f"{n - 2} of {n} certified"
+    bad = [row for row in rows if row.startswith("FAILED")]
+    assert len(bad) == 2 and "certified by highs" in " ".join(bad)
+
+
+def test_certify_all_as_json():
+    code, found = run_json("certify", "--all")
+    assert code == 0 and found["failed"] == []
+    assert len(found["instances"]) == len(of.library.names())
+
+
+def test_certify_needs_exactly_one_of_name_and_all():
+    assert run("certify").exit_code == 2
+    assert run("certify", "diet", "--all").exit_code == 2
+
+
+def test_problems_adds_a_folder(tmp_path):
+    (tmp_path / "mine.toml").write_text(BROKEN)
+    assert run("show", "mine").exit_code == 2
+    result = run("show", "mine", "--problems", tmp_path)
+    assert result.exit_code == 0 and "Knapsack: MILP" in result.stdout
+    assert os.environ["OPTFAIR_PROBLEMS"] == str(tmp_path)
+    assert run("certify", "mine").exit_code == 1
+    assert run("list", "--problems", tmp_path / "nowhere").exit_code == 2
+
+
+def test_time_limit_is_a_failed_result(monkeypatch):
+    """A result that stopped early is printed, and the exit code says it is not optimal."""
+    from dataclasses import replace
+
+    from optfair.core.problem import Problem
+
+    exact = Problem.solve
+
+    def early(self, *args, **options):
+        s = exact(self, *args, **options)
+        return replace(s, status=replace(s.status, termination="time_limit"))
+
+    monkeypatch.setattr(Problem, "solve", early)
+    code, found = run_json("solve", "diet")
+    assert code == 1 and found["termination"] == "time_limit"
