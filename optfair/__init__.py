@@ -98,8 +98,6 @@ if TYPE_CHECKING:
     from optfair.core.structure import Structure as Structure
     from optfair.core.term import ConstraintTerm as ConstraintTerm
     from optfair.core.term import ObjectiveTerm as ObjectiveTerm
-    from optfair.estimators.alternation import Alternation as Alternation
-    from optfair.estimators.alternation import alternate as alternate
     from optfair.errors import ClassError as ClassError
     from optfair.errors import DataError as DataError
     from optfair.errors import DeclarationError as DeclarationError
@@ -111,6 +109,8 @@ if TYPE_CHECKING:
     from optfair.errors import SolverFailure as SolverFailure
     from optfair.errors import Unbounded as Unbounded
     from optfair.errors import UnsupportedProblem as UnsupportedProblem
+    from optfair.estimators.alternation import Alternation as Alternation
+    from optfair.estimators.alternation import alternate as alternate
     from optfair.models.fair_assignment import FairAssignment as FairAssignment
     from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
     from optfair.models.rules.gaps import additive_gap as additive_gap

@@ -98,10 +98,15 @@ def _compile(problem: Problem, profile: SolverProfile) -> Compiled:
 
 def _call(compiled: Compiled, profile: SolverProfile, options: dict[str, Any], log: bool) -> Any:
     interface = compiled.chain.reductions[-1]
+    scale = _objective_scale(compiled)
+    data = dict(compiled.data)
+    for part in ("c", "q", "P"):
+        if data.get(part) is not None:
+            data[part] = data[part] * scale
     try:
         result = compiled.chain.solve_via_data(
             compiled.cvxpy_problem,
-            compiled.data,
+            data,
             warm_start=False,
             verbose=log,
             solver_opts=options,
@@ -112,7 +117,21 @@ def _call(compiled: Compiled, profile: SolverProfile, options: dict[str, Any], l
         ) from e
     except cp.error.SolverError as e:
         raise SolverFailure(f"{profile.name} failed", str(e), "try another solver") from e
-    return interface.invert(result, SolverInverseData(compiled.inverse[-1], interface, options))
+    raw = interface.invert(result, SolverInverseData(compiled.inverse[-1], interface, options))
+    if raw.dual_vars:
+        raw.dual_vars = {k: np.asarray(v) / scale for k, v in raw.dual_vars.items()}
+    return raw
+
+
+def _objective_scale(compiled: Compiled) -> float:
+    """Return the power of two that brings the objective's largest coefficient near 1.
+
+    Solvers hold dual residuals to absolute tolerances: costs of 1e11 make them fail, costs
+    of 1e-5 make them careless. A power of two changes no digit.
+    """
+    form = compiled.form
+    largest = max(np.abs(form.q).max(initial=0.0), np.abs(form.P.data).max(initial=0.0))
+    return float(2.0 ** -np.round(np.log2(largest))) if largest > 0.0 else 1.0
 
 
 def _reported(compiled: Compiled, profile: SolverProfile, raw: Any) -> ReportedBound | None:
@@ -120,7 +139,7 @@ def _reported(compiled: Compiled, profile: SolverProfile, raw: Any) -> ReportedB
     bound = getattr(info, profile.bound_attribute, None) if profile.bound_attribute else None
     if bound is None or not np.isfinite(bound):
         return None
-    value = compiled.form.sign * (float(bound) + compiled.form.offset)
+    value = compiled.form.sign * (float(bound) / _objective_scale(compiled) + compiled.form.offset)
     return ReportedBound(value, f"branch and bound of {profile.name}, as reported")
 
 

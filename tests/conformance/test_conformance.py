@@ -19,7 +19,7 @@ from instances import CASES, INFEASIBLE, UNBOUNDED
 GENERIC = [p.name for p in profiles().values() if p.via == "cvxpy" and p.installed]
 STRUCTURED = [p.name for p in profiles().values() if p.structure]
 # what a first-order method is held to
-TOLERANCE = {name: 1e-7 for name in GENERIC} | {"scs": 1e-5}
+TOLERANCE = dict.fromkeys(GENERIC, 1e-07) | {"scs": 1e-5}
 
 
 def declared(case: str) -> of.Problem:

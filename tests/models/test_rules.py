@@ -49,7 +49,7 @@ def holds(name: str, p: Any, M: Any, tol: float = 1e-7) -> bool:
             ),
             "proportion": lambda: (
                 (M[0] >= 0.8 * p.shares[0] * size - tol).all()
-                and (M <= 1.15 * p.shares.max() * size + tol).all()
+                and (1.15 * p.shares.max() * size + tol >= M).all()
             ),
             "share": lambda: (size >= 0.12 - tol).all() and (size <= 0.3 + tol).all(),
             "cvxpy": lambda: (M[0] ** 2).sum() <= 1.05 * p.shares[0] ** 2 / 5 + tol,

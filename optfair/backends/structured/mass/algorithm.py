@@ -12,16 +12,13 @@ from optfair.backends.structured.mass.cost_rows import CostRows
 from optfair.backends.structured.mass.entries import repaired, spread
 from optfair.backends.structured.mass.pricing import price
 from optfair.backends.structured.mass.program import MassProgram
-from optfair.backends.structured.mass.search import PriceSearch, Round, TooManyTies
+from optfair.backends.structured.mass.search import PriceSearch, Round
 from optfair.models.separable_cost import SeparableCost
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 __all__ = ["MassResult", "solve_mass_dual"]
-
-# A relative change of the costs that separates exact ties, far below any tolerance asked for.
-JITTER = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +81,7 @@ def solve_mass_dual(
     """
     search = PriceSearch(program, CostRows(cost, groups, weights), tolerance, deadline, report)
     try:
-        try:
-            status = search.run(prices)
-        except TooManyTies:
-            shaken = CostRows(cost, groups, weights, jitter=JITTER)
-            search = PriceSearch(program, shaken, tolerance, deadline, report)
-            status = search.run(prices)
+        status = search.run(prices)
     except KeyboardInterrupt:
         status = "interrupted"
     costs = search.costs

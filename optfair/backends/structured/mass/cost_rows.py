@@ -46,7 +46,6 @@ class CostRows:
         weights: Floats,
         rows: NDArray[np.intp] | None = None,
         chunk: int | None = None,
-        jitter: float = 0.0,
     ) -> None:
         chunk = CHUNK if chunk is None else chunk
         rows = np.arange(groups.size) if rows is None else rows
@@ -64,21 +63,12 @@ class CostRows:
             for start in range(int(bounds[g]), int(bounds[g + 1]), chunk)
         ]
         self.cost, self.labels = cost, groups
-        self._jitter = jitter
         self._kept: list[Floats] | None = None
         if self.size * self.clusters <= KEEP:
             self._kept = [self._compute(start, stop) for _, start, stop in self._pieces]
 
     def _compute(self, start: int, stop: int) -> Floats:
-        block = self.cost.columns(self.rows[start:stop])
-        return self._shaken(block, self.rows[start:stop])
-
-    def _shaken(self, block: Floats, rows: NDArray[np.intp]) -> Floats:
-        """Break exact ties by a relative change far below the tolerance of the gap."""
-        if not self._jitter:
-            return block
-        phase = np.outer(np.arange(1, self.clusters + 1) * 0.754877666, rows + 1.0) * 0.569840291
-        return np.asarray(block * (1.0 + self._jitter * (phase - np.floor(phase))))
+        return self.cost.columns(self.rows[start:stop])
 
     def blocks(self) -> Iterator[tuple[int, int, int, Floats]]:
         """Yield (group, start, stop, costs K x m); the costs must not be written to."""
@@ -91,5 +81,4 @@ class CostRows:
 
     def gather(self, positions: NDArray[np.intp]) -> Floats:
         """Return the costs (K x m) of rows given by their position in this ordering."""
-        rows = self.rows[positions]
-        return self._shaken(self.cost.columns(rows), rows)
+        return self.cost.columns(self.rows[positions])

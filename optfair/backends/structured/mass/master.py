@@ -134,22 +134,22 @@ class _Model:
         self.unit = float(arcs.weight.mean()) if linear and arcs.weight.size else 1.0
         # flow = class weight * fraction
         self.size_of = arcs.weight[arcs.row]
-        positive = arcs.regret[arcs.regret > 0.0]
-        self.price_unit = float(positive.mean()) if positive.size else 1.0
         self.size = self.ny + self.na + self.falls.size + self.rises.size
         # y = origin + unit * η: the fixed masses are taken out before scaling
         self.origin = np.zeros(self.ny)
         self.origin[program.masses] = arcs.fixed
         gradient = form.P @ self.origin + form.q
         gradient[program.masses] -= prices
-        self.cost = np.concatenate(
+        cost = np.concatenate(
             [
-                gradient / self.price_unit,
-                arcs.regret * self.size_of / (self.unit * self.price_unit),
-                down[self.falls] / self.price_unit,
-                up[self.rises] / self.price_unit,
+                gradient,
+                arcs.regret * self.size_of / self.unit,
+                down[self.falls],
+                up[self.rises],
             ]
         )
+        self.price_unit = _price_unit(arcs.regret if linear else cost, 0.25 if linear else 1.0)
+        self.cost = cost / self.price_unit
         # mass definition: η - Σ flow - s+ + s- = 0
         rows = [np.arange(self.gk), arcs.group[arcs.row] * K + arcs.cluster]
         cols = [program.masses.ravel(), self.ny + np.arange(self.na)]
@@ -265,3 +265,15 @@ class _Model:
             time_limit=time_limit,
         )
         return self._finish(result.status, result.x, result.z[-m:] if m else np.zeros(0))
+
+
+def _price_unit(costs: Floats, quantile: float) -> float:
+    """Return the cost that becomes 1.
+
+    A low quantile for linear programs: arcs to outliers must not drown the near ones. The
+    largest for cone programs: an interior-point method wants nothing large.
+    """
+    positive = np.abs(costs[costs != 0.0])
+    if positive.size == 0:
+        return 1.0
+    return max(float(np.quantile(positive, quantile)), 1e-12 * float(positive.max()))

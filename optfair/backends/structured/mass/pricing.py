@@ -102,7 +102,10 @@ def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
         regret = costs.gather(rows) + pricing.prices[g][:, None] - pricing.low[rows]
         best = pricing.best[rows]
         here = np.arange(rows.size)
+        grain = _grain(pricing.low[rows], regret)
         regret[best, here] = np.inf
+        # arcs that tie are open in any box: ranks count the others
+        regret[regret <= grain] = np.inf
         leave = regret.min(axis=0)
         for k in range(shape[1]):
             down[g, k] = _ranked(regret[k][best != k], ranks[g, k] / step)
@@ -110,16 +113,17 @@ def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
     return Box(down, up)
 
 
+def _grain(low: Floats, regrets: Floats) -> float:
+    """Return the size below which a regret is rounding; outliers do not count."""
+    if regrets.size == 0:
+        return 0.0
+    return 1e-13 * (float(np.median(np.abs(low))) + float(np.median(regrets)))
+
+
 def _ranked(regrets: Floats, rank: float) -> float:
     """Return the rank-th smallest regret, or infinity when that opens every arc."""
     r = max(1, int(rank))
-    if r >= regrets.size:
-        return np.inf
-    value = float(np.partition(regrets, r)[r])
-    if value <= 0.0:  # more arcs tie exactly than were asked for
-        positive = regrets[regrets > 0.0]
-        value = float(positive.min()) if positive.size else np.inf
-    return value
+    return float(np.partition(regrets, r)[r]) if r < regrets.size else np.inf
 
 
 def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
@@ -150,14 +154,18 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
     ).reshape(costs.group_count, K)
     regrets = costs.gather(positions) + pricing.prices[groups].T - pricing.low[positions]
     regrets = np.maximum(regrets, 0.0)
-    members, first = _classes(groups, regrets)
-    weight = np.bincount(members, costs.weights[positions], minlength=first.size)
-    regrets, kinds, best = regrets[:, first].T, groups[first], pricing.best[positions[first]]
+    here, best = np.arange(positions.size), pricing.best[positions]
     if box is None:
         keep = np.ones(regrets.shape, dtype=bool)
     else:
-        keep = regrets <= box.down[kinds] + box.up[kinds, best][:, None]
-        keep[np.arange(best.size), best] = True
+        keep = regrets <= box.down[groups].T + box.up[groups, best]
+        keep[best, here] = True
+    # rows whose regrets differ by rounding only are one class
+    grain = _grain(pricing.low, regrets)
+    regrets[regrets <= grain] = 0.0
+    members, first = _classes(groups, np.where(keep, np.round(regrets / (grain or 1.0)), -1.0))
+    weight = np.bincount(members, costs.weights[positions], minlength=first.size)
+    regrets, keep, kinds = regrets[:, first].T, keep[:, first].T, groups[first]
     row, cluster = np.nonzero(keep)
     arcs = Arcs(
         row,
@@ -170,13 +178,16 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
     return FreeRows(arcs, positions, members)
 
 
-def _classes(groups: Integers, regrets: Floats) -> tuple[Integers, Integers]:
-    """Merge rows of one group with identical costs: (class of each row, a row of each class)."""
-    if groups.size == 0:
-        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+def _classes(groups: Integers, keys: Floats) -> tuple[Integers, Integers]:
+    """Merge rows of one group with the same open arcs and regrets.
+
+    Returns (class of each row, a row of each class). This is what keeps ties small: all the
+    rows that two equal centers tie for are one class.
+    """
+    n = groups.size
     # a cheap test first: without equal sums there are no equal rows
-    if np.unique(regrets.sum(axis=0)).size > 0.98 * groups.size:
-        return np.arange(groups.size), np.arange(groups.size)
-    keys = np.vstack([groups.astype(float), regrets])
+    if n == 0 or np.unique(keys.sum(axis=0)).size > 0.98 * n:
+        return np.arange(n), np.arange(n)
+    keys = np.vstack([groups.astype(float), keys])
     _, first, members = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     return np.asarray(members.ravel()), np.asarray(first)

@@ -26,17 +26,13 @@ from optfair.backends.structured.mass.program import MassProgram
 Floats = NDArray[np.float64]
 logger = logging.getLogger("optfair")
 
-__all__ = ["Candidate", "PriceSearch", "Round", "TooManyTies"]
+__all__ = ["Candidate", "PriceSearch", "Round"]
 
 # Rows up to which all arcs enter one master; rows a box starts with and may grow to.
 SMALL, START, LARGEST = 400, 600, 12_000
 # A master that misses this many rows is far from the optimum: take a long step instead of many.
 FAR, LONG_STEPS = 300, 4
 ROUNDS = 200
-
-
-class TooManyTies(Exception):
-    """More rows tie exactly between clusters than a master can hold."""
 
 
 @dataclass(frozen=True)
@@ -189,15 +185,13 @@ class PriceSearch:
         """Choose box and arcs of the next master: wide enough to move, never above the cap."""
         if self.costs.size <= SMALL:
             return None, select_arcs(self.costs, pricing, None)
-        for _ in range(40):
+        while True:
             box = box_for(self.costs, pricing, ranks)
             free = select_arcs(self.costs, pricing, box)
-            if free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST:
+            fits = free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST
+            if fits or ranks.max() <= 1.0:
                 return box, free
-            if ranks.max() <= 1.0:
-                break
             ranks /= 2.0
-        raise TooManyTies
 
     def _solve(self, free: FreeRows, prices: Floats, box: Box | None) -> MasterResult | None:
         """Solve the master; a numerical failure is tried again with more room, then less box."""
