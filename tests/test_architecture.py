@@ -23,13 +23,13 @@ LAYERS = {
     "transforms": 3,
     "backends": 3,
     "library": 4,
-    "datasets": 5,
+    "datasets": 3,
     "metrics": 5,
     "estimators": 5,
     "plots": 5,
     "cli": 6,
 }
-# instances may name data sets: the one place where a lower layer loads from a higher one
+# the verbs of a problem and a solution forward to the layer that does the work
 ALLOWED = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.transforms.soften"),

@@ -47,7 +47,11 @@ def _pieces(costs: CostRows, free: FreeRows, flow: Floats) -> Entries:
     arc = np.minimum(np.searchsorted(arc_end, middle), used.size - 1)
     share = length / weight[owner]
     keep = share > SLIVER
-    r, k, f = rows[owner[keep]], free.arcs.cluster[used[arc[keep]]], share[keep]
+    # rounding may cut a row twice within one cluster: add such pieces up
+    key = rows[owner[keep]] * costs.clusters + free.arcs.cluster[used[arc[keep]]]
+    entry, inverse = np.unique(key, return_inverse=True)
+    r, k = np.divmod(entry, costs.clusters)
+    f = np.bincount(inverse, share[keep])
     return r, k, f / np.bincount(r, f, costs.size)[r]
 
 

@@ -1,0 +1,80 @@
+"""Files of facts: what is in them is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import optfair as of
+from optfair.backends.profile import load_profile
+from optfair.backends.registry import profiles
+from optfair.core.problem_class import ProblemClass
+from optfair.locate import fact_files, load_facts
+
+GOOD = """schema = 1
+name = "mine"
+title = "a solver"
+via = "cvxpy"
+cvxpy_name = "HIGHS"
+module = "highspy"
+package = "highspy"
+licence = "MIT"
+kind = "open"
+install = "pip install mine"
+classes = ["LP"]
+"""
+
+
+def test_every_profile_names_known_classes() -> None:
+    for p in profiles().values():
+        assert p.kind in ("open", "commercial") and p.via in ("cvxpy", "structured")
+        for name in p.classes:
+            assert ProblemClass.parse(name).name == name
+
+
+def test_policy_names_known_open_solvers() -> None:
+    policy = load_facts(fact_files("solvers")["_policy"])
+    known = profiles()
+    for name in [
+        *policy["structures"],
+        *(n for names in policy["classes"].values() for n in names),
+    ]:
+        assert known[name].kind == "open"
+    for name, solvers in policy["classes"].items():
+        assert all(name in known[s].classes for s in solvers)
+
+
+def test_a_users_folder_adds_a_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text(GOOD)
+    monkeypatch.setenv("OPTFAIR_SOLVERS", str(tmp_path))
+    assert profiles()["mine"].classes == ("LP",)
+    assert "mine" in repr(of.solvers())
+    import cvxpy as cp
+
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 2]))
+    assert p.solve("mine").objective == pytest.approx(2.0)
+    assert p.solve().solver == "highs"  # present, but not the default
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD + 'colour = "red"\n', "unknown key 'colour'"),
+        (GOOD.replace("schema = 1", "schema = 2"), "schema 2"),
+        (GOOD.replace('module = "highspy"\n', ""), "incomplete"),
+        ("schema = = 1", "not valid TOML"),
+    ],
+)
+def test_bad_files_are_errors(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(text)
+    with pytest.raises(of.DeclarationError, match=message):
+        load_profile(file)
+
+
+def test_a_missing_folder_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPTFAIR_SOLVERS", "/nowhere/at/all")
+    with pytest.raises(of.DeclarationError, match="OPTFAIR_SOLVERS"):
+        profiles()

@@ -1,0 +1,170 @@
+"""Choosing, refusing, falling back: what happens around a solve."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends import cvxpy_backend
+from optfair.backends.policy import choose
+from optfair.backends.profile import SolverProfile
+from optfair.backends.registry import profile, profiles
+from optfair.backends.request import Outcome, Request
+
+
+def lp() -> Any:
+    x = cp.Variable(3, name="x")
+    return of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1, cp.sum(x) <= 9]), ["low", "high"]
+    )
+
+
+def test_unknown_solver_suggests() -> None:
+    with pytest.raises(of.UnsupportedProblem) as failure:
+        lp().solve("hihgs")
+    assert "unknown solver 'hihgs'" in str(failure.value)
+    assert "did you mean 'highs'" in failure.value.remedy
+
+
+def test_a_solver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SolverProfile, "installed", property(lambda self: self.name != "scs"))
+    with pytest.raises(of.NotInstalled) as failure:
+        lp().solve("scs")
+    assert "module 'scs' was not found" in failure.value.evidence
+    assert failure.value.remedy == "pip install scs"
+    assert lp().solve().solver == "highs"
+
+
+def test_the_default_does_not_move_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SolverProfile, "installed", property(lambda self: self.name != "highs"))
+    with pytest.raises(of.NotInstalled, match="highs is not installed"):
+        choose(lp(), None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"tolerance": 2.0}, "tolerance"),
+        ({"time_limit": -1.0}, "time_limit"),
+        ({"threads": 0}, "threads"),
+        ({"verbose": 7}, "verbose"),
+    ],
+)
+def test_options_are_checked_before_anything_runs(options: Any, message: str) -> None:
+    with pytest.raises(of.DeclarationError, match=message):
+        lp().solve(**options)
+
+
+def test_options_a_solver_does_not_have_are_refused() -> None:
+    with pytest.raises(of.UnsupportedProblem, match="clarabel has no option for seed"):
+        lp().solve("clarabel", seed=3)
+    with pytest.raises(of.UnsupportedProblem, match="scs has no option for threads"):
+        lp().solve("scs", threads=2)
+    with pytest.raises(of.UnsupportedProblem, match="does not take these options"):
+        lp().solve("highs", options={"no_such_option": 1})
+    coupling = of.KantorovichCoupling(cost=np.eye(2))
+    with pytest.raises(of.UnsupportedProblem, match="no option for time_limit"):
+        coupling.solve("pot-network-simplex", time_limit=1.0)
+
+
+def test_seed_threads_and_time_limit_reach_the_solver() -> None:
+    chosen = Request(seed=7, threads=2, time_limit=5.0).solver_options(profile("highs"))
+    assert chosen["random_seed"] == 7 and chosen["threads"] == 2
+    assert 0 < chosen["time_limit"] <= 5.0
+    assert chosen["mip_rel_gap"] == pytest.approx(1e-9)
+    assert Request(tolerance=1e-11).solver_options(profile("highs"))["mip_rel_gap"] == 1e-10
+
+
+def test_life_words_are_timed() -> None:
+    s = lp().solve()
+    assert list(s.seconds) == ["choose", "compile", "solve", "recover", "verify"]
+    assert all(v >= 0 for v in s.seconds.values())
+    assert s.options["tolerance"] == 1e-7
+
+
+def test_a_wrong_result_is_rejected_and_the_next_solver_takes_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = cvxpy_backend.run
+
+    def lying(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
+        outcome = real(problem, asked, request)
+        if asked.name != "highs":
+            return outcome
+        moved = {k: v + 1e-3 for k, v in outcome.values.items()}
+        return Outcome("optimal", moved, outcome.multipliers, outcome.proof, outcome.seconds)
+
+    monkeypatch.setattr(cvxpy_backend, "run", lying)
+    with caplog.at_level(logging.INFO, logger="optfair"):
+        s = lp().solve()
+    assert s.solver == "clarabel" and s.is_optimal(1e-7)
+    assert s.attempts[0].startswith("highs (optimal):") and "differ" in s.attempts[0]
+    assert "result rejected" in caplog.text
+    with pytest.raises(of.SolverFailure, match="no result passed verification"):
+        lp().solve("highs")  # asked for by name: no quiet substitute
+
+
+def test_status_says_what_we_checked() -> None:
+    s = lp().solve()
+    assert (s.status.termination, s.status.primal, s.status.dual) == ("optimal",) + (
+        "feasible",
+    ) * 2
+    assert "optimal" in repr(s) and "bound by duality" in str(s.residuals())
+    with pytest.raises(of.DeclarationError, match="no value 'y'"):
+        s["y"]
+
+
+def test_a_time_limit_leaves_the_incumbent_of_a_milp() -> None:
+    rng = np.random.default_rng(0)
+    n = 60
+    x = cp.Variable(n, name="x")
+    W = rng.integers(10, 100, size=(25, n)).astype(float)
+    p = of.from_cvxpy(
+        cp.Problem(
+            cp.Maximize(rng.integers(10, 100, n).astype(float) @ x),
+            [W @ x <= W.sum(axis=1) / 3, x >= 0, x <= 1],
+        )
+    ).with_integrality("x")
+    s = p.solve(time_limit=0.4)
+    assert s.status.termination == "time_limit"
+    assert s.residuals().feasibility <= 1e-7
+    assert s.bound >= s.objective and 0 < s.gap < 1
+    assert not s.is_optimal(1e-6)
+
+
+def test_solver_table() -> None:
+    table = of.solvers()
+    assert {row["solver"] for row in table.to_list()} == set(profiles())
+    text = repr(table)
+    assert "highs" in text and "mass-assignment" in text and "installed" in text
+
+
+def test_large_and_small_costs_are_scaled_for_the_solver() -> None:
+    x = cp.Variable(2, name="x")
+    for size in (1e-9, 1.0, 1e12):
+        p = of.from_cvxpy(
+            cp.Problem(cp.Minimize(size * (x[0] + 2 * x[1])), [cp.sum(x) == 1, x >= 0]),
+            ["one", "up"],
+        )
+        for solver in ("highs", "clarabel"):
+            s = p.solve(solver)
+            assert s.objective == pytest.approx(size, rel=1e-6)
+            assert float(s.shadow_price["one"]) == pytest.approx(size, rel=1e-5)
+
+
+def test_verbose_shows_rounds_on_stderr_only(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2_000, 2))
+    p = of.FairAssignment(X, groups=np.arange(2_000) % 2, centers=X[:4])
+    p.solve(verbose=2)
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert "mass-dual: round 1" in out.err
+    p.solve()
+    assert capsys.readouterr().err == ""
