@@ -15,6 +15,7 @@ from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
 from optfair.core.solution import Solution, Status
 from optfair.errors import SolverFailure
+from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -135,43 +136,36 @@ def _verified(
 ) -> tuple[Solution, tuple[str, ...]]:
     """Build the solution, recompute its residuals, and say what is wrong with it."""
     begin = time.perf_counter()
-    objective = problem.objective_value(outcome.values) if outcome.values else np.nan
+    found = measure(problem, outcome.values, outcome.multipliers, outcome.proof)
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    bound = -sign * np.inf
-    if outcome.proof is not None:
-        bound = outcome.proof.check(outcome.values, outcome.multipliers).bound
-    draft = Solution(
+    objective = found.objective if outcome.values else np.nan
+    bound = -sign * np.inf if found.check is None else found.check.bound
+    off = found.against(objective, bound)
+    feasible = off.feasibility <= request.tolerance
+    termination = outcome.termination
+    complaints: tuple[str, ...] = ()
+    if not off.above(request.tolerance):
+        termination = "optimal"
+    elif not (termination in EARLY and feasible):
+        complaints = off.above(request.tolerance) if outcome.values else ("it left no point",)
+    status = Status(
+        termination,
+        "feasible" if feasible else "infeasible",
+        "feasible" if off.dual <= request.tolerance else "unknown",
+    )
+    solution = Solution(
         problem=problem,
         solver=profile.name,
         version=profile.version,
-        status=Status(outcome.termination, "unknown", "unknown"),
+        status=status,
         objective=objective,
         bound=bound,
         values=outcome.values,
         multipliers=outcome.multipliers,
         proof=outcome.proof,
+        seconds={"choose": chosen, **outcome.seconds, "verify": time.perf_counter() - begin},
         options=request.to_dict(),
         attempts=tuple(attempts),
         progress=outcome.progress,
     )
-    found = draft.residuals()
-    feasible = found.feasibility <= request.tolerance
-    proved = not found.above(request.tolerance)
-    complaints: tuple[str, ...] = ()
-    termination = outcome.termination
-    if proved:
-        termination = "optimal"
-    elif not (termination in EARLY and feasible):
-        complaints = found.above(request.tolerance) if outcome.values else ("it left no point",)
-    status = Status(
-        termination,
-        "feasible" if feasible else "infeasible",
-        "feasible" if found.dual <= request.tolerance else "unknown",
-    )
-    seconds = {
-        "choose": chosen,
-        **outcome.seconds,
-        "verify": time.perf_counter() - begin,
-    }
-    fields = {**draft.__dict__, "status": status, "seconds": seconds}
-    return Solution(**fields), complaints
+    return solution, complaints

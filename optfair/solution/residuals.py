@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from optfair.core.certificate import DualCheck, DualProof
+    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["Residuals", "residuals"]
+__all__ = ["Measurement", "Residuals", "measure", "residuals"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,72 @@ class Residuals:
         return "\n".join(rows)
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """What is recomputed from values and multipliers, before it is held against a claim.
+
+    Attributes
+    ----------
+    primal : dict
+        Relative violation by constraint name, and distance from integers and symmetry.
+    objective : float
+        Declared objective at the values.
+    check : DualCheck or None
+        Bound and dual residuals, None without a proof.
+    """
+
+    primal: Mapping[str, float]
+    objective: float
+    check: DualCheck | None
+    sign: float
+    source: str
+
+    def against(self, objective: float, bound: float) -> Residuals:
+        """Return the residuals of a solution that claims this objective and bound."""
+        unit = max(1.0, abs(self.objective))
+        mismatch = abs(self.objective - objective) / unit
+        if self.check is None:
+            return Residuals(self.primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
+        check = self.check
+        # a bound beyond the objective is as wrong as one before it
+        gap = abs(self.sign * (self.objective - check.bound)) / unit
+        drift = abs(check.bound - bound) / unit if np.isfinite(check.bound) else 0.0
+        return Residuals(
+            self.primal,
+            mismatch,
+            check.dual,
+            gap,
+            check.complementarity,
+            max(check.consistency, drift),
+            self.source,
+        )
+
+
+def measure(
+    problem: Problem,
+    values: Mapping[str, Any],
+    multipliers: Mapping[str, Any],
+    proof: DualProof | None,
+) -> Measurement:
+    """Evaluate values on the declared terms, and the bound on data and multipliers."""
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    if not values:
+        nothing = dict.fromkeys(problem.constraints, np.inf)
+        return Measurement(nothing, np.inf, None, sign, "")
+    primal = {name: t.relative_violation(values) for name, t in problem.constraints.items()}
+    for name, variable in problem.variables.items():
+        x = np.asarray(values[name], dtype=float)
+        if name in problem.integers:
+            primal[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
+        if variable.attributes.get("symmetric"):
+            primal[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
+        if not np.isfinite(x).all():
+            primal[f"{name} finite"] = np.inf
+    check = None if proof is None else proof.check(values, multipliers)
+    source = "" if proof is None else proof.source
+    return Measurement(primal, problem.objective_value(values), check, sign, source)
+
+
 def residuals(solution: Solution) -> Residuals:
     """Evaluate a solution on the declared terms, and its bound on data and multipliers.
 
@@ -94,35 +162,5 @@ def residuals(solution: Solution) -> Residuals:
     Residuals
         Infinite entries where there are no values, or no bound.
     """
-    p = solution.problem
-    if not solution.values:
-        nothing = dict.fromkeys(p.constraints, np.inf)
-        return Residuals(nothing, np.inf, np.inf, np.inf, np.inf, np.inf, "")
-    primal = {name: t.relative_violation(solution.values) for name, t in p.constraints.items()}
-    for name, variable in p.variables.items():
-        x = np.asarray(solution.values[name], dtype=float)
-        if name in p.integers:
-            primal[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
-        if variable.attributes.get("symmetric"):
-            primal[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
-        if not np.isfinite(x).all():
-            primal[f"{name} finite"] = np.inf
-    declared = p.objective_value(solution.values)
-    unit = max(1.0, abs(declared))
-    mismatch = abs(declared - solution.objective) / unit
-    if solution.proof is None:
-        return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
-    check = solution.proof.check(solution.values, solution.multipliers)
-    sign = 1.0 if p.sense == "minimize" else -1.0
-    # a bound beyond the objective is as wrong as one before it
-    gap = abs(sign * (declared - check.bound)) / unit
-    drift = abs(check.bound - solution.bound) / unit
-    return Residuals(
-        primal,
-        mismatch,
-        check.dual,
-        gap,
-        check.complementarity,
-        max(check.consistency, drift if np.isfinite(check.bound) else 0.0),
-        solution.proof.source,
-    )
+    found = measure(solution.problem, solution.values, solution.multipliers, solution.proof)
+    return found.against(solution.objective, solution.bound)

@@ -30,7 +30,7 @@ __all__ = ["MassProof", "run"]
 
 CHUNK = 65_536
 # Gaps the search aims at: linear programming is exact, an interior-point master is not.
-POLYHEDRAL, CURVED = 1e-10, 1e-9
+POLYHEDRAL, CURVED = 1e-10, 1e-8
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

@@ -16,7 +16,7 @@ Integers = NDArray[np.intp]
 __all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "select_arcs"]
 
 # Rows looked at to choose the size of a box; any size is valid, so a sample will do.
-PROBE = 65_536
+PROBE = 8_192
 
 
 @dataclass(frozen=True, eq=False)

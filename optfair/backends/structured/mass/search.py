@@ -133,7 +133,7 @@ class PriceSearch:
                 if inactive:  # only rounding is left
                     quiet = 0 if gap <= best_gap / 2.0 else quiet + 1
                     best_gap = min(gap, best_gap)
-                    if quiet >= 3:
+                    if quiet >= (3 if self.program.polyhedral else 2):
                         return "stalled"
             box, free = self._open(pricing, ranks)
             result = self._solve(free, prices, box)
