@@ -1,7 +1,8 @@
-"""The one file that talks to highspy: linear programs from arrays, without a modelling layer."""
+"""The one file that talks to highspy: programs from arrays, without a modelling layer."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.generic import RawPoint
+from optfair.errors import UnsupportedProblem
+from optfair.solution.conic_form import ConicForm
+
 Floats = NDArray[np.float64]
 
-__all__ = ["LinearProgramResult", "solve_linear_program"]
+__all__ = ["LinearProgramResult", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,34 @@ class LinearProgramResult:
     status: str
     x: Floats
     prices: Floats
-    iterations: int
 
 
+_Status = highspy.HighsModelStatus
 _STATUS = {
-    highspy.HighsModelStatus.kOptimal: "optimal",
-    highspy.HighsModelStatus.kInfeasible: "infeasible",
-    highspy.HighsModelStatus.kUnbounded: "unbounded",
-    highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible",
+    _Status.kOptimal: "optimal",
+    _Status.kInfeasible: "infeasible",
+    _Status.kUnbounded: "unbounded",
+    _Status.kUnboundedOrInfeasible: "infeasible_or_unbounded",
+    _Status.kTimeLimit: "time_limit",
+    _Status.kIterationLimit: "time_limit",
+    _Status.kSolutionLimit: "time_limit",
+    _Status.kInterrupt: "interrupted",
 }
+
+
+def _program(
+    cost: Floats, rows: Any, row_lower: Floats, row_upper: Floats, lower: Floats, upper: Floats
+) -> Any:
+    matrix = sp.csc_array(rows)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
+    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
+    lp.row_lower_, lp.row_upper_ = row_lower, row_upper
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    lp.a_matrix_.start_ = matrix.indptr
+    lp.a_matrix_.index_ = matrix.indices
+    lp.a_matrix_.value_ = matrix.data
+    return lp
 
 
 def solve_linear_program(
@@ -53,27 +77,16 @@ def solve_linear_program(
     *,
     tolerance: float = 1e-10,
     time_limit: float = np.inf,
-    presolve: bool = True,
 ) -> LinearProgramResult:
     """Minimise ``cost @ x`` subject to row and column bounds, by the dual simplex method.
 
     A basic solution is returned (simplex), which the callers rely on for sparsity.
     """
-    matrix = sp.csc_array(rows)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
-    lp.row_lower_, lp.row_upper_ = row_lower, row_upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = matrix.indptr
-    lp.a_matrix_.index_ = matrix.indices
-    lp.a_matrix_.value_ = matrix.data
     solver = highspy.Highs()
     solver.silent()
     options = {
         "solver": "simplex",
         "threads": 1,
-        "presolve": "on" if presolve else "off",
         "primal_feasibility_tolerance": tolerance,
         "dual_feasibility_tolerance": tolerance,
     }
@@ -81,7 +94,7 @@ def solve_linear_program(
         options["time_limit"] = max(time_limit, 1e-3)
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(lp)
+    solver.passModel(_program(cost, rows, row_lower, row_upper, lower, upper))
     solver.run()
     status = _STATUS.get(solver.getModelStatus(), "failed")
     solution = solver.getSolution()
@@ -89,5 +102,76 @@ def solve_linear_program(
         status=status,
         x=np.asarray(solution.col_value, dtype=float),
         prices=np.asarray(solution.row_dual, dtype=float),
-        iterations=int(solver.getInfo().simplex_iteration_count),
     )
+
+
+def solve_form(
+    form: ConicForm,
+    integer: NDArray[np.bool_],
+    scale: float,
+    options: dict[str, Any],
+    log: bool,
+) -> RawPoint:
+    """Solve a polyhedral form with a linear or convex quadratic objective.
+
+    Parameters
+    ----------
+    form : ConicForm
+        Zero and nonnegative cones only.
+    integer : array (n,) of bool
+        Columns that are integer.
+    scale : float
+        Factor on the objective while it is solved.
+    options : dict
+        Options by the solver's own names.
+    log : bool
+        Show the solver's log.
+
+    Raises
+    ------
+    UnsupportedProblem
+        An option the solver does not have.
+    """
+    row_lower = np.full(form.b.size, -np.inf)
+    for c in form.cones:
+        if c.kind == "zero":
+            row_lower[c.start : c.stop] = form.b[c.start : c.stop]
+    free = np.full(form.q.size, np.inf)
+    model = highspy.HighsModel()
+    model.lp_ = _program(form.q * scale, form.A, row_lower, form.b, -free, free)
+    if integer.any():
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        model.lp_.integrality_ = [kinds[int(i)] for i in integer]
+    if form.P.nnz:
+        lower = sp.csc_array(sp.tril(form.P * scale))
+        model.hessian_.dim_ = form.q.size
+        model.hessian_.format_ = highspy.HessianFormat.kTriangular
+        model.hessian_.start_, model.hessian_.index_ = lower.indptr, lower.indices
+        model.hessian_.value_ = lower.data
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", log)
+    for name, value in options.items():
+        if solver.setOptionValue(name, value) == highspy.HighsStatus.kError:
+            raise UnsupportedProblem(
+                "the solver does not take these options",
+                f"{name} = {value!r} was refused",
+                "correct or remove the option",
+            )
+    solver.passModel(model)
+    if threading.current_thread() is threading.main_thread():
+        solver.HandleKeyboardInterrupt = True  # Ctrl-C stops the solver, not Python
+    solver.solve()
+    return _raw(solver, form, scale)
+
+
+def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
+    model_status = solver.getModelStatus()
+    status = _STATUS.get(model_status, model_status.name)
+    if status == "infeasible":
+        _, there, ray = solver.getDualRay()
+        return RawPoint(status, z=-np.asarray(ray, dtype=float) if there else None)
+    solution, info = solver.getSolution(), solver.getInfo()
+    x = np.asarray(solution.col_value, dtype=float) if solution.value_valid else None
+    z = -np.asarray(solution.row_dual, dtype=float) / scale if solution.dual_valid else None
+    bound = float(info.mip_dual_bound) / scale + form.offset
+    return RawPoint(status, x, z, bound)

@@ -45,8 +45,8 @@ class SolverProfile:
     ----------
     name, title : str
         Name users type; one line on what it is.
-    via : {"cvxpy", "structured"}
-        Who talks to it.
+    via : {"cvxpy", "highspy", "structured"}
+        Who talks to it: CVXPY, a direct adapter, or a route of ours.
     cvxpy_name, route : str
         Name CVXPY knows it by; module of the structured algorithm.
     module, package : str
@@ -86,7 +86,6 @@ class SolverProfile:
     structure: str = ""
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
-    bound_attribute: str = ""
     tolerance: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)

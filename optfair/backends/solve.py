@@ -109,6 +109,8 @@ def solve(
         reason = f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}"
         logger.info("result rejected, %s", reason)
         attempts.append(reason)
+        if outcome.termination == "interrupted":
+            raise KeyboardInterrupt(reason)  # stopped by hand without an incumbent
         if time.perf_counter() > request.deadline:
             break
     raise SolverFailure(

@@ -28,7 +28,7 @@ classes = ["LP"]
 
 def test_every_profile_names_known_classes() -> None:
     for p in profiles().values():
-        assert p.kind in ("open", "commercial") and p.via in ("cvxpy", "structured")
+        assert p.kind in ("open", "commercial") and p.via in ("cvxpy", "highspy", "structured")
         for name in p.classes:
             assert ProblemClass.parse(name).name == name
 

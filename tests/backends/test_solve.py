@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import cvxpy_backend
+from optfair.backends import highspy_backend
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile, profiles
@@ -91,7 +91,7 @@ def test_life_words_are_timed() -> None:
 def test_a_wrong_result_is_rejected_and_the_next_solver_takes_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = cvxpy_backend.run
+    real = highspy_backend.run
 
     def lying(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
         outcome = real(problem, asked, request)
@@ -100,7 +100,7 @@ def test_a_wrong_result_is_rejected_and_the_next_solver_takes_over(
         moved = {k: v + 1e-3 for k, v in outcome.values.items()}
         return Outcome("optimal", moved, outcome.multipliers, outcome.proof, outcome.seconds)
 
-    monkeypatch.setattr(cvxpy_backend, "run", lying)
+    monkeypatch.setattr(highspy_backend, "run", lying)
     with caplog.at_level(logging.INFO, logger="optfair"):
         s = lp().solve()
     assert s.solver == "clarabel" and s.is_optimal(1e-7)
@@ -168,3 +168,26 @@ def test_verbose_shows_rounds_on_stderr_only(capsys: pytest.CaptureFixture[str])
     assert "mass-dual: round 1" in out.err
     p.solve()
     assert capsys.readouterr().err == ""
+
+
+def test_interrupting_a_milp_returns_its_incumbent() -> None:
+    import _thread
+    import threading
+
+    rng = np.random.default_rng(1)
+    n = 80
+    x = cp.Variable(n, name="x")
+    W = rng.integers(10, 100, size=(30, n)).astype(float)
+    p = of.from_cvxpy(
+        cp.Problem(
+            cp.Maximize(rng.integers(10, 100, n).astype(float) @ x),
+            [W @ x <= W.sum(axis=1) / 3, x >= 0, x <= 1],
+        )
+    ).with_integrality("x")
+    timer = threading.Timer(1.0, _thread.interrupt_main)  # what Ctrl-C does
+    timer.start()
+    s = p.solve(time_limit=30.0)
+    timer.cancel()
+    assert s.status.termination == "interrupted"
+    assert s.residuals().feasibility <= 1e-7
+    assert s.bound >= s.objective and 0 < s.gap < 1

@@ -16,7 +16,7 @@ from optfair.backends.registry import profile, profiles
 sys.path.insert(0, str(Path(__file__).parent))
 from instances import CASES, INFEASIBLE, UNBOUNDED
 
-GENERIC = [p.name for p in profiles().values() if p.via == "cvxpy" and p.installed]
+GENERIC = [p.name for p in profiles().values() if not p.structure and p.installed]
 STRUCTURED = [p.name for p in profiles().values() if p.structure]
 # what a first-order method is held to
 TOLERANCE = dict.fromkeys(GENERIC, 1e-07) | {"scs": 1e-5}

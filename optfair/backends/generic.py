@@ -1,0 +1,152 @@
+"""What every solver of compiled cone programs shares: compile, call, read back, tell failures apart."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.request import Outcome, Request
+from optfair.compile.conic import Compiled, ConicProof, compile_problem
+from optfair.core.certificate import DualCheck
+from optfair.core.expressions import Values
+from optfair.errors import Infeasible, Unbounded, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["RawPoint", "ReportedBound", "run_generic"]
+
+
+@dataclass(frozen=True, eq=False)
+class RawPoint:
+    """What a solver leaves on the compiled cone program.
+
+    Attributes
+    ----------
+    status : str
+        optimal, inaccurate, time_limit, interrupted, infeasible, unbounded,
+        infeasible_or_unbounded, or the solver's own word for a failure.
+    x : array or None
+        Primal point.
+    z : array or None
+        Multipliers, or a Farkas vector when infeasible.
+    bound : float or None
+        Bound of branch and bound on the compiled objective, offset included.
+    """
+
+    status: str
+    x: Floats | None = None
+    z: Floats | None = None
+    bound: float | None = None
+
+
+# (compiled problem, scale of the objective, options by the solver's names, whether to log)
+Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
+
+
+@dataclass(frozen=True)
+class ReportedBound:
+    """A bound of branch and bound: taken from the solver, it cannot be recomputed here."""
+
+    bound: float
+    source: str
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Return the reported bound."""
+        return DualCheck(self.bound, 0.0)
+
+
+def run_generic(problem: Problem, profile: SolverProfile, request: Request, call: Call) -> Outcome:
+    """Compile through CVXPY's reductions, let ``call`` solve, and read the result by name."""
+    begin = time.perf_counter()
+    compiled = _compile(problem, profile)
+    options = request.solver_options(profile)
+    compiled_at = time.perf_counter()
+    raw = call(compiled, _objective_scale(compiled), options, request.verbose >= 2)
+    solved_at = time.perf_counter()
+    seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
+    if raw.status == "infeasible":
+        raise _infeasible(problem, profile, compiled, raw)
+    if raw.status in ("unbounded", "infeasible_or_unbounded"):
+        raise _unbounded(problem, profile, request, call)
+    x = raw.x
+    if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
+        return Outcome(raw.status, {}, {}, None, seconds)
+    z = None if problem.integers else raw.z
+    values, multipliers = compiled.by_name(x, z)
+    proof: Any = None
+    if problem.integers:
+        # + 0.0 turns -0.0 into 0.0
+        values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
+        if raw.bound is not None and np.isfinite(raw.bound):
+            source = f"branch and bound of {profile.name}, as reported"
+            proof = ReportedBound(compiled.form.sign * raw.bound, source)
+    elif z is not None and z.size == compiled.form.b.size:
+        proof = ConicProof(compiled, x, z)
+    seconds["recover"] = time.perf_counter() - solved_at
+    return Outcome(raw.status, values, multipliers, proof, seconds)
+
+
+def _compile(problem: Problem, profile: SolverProfile) -> Compiled:
+    try:
+        return compile_problem(problem, profile.cvxpy_name, {})
+    except (cp.error.DCPError, cp.error.SolverError) as e:
+        raise UnsupportedProblem(
+            f"CVXPY cannot compile this problem for {profile.name}",
+            str(e).strip().splitlines()[0],
+            "see explain() for the class of each term",
+        ) from e
+
+
+def _objective_scale(compiled: Compiled) -> float:
+    """Return the power of two that brings the objective's largest coefficient near 1.
+
+    Solvers hold dual residuals to absolute tolerances: costs of 1e11 make them fail, costs
+    of 1e-5 make them careless. A power of two changes no digit.
+    """
+    form = compiled.form
+    largest = max(np.abs(form.q).max(initial=0.0), np.abs(form.P.data).max(initial=0.0))
+    return float(2.0 ** -np.round(np.log2(largest))) if largest > 0.0 else 1.0
+
+
+def _infeasible(
+    problem: Problem, profile: SolverProfile, compiled: Compiled, raw: RawPoint
+) -> Infeasible:
+    known = raw.z is not None and raw.z.size == compiled.form.b.size
+    proof = InfeasibilityProof(compiled, raw.z) if known and raw.z is not None else None
+    if proof is None or not proof.verify():
+        return Infeasible(
+            "no point satisfies the constraints",
+            f"reported by {profile.name}, without a certificate that could be verified",
+            "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
+        )
+    names = proof.conflict()
+    return Infeasible(
+        f"these constraints exclude each other: {', '.join(map(repr, names))}",
+        f"a Farkas certificate from {profile.name}, verified on the compiled data",
+        f"remove or soften one of them, e.g. soften({names[-1]!r}, weight=1.0)" if names else "",
+        certificate=proof,
+        conflict=names,
+    )
+
+
+def _unbounded(problem: Problem, profile: SolverProfile, request: Request, call: Call) -> Unbounded:
+    """Tell unbounded from infeasible by dropping the objective."""
+    feasibility = problem.with_terms({}, problem.constraints)
+    run_generic(feasibility, profile, request, call)  # raises Infeasible when it is that
+    terms = ", ".join(map(repr, problem.objective))
+    return Unbounded(
+        f"the objective ({terms}) improves without limit",
+        f"{profile.name} reports it unbounded, and the constraints alone have a solution",
+        "bound the variables it depends on",
+    )

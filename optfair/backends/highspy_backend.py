@@ -1,0 +1,32 @@
+"""The linear, quadratic and integer solver called directly: it can be interrupted and keeps its bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.backends.generic import RawPoint, run_generic
+from optfair.backends.linear_program import solve_form
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import Outcome, Request
+    from optfair.compile.conic import Compiled
+    from optfair.core.problem import Problem
+
+__all__ = ["run"]
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the compiled form; Ctrl-C returns the incumbent."""
+
+    def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
+        form = compiled.form
+        integer = np.zeros(form.q.size, dtype=bool)
+        for name in problem.integers:
+            if name in form.columns:
+                integer[form.columns[name]] = True
+        return solve_form(form, integer, scale, options, log)
+
+    return run_generic(problem, profile, request, call)
