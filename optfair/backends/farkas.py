@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.compile.conic import Compiled
 from optfair.core.certificate import Certificate, Verdict
+from optfair.solution.conic_form import ConicForm
 
-__all__ = ["InfeasibilityProof"]
+__all__ = ["InfeasibilityProof", "carriers"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class InfeasibilityProof(Certificate):
     r"""A vector z in the dual cone with :math:`A^T z = 0` and :math:`b^T z < 0`.
 
     Then no x has b - Ax in the cone: :math:`0 \le z^T(b - Ax) = b^T z < 0` is impossible.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The compiled constraints.
+    z : array (m,)
+        The Farkas vector.
+    conflict : tuple of str
+        Names of the terms that exclude each other.
+    tolerance : float
+        Leak allowed relative to :math:`-b^T z`.
     """
 
-    compiled: Compiled
+    form: ConicForm
     z: NDArray[np.float64]
+    conflict: tuple[str, ...] = ()
     tolerance: float = 1e-6
 
     def verify(self) -> Verdict:
         """Check the three conditions, relative to :math:`-b^T z`."""
-        form = self.compiled.form
+        form = self.form
         value = -float(form.b @ self.z)
         if not value > 0.0:
             return Verdict(False, ("b'z is not negative",))
@@ -40,12 +54,14 @@ class InfeasibilityProof(Certificate):
             reasons.append(f"z leaves the dual cone by {outside:.1e}")
         return Verdict(not reasons, tuple(reasons))
 
-    def conflict(self) -> tuple[str, ...]:
-        """Return the names of the terms that carry the certificate."""
-        _, multipliers = self.compiled.by_name(np.zeros(self.compiled.form.q.size), self.z)
-        sizes = {k: float(np.abs(v).max(initial=0.0)) for k, v in multipliers.items()}
-        largest = max(sizes.values(), default=0.0)
-        return tuple(k for k, v in sizes.items() if v > 1e-4 * largest)
-
     def __str__(self) -> str:
-        return f"Farkas certificate over {', '.join(map(repr, self.conflict()))}"
+        return f"Farkas certificate over {', '.join(map(repr, self.conflict))}"
+
+    __repr__ = __str__
+
+
+def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the terms that carry a Farkas vector."""
+    sizes = {k: float(np.abs(v).max(initial=0.0)) for k, v in multipliers.items()}
+    largest = max(sizes.values(), default=0.0)
+    return tuple(k for k, v in sizes.items() if v > 1e-4 * largest)

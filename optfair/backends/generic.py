@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.farkas import InfeasibilityProof, carriers
 from optfair.backends.request import Outcome, Request
 from optfair.compile.conic import Compiled, ConicProof, compile_problem
 from optfair.core.certificate import DualCheck
@@ -122,15 +122,17 @@ def _objective_scale(compiled: Compiled) -> float:
 def _infeasible(
     problem: Problem, profile: SolverProfile, compiled: Compiled, raw: RawPoint
 ) -> Infeasible:
-    known = raw.z is not None and raw.z.size == compiled.form.b.size
-    proof = InfeasibilityProof(compiled, raw.z) if known and raw.z is not None else None
+    proof = None
+    if raw.z is not None and raw.z.size == compiled.form.b.size:
+        multipliers = compiled.by_name(np.zeros(compiled.form.q.size), raw.z)[1]
+        proof = InfeasibilityProof(compiled.form, raw.z, carriers(multipliers))
     if proof is None or not proof.verify():
         return Infeasible(
             "no point satisfies the constraints",
             f"reported by {profile.name}, without a certificate that could be verified",
             "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
         )
-    names = proof.conflict()
+    names = proof.conflict
     return Infeasible(
         f"these constraints exclude each other: {', '.join(map(repr, names))}",
         f"a Farkas certificate from {profile.name}, verified on the compiled data",

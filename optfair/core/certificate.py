@@ -51,7 +51,7 @@ class Certificate(ABC):
         """Recompute the proof from data."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Curvature(Certificate):
     """Every term is convex, by composition rules or by the eigenvalues of its Hessian."""
 
@@ -76,8 +76,10 @@ class Curvature(Certificate):
     def __str__(self) -> str:
         return f"convex: {len(self.problem.terms)} terms with evidence"
 
+    __repr__ = __str__
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class NonconvexityWitness(Certificate):
     """Evidence that a problem is not convex.
 
@@ -121,6 +123,8 @@ class NonconvexityWitness(Certificate):
     def __str__(self) -> str:
         return f"two feasible points whose midpoint breaks {self.term!r}"
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class DualCheck:
@@ -155,7 +159,7 @@ class DualProof(Protocol):
         """Recompute the bound and its residuals."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Optimality(Certificate):
     """Primal values, a bound, and the gap between them."""
 
@@ -170,3 +174,5 @@ class Optimality(Certificate):
     def __str__(self) -> str:
         s = self.solution
         return f"objective {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}"
+
+    __repr__ = __str__

@@ -165,7 +165,7 @@ def _unproved(
                 return Evidence(name, "convex quadratic", where, plain, note)
             return Evidence(
                 name,
-                "indefinite quadratic" if low < 0 < high else "quadratic",
+                _quadratic(low, high),
                 where,
                 plain.with_curvature("unverified"),
                 note,
@@ -198,7 +198,7 @@ def _objective_evidence(
             word = "convex quadratic" if sense == "minimize" else "concave quadratic"
             return Evidence(name, word, sense, plain, note)
         return Evidence(
-            name, "indefinite quadratic", sense, plain.with_curvature("unverified"), note
+            name, _quadratic(low, high), sense, plain.with_curvature("unverified"), note
         )
     if good:
         bound = cp.Variable()
@@ -206,6 +206,11 @@ def _objective_evidence(
         return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(up)))
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", sense, unknown)
+
+
+def _quadratic(low: float, high: float) -> str:
+    """Name a quadratic that is not convex by the signs of its eigenvalues."""
+    return "indefinite quadratic" if high > 1e-9 * abs(low) else "concave quadratic"
 
 
 def _extreme_eigenvalues(H: Floats) -> tuple[float, float]:

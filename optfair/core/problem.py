@@ -74,8 +74,18 @@ class Problem(ProblemVerbs):
         Names of integer variables.
     data : mapping
         What the model was declared from.
+    names : mapping
+        CVXPY variable id -> name.
     problem_class : ProblemClass
         Class of the formulation, the join over its terms.
+    evidence : tuple of Evidence
+        One row per term and per integer variable.
+    witness : NonconvexityWitness or None
+        Proof that it is not convex, where one was found.
+    certificate : Curvature or NonconvexityWitness
+        Evidence for the class that can be verified again.
+    cvxpy : cvxpy.Problem
+        A plain copy on new variables.
     """
 
     #: structures that special algorithms rely on, while they stand
@@ -210,7 +220,7 @@ class Problem(ProblemVerbs):
             if structure.name == name:
                 terms = self.objective.values(), self.constraints.values()
                 return structure.refusal(*terms, sorted(self.integers))
-        return f"{self._called} never had it"
+        return f"a {self._called} does not have it"
 
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""

@@ -53,6 +53,15 @@ class LazyValues(Mapping[str, Any]):
             entry = self._entries[name] = entry()
         return entry
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an entry, or the default when there is none of that name."""
+        if name not in self:
+            return default
+        return self[name]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
@@ -117,7 +126,7 @@ class Solution(SolutionVerbs):
 
     @property
     def gap(self) -> float:
-        """Distance between objective and bound, relative to max(1, |objective|)."""
+        """Distance between objective and bound, relative to max(1, abs(objective))."""
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
         return max(0.0, sign * (self.objective - self.bound)) / max(1.0, abs(self.objective))
 

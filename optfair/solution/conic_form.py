@@ -142,7 +142,7 @@ class ConicForm:
         """Return the relative residuals of the pair (x, z).
 
         Feasibility is relative to 1 + the largest right-hand side or objective entry,
-        the gap to max(1, |objective|).
+        the gap to max(1, abs(objective)).
         """
         s = self.slack(x)
         primal = max((c.distance(s[c.start : c.stop]) for c in self.cones), default=0.0)

@@ -26,13 +26,13 @@ class Residuals:
         Largest violation of each constraint / (1 + size of its right-hand side), and the
         distance of integer variables from integers.
     objective : float
-        Stated minus declared objective at the values / max(1, |objective|).
+        Stated minus declared objective at the values / max(1, abs(objective)).
     dual : float
         Stationarity and sign of the multipliers / (1 + size of the objective's gradient).
     gap : float
-        (objective - bound) / max(1, |objective|), the bound recomputed.
+        (objective - bound) / max(1, abs(objective)), the bound recomputed.
     complementarity : float
-        Products of slacks and multipliers / max(1, |objective|).
+        Products of slacks and multipliers / max(1, abs(objective)).
     consistency : float
         Difference between the named numbers and those that prove the bound.
     source : str
@@ -79,6 +79,8 @@ class Residuals:
             f"{'objective mismatch':<24} {self.objective:.1e}",
             f"{'dual':<24} {self.dual:.1e}",
             f"{'gap':<24} {self.gap:.1e}   bound by {self.source or 'nobody'}",
+            f"{'complementarity':<24} {self.complementarity:.1e}",
+            f"{'consistency':<24} {self.consistency:.1e}",
         ]
         return "\n".join(rows)
 

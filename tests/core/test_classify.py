@@ -27,7 +27,7 @@ NAMES = {x.id: "x", y.id: "y"}
         (cp.lambda_max(y) <= 1, "convex", "Nonpositive", "SDP"),
         (cp.log(x[0]) >= 1, "convex", "Nonpositive", "CONIC(exp)"),
         (x[0] * x[1] <= 1, "indefinite quadratic", "Nonpositive", "unverified QCQP"),
-        (cp.sum_squares(x) >= 1, "quadratic", "Nonpositive", "unverified QCQP"),
+        (cp.sum_squares(x) >= 1, "concave quadratic", "Nonpositive", "unverified QCQP"),
         (cp.multiply(cp.exp(x[0]), x[1]) <= 0, "no DCP proof", "Nonpositive", "unverified NLP"),
     ],
     ids=lambda v: str(v)[:30],

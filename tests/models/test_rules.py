@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement, product
 from typing import Any
 
@@ -170,6 +171,9 @@ def test_infeasible_rules_are_named_by_every_route() -> None:
     with pytest.raises(of.Infeasible) as fast:
         q.solve()
     assert set(fast.value.conflict) == {"fair", "first", "second"}
+    assert fast.value.certificate.verify()
+    forged = replace(fast.value.certificate, z=np.abs(fast.value.certificate.z))
+    assert not forged.verify()
     with pytest.raises(of.Infeasible) as slow:
         q.solve("highs")
     assert {"fair", "first", "second"} <= set(slow.value.conflict)

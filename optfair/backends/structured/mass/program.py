@@ -89,21 +89,41 @@ class MassProgram:
                 time_limit=time_limit,
             )
             return result.x if result.status == "optimal" else None
-        G, K = self.masses.shape
-        positive = sp.csr_array(
-            (-np.ones(G * K), (np.arange(G * K), self.masses.ravel())), shape=(G * K, size)
-        )
-        m = form.b.size
+        closed = self.closed()
         conic = solve_cone_program(
-            sp.csc_array((size, size)),
-            np.zeros(size),
-            sp.vstack([form.A, simplex, positive]),
-            np.concatenate([form.b, shares, np.zeros(G * K)]),
-            (*form.cones, Cone("zero", m, m + G), Cone("nonneg", m + G, m + G + G * K)),
+            closed.P,
+            closed.q,
+            closed.A,
+            closed.b,
+            closed.cones,
             tolerance=1e-9,
             time_limit=time_limit,
         )
         return conic.x if conic.status == "optimal" else None
+
+    def closed(self) -> ConicForm:
+        """Return the rules together with M >= 0 and M1 = shares, without an objective."""
+        form, size = self.form, self.form.q.size
+        G, K = self.masses.shape
+        m = form.b.size
+        simplex, shares = self.simplex_rows()
+        positive = sp.csr_array(
+            (-np.ones(G * K), (np.arange(G * K), self.masses.ravel())), shape=(G * K, size)
+        )
+        return ConicForm(
+            sp.csc_array((size, size)),
+            np.zeros(size),
+            0.0,
+            sp.csc_array(sp.vstack([form.A, simplex, positive])),
+            np.concatenate([form.b, shares, np.zeros(G * K)]),
+            (*form.cones, Cone("zero", m, m + G), Cone("nonneg", m + G, m + G + G * K)),
+        )
+
+    def farkas_vector(self) -> Floats | None:
+        """Return a vector that proves `closed` infeasible, None if none was found."""
+        closed = self.closed()
+        result = solve_cone_program(closed.P, closed.q, closed.A, closed.b, closed.cones)
+        return result.z if result.status == "infeasible" else None
 
 
 def row_scale(matrix: Any) -> Floats:

@@ -10,6 +10,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import conic_interface
 from optfair.backends.structured.mass.program import MassProgram
 from optfair.compile.conic import Compiled, compile_problem
@@ -70,7 +71,7 @@ def compile_rules(problem: AnyProblem) -> CompiledRules:
     Raises
     ------
     Infeasible
-        The rules exclude each other; the error names a smallest set in conflict.
+        The rules exclude each other; the error names a set in which none can be spared.
     """
     objective = tuple(t for t in problem.objective.values() if t.scope <= {"masses"})
     constraints = tuple(t for t in problem.constraints.values() if t.scope <= {"masses"})
@@ -114,13 +115,20 @@ def _conflict(
         rest = tuple(t for t in kept if t is not term)
         if _program(masses, (), rest, shares)[1].feasible() is None:
             kept = list(rest)
-    names = [t.name for t in kept]
-    if not names:
-        return Infeasible("the masses of the groups exclude each other")
-    many = "these rules exclude each other" if len(names) > 1 else "this rule cannot hold"
+    names = tuple(t.name for t in kept)
+    program = _program(masses, (), tuple(kept), shares)[1]
+    z = program.farkas_vector()
+    proof = None if z is None else InfeasibilityProof(program.closed(), z, names)
+    if len(names) == 1:
+        cause = f"this rule cannot hold: {names[0]!r}"
+        evidence = "no group masses satisfy it, whatever the rows"
+    else:
+        cause = f"these rules exclude each other: {', '.join(map(repr, names))}"
+        evidence = "no group masses satisfy them all, whatever the rows; without any one some do"
     return Infeasible(
-        f"{many}: {', '.join(map(repr, names))}",
-        "no group masses satisfy them, whatever the rows; without any one of them some do",
+        cause,
+        evidence,
         f"change or remove one of them, or soften({names[-1]!r}, weight=1.0)",
+        certificate=proof if proof is not None and proof.verify() else None,
         conflict=names,
     )

@@ -170,7 +170,7 @@ class PriceSearch:
         arcs = self.candidate.free.arcs
         typical = float(arcs.regret.mean()) if arcs.regret.size else 0.0
         unit = abs(objective) + 1e-6 * typical + np.finfo(float).tiny
-        return max(0.0, objective - self.bound) / unit
+        return float(max(0.0, objective - self.bound) / unit)
 
     def _record(self, free: FreeRows, master: MasterResult) -> float:
         gap, slack = self.gap(), float(master.slack.sum())

@@ -1,0 +1,58 @@
+"""The public names: the reference must list them all, and class pages need their members."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from sphinx.errors import ExtensionError
+
+import optfair
+
+_MODULES = ("", "datasets", "library", "metrics", "plots")
+
+
+def _members(cls: type) -> dict[str, list[str]]:
+    """Return public properties and methods of a class, with those of its mixins of verbs."""
+    homes = [cls, *(b for b in cls.__bases__ if b.__name__.endswith("Verbs"))]
+    found = {name: value for home in homes for name, value in vars(home).items()}
+    shown = {n: v for n, v in found.items() if not n.startswith("_") and inspect.getdoc(v)}
+    return {
+        "properties": [n for n, v in shown.items() if isinstance(v, property)],
+        "methods": [
+            n for n, v in shown.items() if inspect.isfunction(v) or isinstance(v, classmethod)
+        ],
+    }
+
+
+def members_of() -> dict[str, dict[str, list[str]]]:
+    """Return members by full name of every public class."""
+    found = {}
+    for module in _MODULES:
+        home = getattr(optfair, module) if module else optfair
+        for name in home.__all__:
+            value = getattr(home, name)
+            if inspect.isclass(value):
+                full = ".".join(part for part in ("optfair", module, name) if part)
+                found[full] = _members(value)
+    return found
+
+
+def check(app: Any) -> None:
+    """Compare the names on the reference page with what the package calls public."""
+    page = (Path(app.srcdir) / "api" / "index.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^   ([\w.]+)$", page, flags=re.MULTILINE))
+    public = set(optfair.__all__) - {"__version__", *_MODULES}
+    public |= {f"{m}.{n}" for m in _MODULES if m for n in getattr(optfair, m).__all__}
+    if listed != public:
+        raise ExtensionError(
+            f"api/index.md lacks {sorted(public - listed)}, and has {sorted(listed - public)} too many"
+        )
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Register the check."""
+    app.connect("builder-inited", check)
+    return {"version": "1", "parallel_read_safe": True}
