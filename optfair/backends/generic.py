@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +15,7 @@ from optfair.backends.request import Outcome, Request
 from optfair.compile.conic import Compiled, ConicProof, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
-from optfair.errors import Infeasible, Unbounded, UnsupportedProblem
+from optfair.errors import Infeasible, Unbounded
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -58,6 +57,7 @@ Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
 class ReportedBound:
     """A bound of branch and bound: taken from the solver, it cannot be recomputed here."""
 
+    problem: Problem
     bound: float
     source: str
 
@@ -69,10 +69,12 @@ class ReportedBound:
 def run_generic(problem: Problem, profile: SolverProfile, request: Request, call: Call) -> Outcome:
     """Compile through CVXPY's reductions, let ``call`` solve, and read the result by name."""
     begin = time.perf_counter()
-    compiled = _compile(problem, profile)
+    compiled = compile_problem(problem, profile.cvxpy_name, {})
     options = request.solver_options(profile)
     compiled_at = time.perf_counter()
-    raw = call(compiled, _objective_scale(compiled), options, request.verbose >= 2)
+    raw = call(
+        compiled, _objective_scale(compiled, profile.objective_scale), options, request.verbose >= 2
+    )
     solved_at = time.perf_counter()
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     if raw.status == "infeasible":
@@ -82,41 +84,38 @@ def run_generic(problem: Problem, profile: SolverProfile, request: Request, call
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
         return Outcome(raw.status, {}, {}, None, seconds)
-    z = None if problem.integers else raw.z
+    # an integer variable that no term uses leaves a continuous program
+    mixed = any(name in compiled.form.columns for name in problem.integers)
+    z = None if mixed else raw.z
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
-    if problem.integers:
+    if mixed:
         # + 0.0 turns -0.0 into 0.0
         values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
         if raw.bound is not None and np.isfinite(raw.bound):
             source = f"branch and bound of {profile.name}, as reported"
-            proof = ReportedBound(compiled.form.sign * raw.bound, source)
+            proof = ReportedBound(problem, compiled.form.sign * raw.bound, source)
     elif z is not None and z.size == compiled.form.b.size:
-        proof = ConicProof(compiled, x, z)
+        proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, multipliers, proof, seconds)
 
 
-def _compile(problem: Problem, profile: SolverProfile) -> Compiled:
-    try:
-        return compile_problem(problem, profile.cvxpy_name, {})
-    except (cp.error.DCPError, cp.error.SolverError) as e:
-        raise UnsupportedProblem(
-            f"CVXPY cannot compile this problem for {profile.name}",
-            str(e).strip().splitlines()[0],
-            "see explain() for the class of each term",
-        ) from e
-
-
-def _objective_scale(compiled: Compiled) -> float:
-    """Return the power of two that brings the objective's largest coefficient near 1.
+def _objective_scale(compiled: Compiled, which: str) -> float:
+    """Return the power of two that brings the objective's largest or typical coefficient near 1.
 
     Solvers hold dual residuals to absolute tolerances: costs of 1e11 make them fail, costs
-    of 1e-5 make them careless. A power of two changes no digit.
+    of 1e-5 make them careless. A simplex method must not lose small costs under one large
+    one, so its typical coefficient counts; an interior-point method wants nothing large. A
+    power of two changes no digit.
     """
     form = compiled.form
-    largest = max(np.abs(form.q).max(initial=0.0), np.abs(form.P.data).max(initial=0.0))
-    return float(2.0 ** -np.round(np.log2(largest))) if largest > 0.0 else 1.0
+    sizes = np.abs(np.concatenate([form.q, form.P.data]))
+    sizes = sizes[sizes > 0.0]
+    if not sizes.size:
+        return 1.0
+    size = np.median(sizes) if which == "typical" else sizes.max()
+    return float(2.0 ** -np.round(np.log2(size)))
 
 
 def _infeasible(

@@ -59,6 +59,8 @@ class SolverProfile:
         Cones it takes when CONIC is among the classes.
     structure : str
         Structure it needs; it is then not offered by class.
+    objective_scale : {"largest", "typical"}
+        Which coefficient of the objective is brought near 1 before it is handed over.
     returns : tuple of str
         What it hands back: primal, dual, farkas, bound.
     tolerance : dict
@@ -84,6 +86,7 @@ class SolverProfile:
     cvxpy_name: str = ""
     route: str = ""
     structure: str = ""
+    objective_scale: str = "largest"
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
     tolerance: Mapping[str, Any] = field(default_factory=dict)

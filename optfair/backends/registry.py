@@ -38,7 +38,7 @@ def profile(name: str) -> SolverProfile:
         No solver has this name; the message suggests the nearest.
     """
     known = profiles()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise UnsupportedProblem(
             f"unknown solver {name!r}", remedy=nearest(str(name), known) + " See optfair.solvers()."
         )

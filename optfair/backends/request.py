@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.certificate import DualProof
-    from optfair.core.solution import Solution
 
 __all__ = ["Outcome", "Request"]
 
@@ -53,13 +53,24 @@ class Request:
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
+        def number(value: Any) -> float:
+            try:
+                return float(value)
+            except (TypeError, ValueError):
+                return np.nan
+
         checks = {
-            f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12 <= self.tolerance < 1,
+            f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12
+            <= number(self.tolerance)
+            < 1,
             f"time_limit {self.time_limit!r} is not positive": self.time_limit is None
-            or self.time_limit > 0,
-            f"threads {self.threads!r} is not a positive integer": int(self.threads) == self.threads
-            and self.threads >= 1,
+            or number(self.time_limit) > 0,
+            f"threads {self.threads!r} is not a positive integer": number(self.threads) >= 1
+            and number(self.threads) % 1 == 0,
             f"verbose {self.verbose!r} is not 0, 1 or 2": self.verbose in (0, 1, 2),
+            f"warm_start is a {type(self.warm_start).__name__}, not a Solution": self.warm_start
+            is None
+            or isinstance(self.warm_start, Solution),
         }
         for message, fine in checks.items():
             if not fine:
@@ -106,6 +117,15 @@ class Request:
                 )
         chosen.update(self.options)
         return chosen
+
+    def refuse_options(self, profile: SolverProfile) -> None:
+        """Refuse what a structured route does not have: it takes no options of its own."""
+        self.solver_options(profile)
+        if self.options:
+            raise UnsupportedProblem(
+                f"{profile.name} does not take the options {', '.join(map(repr, self.options))}",
+                remedy="leave them out, or name the solver they belong to",
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was asked for, for the record."""

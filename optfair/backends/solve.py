@@ -14,7 +14,7 @@ from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
 from optfair.core.solution import Solution, Status
-from optfair.errors import SolverFailure
+from optfair.errors import Infeasible, OptfairError, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
@@ -101,8 +101,23 @@ def solve(
     candidates = choose(problem, solver)
     chosen = time.perf_counter() - begin
     attempts: list[str] = []
-    for profile in candidates:
-        outcome = _adapter(profile).run(problem, profile, request)
+    unproved: OptfairError | None = None
+    for i, profile in enumerate(candidates):
+        last = i == len(candidates) - 1
+        try:
+            outcome = _adapter(profile).run(problem, profile, request)
+        except (Infeasible, Unbounded) as e:
+            # without a certificate it is one solver's word: ask the next
+            if last or getattr(e, "certificate", None) is not None:
+                raise (unproved or e) from None
+            unproved = unproved or e
+            attempts.append(f"{profile.name}: {e.cause}, not proved")
+            continue
+        except (UnsupportedProblem, SolverFailure) as e:
+            if last:  # an option or a form that only this solver lacks
+                raise (unproved or e) from None
+            attempts.append(f"{profile.name}: {e.cause}")
+            continue
         solution, complaints = _verified(problem, profile, request, outcome, chosen, attempts)
         if not complaints:
             return solution
@@ -113,6 +128,14 @@ def solve(
             raise KeyboardInterrupt(reason)  # stopped by hand without an incumbent
         if time.perf_counter() > request.deadline:
             break
+    if unproved is not None:
+        raise unproved
+    if time.perf_counter() > request.deadline:
+        raise SolverFailure(
+            f"the time limit of {time_limit:g} s came before a feasible point",
+            " | ".join(attempts),
+            "give more time, or soften constraints so that a first point is easy",
+        )
     raise SolverFailure(
         f"no result passed verification at tolerance {tolerance:g}",
         " | ".join(attempts),
@@ -148,6 +171,8 @@ def _verified(
     complaints: tuple[str, ...] = ()
     if not off.above(request.tolerance):
         termination = "optimal"
+    elif termination == "time_limit" and request.time_limit is None:
+        complaints = ("it stopped at a limit of its own before it was done",)
     elif not (termination in EARLY and feasible):
         complaints = off.above(request.tolerance) if outcome.values else ("it left no point",)
     status = Status(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.reductions.solution import Solution as RawSolution
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
+from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.solution.conic_form import Cone, ConicForm
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Compiled:
         ):
             solution = reduction.invert(solution, inverse)
         values = {
-            name: np.asarray(solution.primal_vars[v.id], dtype=float).reshape(v.shape, order="F")
+            name: _dense(solution.primal_vars[v.id]).reshape(v.shape, order="F")
             if v.id in solution.primal_vars
             else np.zeros(v.shape)  # a variable that no term uses
             for name, v in self.variables.items()
@@ -90,6 +92,11 @@ class Compiled:
             if c.id in solution.dual_vars
         }
         return values, multipliers
+
+
+def _dense(value: Any) -> Floats:
+    dense: Any = value.toarray() if hasattr(value, "toarray") else value
+    return np.asarray(dense, dtype=float)
 
 
 def _stacked(value: Any) -> Floats:
@@ -112,7 +119,24 @@ def compile_problem(problem: Problem, interface: str, solver_options: dict[str, 
         Options that CVXPY reads at this stage.
     """
     built, variables, constraints = problem.built(fresh=False)
-    data, chain, inverse = built.get_problem_data(interface, solver_opts=dict(solver_options))
+    if not built.variables():
+        raise DeclarationError(
+            "no term uses a variable, there is nothing to solve",
+            remedy="add an objective or a constraint",
+        )
+    try:
+        data, chain, inverse = built.get_problem_data(interface, solver_opts=dict(solver_options))
+    except (cp.error.DCPError, cp.error.SolverError) as e:
+        culprits = [name for name, c in constraints.items() if not c.is_dcp()]
+        culprits += [
+            n for n, t in problem.objective.items() if not _composes(t.build(), problem.sense)
+        ]
+        raise UnsupportedProblem(
+            f"CVXPY cannot compile {', '.join(map(repr, culprits)) or 'this problem'} for {interface}",
+            " ".join(str(e).split())[:200],
+            "write it by the rules of disciplined convex programming, e.g. a convex quadratic"
+            " as quad_form(x, Q) or sum_squares(A @ x)",
+        ) from e
     program = data["param_prob"]
     sign = 1.0 if problem.sense == "minimize" else -1.0
     A, b = data["A"], data["b"]
@@ -135,6 +159,10 @@ def compile_problem(problem: Problem, interface: str, solver_options: dict[str, 
         sign=sign,
     )
     return Compiled(form, built, data, chain, inverse, variables, constraints)
+
+
+def _composes(expression: Any, sense: str) -> bool:
+    return bool(expression.is_convex() if sense == "minimize" else expression.is_concave())
 
 
 def _cones(dims: Any, interface: Any) -> tuple[Cone, ...]:
@@ -169,6 +197,7 @@ class ConicProof:
     feasibility and complementarity of (x, z) are recomputed from the compiled data.
     """
 
+    problem: Problem
     compiled: Compiled
     x: Floats
     z: Floats
@@ -178,18 +207,20 @@ class ConicProof:
         """Recompute the bound from the compiled data."""
         r = self.compiled.form.residuals(self.x, self.z)
         ours, duals = self.compiled.by_name(self.x, self.z)
-        apart = [_difference(values[k], v) for k, v in ours.items()]
-        apart += [_difference(multipliers[k], v) for k, v in duals.items() if k in multipliers]
+        apart = [_difference(values.get(k), v) for k, v in ours.items()]
+        apart += [_difference(multipliers.get(k), v) for k, v in duals.items()]
         return DualCheck(
             bound=self.compiled.form.sign * r.bound,
             dual=max(r.dual, r.primal),
             complementarity=r.complementarity,
-            consistency=max(apart, default=0.0),
+            consistency=float(np.max(apart, initial=0.0)),
         )
 
 
-def _difference(a: Any, b: Floats) -> float:
-    a = np.asarray(a, dtype=float)
-    if a.shape != b.shape:
+def _difference(given: Any, expected: Floats) -> float:
+    """Return the largest relative difference; infinite for missing or non-finite numbers."""
+    if given is None or np.shape(given) != expected.shape:
         return np.inf
-    return float(np.abs(a - b).max(initial=0.0)) / (1.0 + float(np.abs(b).max(initial=0.0)))
+    apart = np.abs(np.asarray(given, dtype=float) - expected) / (1.0 + np.abs(expected))
+    worst = float(apart.max(initial=0.0))
+    return worst if np.isfinite(worst) else np.inf

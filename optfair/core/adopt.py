@@ -80,6 +80,12 @@ def _kept(variable: Any) -> dict[str, Any]:
             "only real variables with sign, bound, symmetry, PSD and integrality attributes are known",
             "write it with real variables and constraints",
         )
+    partial = [k for k in ("boolean", "integer") if a.get(k) and a[k] is not True]
+    if partial:
+        raise DeclarationError(
+            f"variable {variable.name()!r} is {partial[0]} in some entries only",
+            remedy="split it into an integer and a continuous variable",
+        )
     kept = {k: a[k] for k in _SHAPE if a.get(k)}
     if a.get("PSD"):
         kept["symmetric"] = True

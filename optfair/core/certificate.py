@@ -110,13 +110,13 @@ class NonconvexityWitness(Certificate):
                     reasons.append(f"the {label} point violates {name!r} by {off:.1e}")
         if self.term in p.constraints:
             off = p.constraints[self.term].relative_violation(middle)
-            if off <= 10 * self.tolerance:
+            if not np.isfinite(off) or off <= 10 * self.tolerance:
                 reasons.append(f"the midpoint satisfies {self.term!r}")
         else:
             sign = 1.0 if p.sense == "minimize" else -1.0
             ends = (p.objective_value(self.first) + p.objective_value(self.second)) / 2
             excess = sign * (p.objective_value(middle) - ends)
-            if excess <= 10 * self.tolerance * max(1.0, abs(ends)):
+            if not (np.isfinite(excess) and excess > 10 * self.tolerance * max(1.0, abs(ends))):
                 reasons.append("the objective is not worse at the midpoint")
         return Verdict(not reasons, tuple(reasons))
 
@@ -150,6 +150,10 @@ class DualCheck:
 
 class DualProof(Protocol):
     """Proves a bound on the optimum of the declared problem."""
+
+    @property
+    def problem(self) -> Any:
+        """The problem whose optimum it bounds; for any other it proves nothing."""
 
     @property
     def source(self) -> str:

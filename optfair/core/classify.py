@@ -12,7 +12,7 @@ from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
 from optfair.core.evidence import Evidence
-from optfair.core.expressions import evaluate, variable_names, violation
+from optfair.core.expressions import evaluate, freeze_parameters, variable_names, violation
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import DeclarationError
@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 __all__ = ["constraint_term", "hessian", "objective_term"]
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
+_KNOWN = {*_CONES, "NonNeg", "NonPos"}
 # A quadratic in more scalars than this is not expanded to prove or refute convexity.
 LARGEST_QUADRATIC = 120
 
@@ -49,6 +50,7 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
             remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
         )
+    constraint = freeze_parameters(constraint, name)
     scope, unknown = variable_names(constraint, names)
     if unknown:
         raise DeclarationError(
@@ -74,6 +76,7 @@ def objective_term(
     name: str, expression: Any, names: Mapping[int, str], sense: str
 ) -> ObjectiveTerm:
     """Return the objective term of a CVXPY expression, analysed."""
+    expression = freeze_parameters(expression, name)
     scope, _ = variable_names(expression, names)
     return ObjectiveTerm(
         name=name,
@@ -139,6 +142,12 @@ def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -
 
 
 def _cone_evidence(name: str, constraint: Any) -> Evidence:
+    if type(constraint).__name__ not in _KNOWN:
+        raise DeclarationError(
+            f"constraint {name!r} is a {type(constraint).__name__}, which is not known here",
+            f"known are ==, <=, >=, >> and {', '.join(sorted(_KNOWN))}",
+            "write it with those, or with an integer variable",
+        )
     if not constraint.is_dcp():
         unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
         return Evidence(name, "not affine", type(constraint).__name__, unknown)

@@ -152,9 +152,9 @@ class Problem(ProblemVerbs):
     def __getitem__(self, name: str) -> Any:
         try:
             return self.variables[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise DeclarationError(
-                f"no variable {name!r} in {self._called}", remedy=nearest(name, self.variables)
+                f"no variable {name!r} in {self._called}", remedy=nearest(str(name), self.variables)
             ) from None
 
     @property
@@ -256,8 +256,13 @@ class Problem(ProblemVerbs):
         SOCP
         """
         added: dict[str, ConstraintTerm] = {}
+        if constraints is not None and not isinstance(constraints, Mapping):
+            raise DeclarationError(
+                f"with_constraints got a {type(constraints).__name__} without a name",
+                remedy="name it: with_constraints(name=...), or give a dict by name",
+            )
         for name, item in {**(constraints or {}), **named}.items():
-            if any(family(name) == family(t) for t in self.constraints):
+            if any(family(name) == family(t) for t in (*self.constraints, *added)):
                 raise DeclarationError(
                     f"a constraint {name!r} is already there",
                     remedy=f"choose another name, or without({name!r}) first",
@@ -273,9 +278,14 @@ class Problem(ProblemVerbs):
         if isinstance(bound, Mapping):
             return {f"{name}.{part}": c for part, c in bound.items()}
         if isinstance(bound, (list, tuple)):
+            if not bound:
+                raise DeclarationError(
+                    f"{name!r} is an empty list", remedy="give a constraint or rule"
+                )
             if len(bound) == 1:
-                return {name: bound[0]}
-            return {f"{name}.{i}": c for i, c in enumerate(bound)}
+                return self._parts(name, bound[0])
+            each = (self._parts(f"{name}.{i}", c) for i, c in enumerate(bound))
+            return {part: c for parts in each for part, c in parts.items()}
         return {name: bound}
 
     def _own(self, constraint: Any) -> Any:

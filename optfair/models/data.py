@@ -27,7 +27,8 @@ def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Float
         Width it must have.
     """
     try:
-        matrix = np.ascontiguousarray(np.asarray(values, dtype=np.float64))
+        # a copy: the problem must not change when the caller's array does
+        matrix = np.array(values, dtype=np.float64, order="C", copy=True)
     except (TypeError, ValueError) as e:
         raise DataError(
             f"{what} has entries that are not numbers", str(e), "encode them first"
@@ -61,7 +62,12 @@ def check_weights(weights: Any, rows: int) -> Floats:
     """Return weights that sum to 1; equal ones by default."""
     if weights is None:
         return np.full(rows, 1.0 / rows)
-    w = np.asarray(weights, dtype=np.float64)
+    try:
+        w = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as e:
+        raise DataError(
+            "sample_weight has entries that are not numbers", str(e), "give numbers"
+        ) from None
     if w.shape != (rows,):
         raise DataError(
             "sample_weight does not fit the rows",
@@ -92,7 +98,7 @@ def encode_groups(
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
-    if labels.dtype == object and any(v is None or v != v for v in labels):
+    if labels.dtype == object and any(_missing(v) for v in labels):
         raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
     try:
         names, index = np.unique(labels, return_inverse=True)
@@ -124,6 +130,14 @@ def encode_groups(
             "drop the group or give its rows weight",
         )
     return index.astype(np.intp), names, shares
+
+
+def _missing(label: Any) -> bool:
+    """Whether a label is None, NaN or a missing value that refuses comparison."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def _plain(label: Any) -> Any:

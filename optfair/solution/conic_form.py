@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -145,25 +146,62 @@ class ConicForm:
         the gap to max(1, abs(objective)).
         """
         s = self.slack(x)
-        primal = max((c.distance(s[c.start : c.stop]) for c in self.cones), default=0.0)
-        Px, Az = self.P @ x, self.A.T @ z
+        blocks = [(c, s[c.start : c.stop], z[c.start : c.stop]) for c in self.cones]
+        primal = max((c.distance(si) for c, si, _ in blocks), default=0.0)
+        Px = self.P @ x
+        r = Px + self.q + self.A.T @ z
+        outside = [c.distance(zi, dual=True) for c, _, zi in blocks]
+        jordan = max((c.complementarity(si, zi) for c, si, zi in blocks), default=0.0)
+        # each column by its own scale, one large cost must not excuse the others; what large
+        # multipliers leave by cancelling in double precision is no residual
+        rounding = 16.0 * np.finfo(float).eps * (abs(self.A).T @ np.abs(z))
+        own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
+        stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))
-        outside = max((c.distance(z[c.start : c.stop], dual=True) for c in self.cones), default=0.0)
-        stationarity = _largest(Px + self.q + Az)
-        jordan = max(
-            (c.complementarity(s[c.start : c.stop], z[c.start : c.stop]) for c in self.cones),
-            default=0.0,
+        leak = sum(
+            o * float(np.abs(si).sum()) for o, (_, si, _) in zip(outside, blocks, strict=True)
         )
-        objective, bound = self.objective(x), self.dual_objective(x, z)
+        objective = self.objective(x)
+        bound = self.dual_objective(x, z) + self._least(r, x) - leak
         unit = max(1.0, abs(objective))
         return ConicResiduals(
             primal=primal / (1.0 + _largest(self.b)),
-            dual=max(stationarity, outside) / scale,
+            dual=max(stationarity, max(outside, default=0.0) / scale),
             gap=abs(objective - bound) / unit,
             complementarity=jordan / max(unit, scale),
             objective=objective,
             bound=bound,
         )
+
+    def _least(self, r: Floats, x: Floats) -> float:
+        """Return the least value of r @ x over the bounds of x: what a dual residual costs.
+
+        A column with a bound on the right side is exact (its multiplier could absorb r). For
+        the others the size of x stands in for the bound nobody declared.
+        """
+        lower, upper = self.column_bounds
+        size = np.maximum(np.abs(x), float(np.abs(x).mean()) if x.size else 0.0)
+        low = np.where(np.isfinite(lower), lower, -size)
+        high = np.where(np.isfinite(upper), upper, size)
+        return float(np.where(r > 0.0, r * low, r * high).sum())
+
+    @cached_property
+    def column_bounds(self) -> tuple[Floats, Floats]:
+        """Bounds on single columns that rows of the nonnegative cone state."""
+        lower, upper = np.full(self.q.size, -np.inf), np.full(self.q.size, np.inf)
+        rows = sp.csr_array(self.A)
+        for c in self.cones:
+            if c.kind != "nonneg":
+                continue
+            count = np.diff(rows.indptr[c.start : c.stop + 1])
+            single = np.arange(c.start, c.stop)[count == 1]
+            at = rows.indptr[single]
+            column, entry = rows.indices[at], rows.data[at]
+            keep = entry != 0.0
+            column, entry, limit = column[keep], entry[keep], self.b[single][keep] / entry[keep]
+            np.minimum.at(upper, column[entry > 0], limit[entry > 0])
+            np.maximum.at(lower, column[entry < 0], limit[entry < 0])
+        return lower, upper
 
 
 def _largest(vector: Any) -> float:
@@ -194,10 +232,3 @@ def _power_distance(v: Floats, power: float, *, dual: bool) -> float:
         x, y = x / power, y / (1.0 - power)
     base = max(x, 0.0) ** power * max(y, 0.0) ** (1.0 - power)
     return float(max(0.0, abs(z) - base, -x, -y))
-
-
-def empty_form(size: int) -> ConicForm:
-    """Return the cone program in ``size`` variables without objective and constraints."""
-    return ConicForm(
-        sp.csc_array((size, size)), np.zeros(size), 0.0, sp.csc_array((0, size)), np.zeros(0), ()
-    )

@@ -38,16 +38,25 @@ def solution_record(solution: Solution) -> dict[str, Any]:
         "gap": solution.gap if np.isfinite(solution.gap) else None,
         "bound_by": found.source,
         "residuals": {
-            "primal": dict(found.primal),
-            "objective": found.objective,
-            "dual": found.dual,
-            "gap": found.gap,
+            "primal": {k: _finite(v) for k, v in found.primal.items()},
+            "objective": _finite(found.objective),
+            "dual": _finite(found.dual),
+            "gap": _finite(found.gap),
         },
         "seconds": dict(solution.seconds),
         "options": {k: v for k, v in solution.options.items() if v is not None},
         "attempts": list(solution.attempts),
         "transforms": list(solution.transforms),
     }
+
+
+def _files(base: Path) -> tuple[Path, Path]:
+    """Return the two files of a name; dots in the name stay."""
+    return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if np.isfinite(number) else None
 
 
 def save_solution(solution: Solution, path: str | Path) -> None:
@@ -66,7 +75,7 @@ def save_solution(solution: Solution, path: str | Path) -> None:
         A file of that name exists.
     """
     base = Path(path)
-    files = base.with_suffix(".json"), base.with_suffix(".npz")
+    files = _files(base)
     for file in files:
         if file.exists():
             raise DataError(f"{file} exists", remedy="remove it or choose another name")
@@ -93,14 +102,15 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         ``warm_start=``.
     """
     base = Path(path)
-    record = json.loads(base.with_suffix(".json").read_text(encoding="utf-8"))
+    text, arrays_file = _files(base)
+    record = json.loads(text.read_text(encoding="utf-8"))
     if record.get("schema") != SCHEMA:
         raise DataError(
             f"{base}.json has schema {record.get('schema')!r}", remedy=f"write schema {SCHEMA}"
         )
     values: dict[str, NDArray[Any]] = {}
     multipliers: dict[str, NDArray[Any]] = {}
-    with np.load(base.with_suffix(".npz"), allow_pickle=False) as arrays:
+    with np.load(arrays_file, allow_pickle=False) as arrays:
         for key in arrays.files:
             kind, _, name = key.partition(":")
             (values if kind == "value" else multipliers)[name] = arrays[key]

@@ -146,6 +146,8 @@ def measure(
             primal[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
         if not np.isfinite(x).all():
             primal[f"{name} finite"] = np.inf
+    if proof is not None and proof.problem is not problem:
+        proof = None  # a bound on another problem proves nothing here
     check = None if proof is None else proof.check(values, multipliers)
     source = "" if proof is None else proof.source
     return Measurement(primal, problem.objective_value(values), check, sign, source)

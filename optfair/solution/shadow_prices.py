@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cvxpy.constraints import Equality, Inequality, Zero
+from cvxpy.constraints import Equality, Inequality, NonPos, Zero
 from numpy.typing import NDArray
 
 from optfair.core.solution import LazyValues
@@ -50,6 +50,6 @@ def shadow_price_sign(constraint: Any) -> float:
         # right-hand side, and raising it moves the constraint function the other way
         flipped = left.is_constant() and not right.is_constant()
         return 1.0 if flipped else -1.0
-    if isinstance(constraint, Zero):
+    if isinstance(constraint, (Zero, NonPos)):
         return -1.0
     return 1.0

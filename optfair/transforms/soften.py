@@ -54,7 +54,11 @@ def soften(problem: Problem, name: str, weight: float) -> Any:
     >>> p.soften("floor", weight=10.0).solve().objective.__round__(6)
     1.0
     """
-    if not (np.isfinite(weight) and weight > 0):
+    try:
+        positive = np.ndim(weight) == 0 and bool(np.isfinite(float(weight)) and float(weight) > 0)
+    except (TypeError, ValueError):
+        positive = False
+    if not positive:
         raise DeclarationError(f"weight {weight!r} is not positive", remedy="give a number above 0")
     hit = {k: t for k, t in problem.constraints.items() if k == name or family(k) == name}
     if not hit:
@@ -65,10 +69,18 @@ def soften(problem: Problem, name: str, weight: float) -> Any:
     sign = 1.0 if problem.sense == "minimize" else -1.0
     for term_name, term in hit.items():
         penalty = sign * weight * _penalty(term)
-        label = f"soft {term_name}"
+        label = _free_label(f"soft {term_name}", problem)
         added[label] = objective_term(label, penalty, problem.names, problem.sense)
     kept = {k: t for k, t in problem.constraints.items() if k not in hit}
     return problem.with_terms({**problem.objective, **added}, kept)
+
+
+def _free_label(label: str, problem: Problem) -> str:
+    number, candidate = 1, label
+    while candidate in problem.objective:
+        number += 1
+        candidate = f"{label} {number}"
+    return candidate
 
 
 def _penalty(term: ConstraintTerm) -> Any:

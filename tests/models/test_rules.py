@@ -140,9 +140,12 @@ def test_costs_fall_as_eps_grows() -> None:
         (lambda: of.proportion(), "has no bound"),
         (lambda: of.cluster_share(lower=0.4), "cannot hold together"),
         (lambda: of.cluster_share(upper=0.1), "cannot hold together"),
-        (lambda: of.cluster_share(lower=[0.1, 0.2]), "for 5 clusters"),
+        (lambda: of.cluster_share(lower=[0.1, 0.2]), "nor 5 of them"),
         (lambda: of.cluster_share(lower=-0.1), "no intervals in [0, 1]"),
         (lambda: of.cluster_share(), "has no bound"),
+        (lambda: of.cluster_share(lower="x"), "neither a finite number"),
+        (lambda: of.cluster_share(upper=float("nan")), "neither a finite number"),
+        (lambda: of.proportion(lower="a"), "neither a finite number"),
     ],
 )
 def test_rules_that_cannot_hold_are_refused_when_declared(rule: Any, message: str) -> None:

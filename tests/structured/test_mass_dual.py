@@ -318,3 +318,14 @@ def test_adult_at_full_size() -> None:
     again = p.solve(warm_start=s)
     assert again.objective == pytest.approx(s.objective, rel=1e-12)
     assert sum(again.seconds.values()) <= time.perf_counter() - begin + 1e-3
+
+
+def test_three_hundred_thousand_rows() -> None:
+    # weights added up in two orders differ by 1e-11 here: that must not look like slack
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300_000, 2))
+    groups = rng.integers(0, 2, 300_000)
+    X[groups == 0] += 0.4
+    s = of.FairAssignment(X, groups=groups, centers=X[:8]).solve("mass-dual", time_limit=60.0)
+    assert s.is_optimal(1e-9)
+    assert len(s.progress) <= 5

@@ -36,6 +36,7 @@ POLYHEDRAL, CURVED = 1e-10, 1e-8
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Run the mass-dual algorithm on a problem that has the structure."""
     begin = time.perf_counter()
+    request.refuse_options(profile)
     p = cast(FairAssignment, problem)
     rules = compile_rules(p)
     compiled_at = time.perf_counter()
@@ -196,10 +197,10 @@ class MassProof:
         }
         worst = 0.0
         for name, expected in derived.items():
-            if name in multipliers:
-                given = np.asarray(multipliers[name], dtype=float)
-                if given.shape != expected.shape:
-                    return np.inf
-                apart = np.abs(given - expected) / (1.0 + np.abs(expected))
-                worst = max(worst, float(apart.max(initial=0.0)))
+            if name not in multipliers or np.shape(multipliers[name]) != expected.shape:
+                return np.inf
+            apart = np.abs(np.asarray(multipliers[name], dtype=float) - expected)
+            worst = max(worst, float((apart / (1.0 + np.abs(expected))).max(initial=0.0)))
+            if not np.isfinite(worst) or not np.isfinite(apart).all():
+                return np.inf
         return worst

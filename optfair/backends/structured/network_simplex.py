@@ -33,7 +33,7 @@ ITERATIONS = 50_000_000
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the transport problem and repair its potentials to a dual feasible pair."""
     p = cast(KantorovichCoupling, problem)
-    request.solver_options(profile)  # refuses options the network simplex does not have
+    request.refuse_options(profile)
     begin = time.perf_counter()
     C = p.cost
     a, b, unit = _integer_masses(p.data["a"], p.data["b"])

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
-import numpy as np
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.models.rules.target import mass_target
+from optfair.models.rules.target import finite_vector, mass_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -30,10 +29,8 @@ class ClusterShare(Rule):
         """Return the lower and upper inequalities that were asked for."""
         M, _ = mass_target(problem, self)
         K = M.shape[1]
-        low, high = (
-            _per_cluster(self.lower, K, 0.0, "lower"),
-            _per_cluster(self.upper, K, 1.0, "upper"),
-        )
+        low = finite_vector(0.0 if self.lower is None else self.lower, K, "cluster_share lower")
+        high = finite_vector(1.0 if self.upper is None else self.upper, K, "cluster_share upper")
         if (low > high).any() or (low < 0).any() or (high > 1).any():
             raise DeclarationError(
                 "cluster_share bounds are no intervals in [0, 1]",
@@ -55,16 +52,6 @@ class ClusterShare(Rule):
         if not parts:
             raise DeclarationError("cluster_share has no bound", remedy="give lower, upper or both")
         return parts
-
-
-def _per_cluster(value: Any, clusters: int, default: float, what: str) -> Any:
-    numbers = np.asarray(default if value is None else value, dtype=float)
-    if numbers.shape not in ((), (clusters,)):
-        raise DeclarationError(
-            f"cluster_share {what} has shape {numbers.shape} for {clusters} clusters",
-            remedy="give one number, or one per cluster",
-        )
-    return np.broadcast_to(numbers, (clusters,))
 
 
 def cluster_share(lower: Any = None, upper: Any = None) -> ClusterShare:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from optfair.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["between", "group_vector", "mass_target"]
+__all__ = ["between", "finite_vector", "group_vector", "mass_target"]
 
 
 def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]:
@@ -41,12 +42,27 @@ def between(value: Any, lower: float, upper: float) -> bool:
         return False
 
 
+def finite_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:
+    """Return ``size`` finite numbers from one number or as many."""
+    try:
+        numbers = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        numbers = np.full(1, np.nan)
+    if numbers.shape not in ((), (size,)) or not np.isfinite(numbers).all():
+        raise DeclarationError(
+            f"{what}={value!r} is neither a finite number nor {size} of them",
+            remedy=f"give one number, or {size}",
+        )
+    return np.broadcast_to(numbers, (size,)).copy()
+
+
 def group_vector(value: Any, problem: Problem, what: str, default: float) -> NDArray[np.float64]:
     """Return one number per group from a number or a dict by group label."""
     names = list(problem.data["group_names"])
     if value is None:
         return np.full(len(names), default)
-    if isinstance(value, dict):
+    value = value.to_dict() if hasattr(value, "to_dict") else value  # a pandas Series, by label
+    if isinstance(value, Mapping):
         known = {str(n): i for i, n in enumerate(names)}
         out = np.full(len(names), default)
         for label, number in value.items():
@@ -56,4 +72,4 @@ def group_vector(value: Any, problem: Problem, what: str, default: float) -> NDA
                 )
             out[known[str(label)]] = number
         return out
-    return np.broadcast_to(np.asarray(value, dtype=float), (len(names),)).copy()
+    return finite_vector(value, len(names), what)

@@ -90,7 +90,8 @@ def solve_mass_dual(
         rows, clusters, fractions = spread(costs, c.pricing, c.free, c.flow)
     else:
         pricing = search.pricing or price(costs, np.zeros(program.masses.shape))
-        rows, clusters, fractions = repaired(costs, pricing, feasible[program.masses])
+        masses = feasible[program.masses] if search.masses is None else search.masses
+        rows, clusters, fractions = repaired(costs, pricing, masses)
     return MassResult(
         costs.rows[rows], clusters, fractions, search.y, search.z, status, search.history
     )

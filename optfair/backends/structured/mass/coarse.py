@@ -20,8 +20,8 @@ BLOCK = 2.0
 
 def coarse_prices(
     program: MassProgram, costs: CostRows, prices: Floats, time_limit: float = np.inf
-) -> Floats | None:
-    """Return prices that are optimal for a thinned set of rows, None if that fails.
+) -> tuple[Floats, Floats] | None:
+    """Return prices and masses that are optimal for a thinned set of rows, None if that fails.
 
     Rows of one group with the same two cheapest clusters are lined up by regret and cut into
     blocks that double in size: next to a boundary every row stands for itself, far away one
@@ -31,9 +31,11 @@ def coarse_prices(
     weight, rows = _representatives(costs, prices)
     few = CostRows(costs.cost, costs.labels, weight, rows)
     start = price(few, prices)
-    free = select_arcs(few, start, None)
+    free = select_arcs(few, start, None, program.shares)
     master = solve_master(program, free.arcs, prices, None, time_limit)
-    return program.prices(master.y, master.z) if master.status == "optimal" else None
+    if master.status != "optimal":
+        return None
+    return program.prices(master.y, master.z), master.y[program.masses]
 
 
 def _representatives(costs: CostRows, prices: Floats) -> tuple[Floats, NDArray[np.intp]]:

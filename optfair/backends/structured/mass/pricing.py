@@ -126,7 +126,7 @@ def _ranked(regrets: Floats, rank: float) -> float:
     return float(np.partition(regrets, r)[r]) if r < regrets.size else np.inf
 
 
-def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
+def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floats) -> FreeRows:
     """Keep every arc that can become cheapest in the box (all arcs without one).
 
     Rows of weight 0 move no mass: they stay in their cheapest cluster.
@@ -166,16 +166,30 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None) -> FreeRows:
     members, first = _classes(groups, np.where(keep, np.round(regrets / (grain or 1.0)), -1.0))
     weight = np.bincount(members, costs.weights[positions], minlength=first.size)
     regrets, keep, kinds = regrets[:, first].T, keep[:, first].T, groups[first]
-    row, cluster = np.nonzero(keep)
-    arcs = Arcs(
-        row,
-        cluster,
-        regrets[row, cluster],
-        kinds,
-        np.asarray(weight),
-        np.asarray(fixed, dtype=float),
+    held, total = _exact_totals(
+        np.asarray(fixed, dtype=float), np.asarray(weight, dtype=float), kinds, shares
     )
+    row, cluster = np.nonzero(keep)
+    arcs = Arcs(row, cluster, regrets[row, cluster], kinds, total, held)
     return FreeRows(arcs, positions, members)
+
+
+def _exact_totals(
+    fixed: Floats, weight: Floats, kinds: Integers, shares: Floats
+) -> tuple[Floats, Floats]:
+    """Scale masses so that each group's total is its share to the last digit.
+
+    A million weights added up in two orders differ by 1e-11; the equalities of a master
+    would turn that into slack that no prices can remove.
+    """
+    free = np.asarray(np.bincount(kinds, weight, shares.size), dtype=float)
+    held = fixed.sum(axis=1)
+    for g, share in enumerate(shares):
+        if held[g] > 0.0:
+            fixed[g] *= (share - free[g]) / held[g]
+        elif free[g] > 0.0:
+            weight = np.where(kinds == g, weight * (share / free[g]), weight)
+    return np.maximum(fixed, 0.0), weight
 
 
 def _classes(groups: Integers, keys: Floats) -> tuple[Integers, Integers]:

@@ -106,6 +106,8 @@ class PriceSearch:
         self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
         self.candidate: Candidate | None = None
         self.pricing: Pricing | None = None
+        # masses that satisfy the rules, from the last master: what an incumbent aims at
+        self.masses: Floats | None = None
         self.history: list[Round] = []
 
     def run(self, prices: Floats | None) -> str:
@@ -113,14 +115,13 @@ class PriceSearch:
         steps, quiet, best_gap = LONG_STEPS, 0, np.inf
         if prices is None:
             prices = np.zeros(self.program.masses.shape)
-            if self.costs.size > SMALL:
-                prices = self._long_step(self._long_step(prices))
+            for _ in range(2):
+                if self.costs.size > SMALL and time.perf_counter() < self.deadline:
+                    prices = self._long_step(prices)
         ranks = np.full(prices.shape, max(12.0, START / prices.size))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
         for _ in range(ROUNDS):
-            if time.perf_counter() > self.deadline:
-                return "time_limit"
             pricing = self.pricing = price(self.costs, prices)
             if opened is not None:
                 free, master = opened
@@ -135,10 +136,13 @@ class PriceSearch:
                     best_gap = min(gap, best_gap)
                     if quiet >= (3 if self.program.polyhedral else 2):
                         return "stalled"
+            if time.perf_counter() > self.deadline:
+                return "time_limit"
             box, free = self._open(pricing, ranks)
             result = self._solve(free, prices, box)
             if result is None:
                 return "time_limit" if time.perf_counter() > self.deadline else "stalled"
+            self.masses = result.y[self.program.masses]
             fresh = self._candidate(pricing, free, box, result)
             inactive = fresh is not None
             if fresh is not None and (
@@ -159,7 +163,10 @@ class PriceSearch:
     def _long_step(self, prices: Floats) -> Floats:
         left = self.deadline - time.perf_counter()
         step = coarse_prices(self.program, self.costs, prices, left)
-        return prices if step is None else step
+        if step is None:
+            return prices
+        self.masses = step[1]
+        return step[0]
 
     def gap(self) -> float:
         """Return the relative gap of the candidate, infinite before there is one."""
@@ -184,10 +191,10 @@ class PriceSearch:
     def _open(self, pricing: Pricing, ranks: Floats) -> tuple[Box | None, FreeRows]:
         """Choose box and arcs of the next master: wide enough to move, never above the cap."""
         if self.costs.size <= SMALL:
-            return None, select_arcs(self.costs, pricing, None)
+            return None, select_arcs(self.costs, pricing, None, self.program.shares)
         while True:
             box = box_for(self.costs, pricing, ranks)
-            free = select_arcs(self.costs, pricing, box)
+            free = select_arcs(self.costs, pricing, box, self.program.shares)
             fits = free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST
             if fits or ranks.max() <= 1.0:
                 return box, free

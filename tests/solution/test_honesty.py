@@ -1,0 +1,158 @@
+"""What must never be called optimal, proved or infeasible when it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.compile.conic import compile_problem
+
+
+def forbidden_arcs(big: float) -> Any:
+    D = np.random.default_rng(0).random((40, 4))
+    D[:, 3] = big
+    return of.FairAssignment(costs=D, groups=np.arange(40) % 2)
+
+
+@pytest.mark.parametrize("big", [1.0, 1e6, 1e9, 1e12])
+def test_one_large_cost_does_not_excuse_the_others(big: float) -> None:
+    p = forbidden_arcs(big)
+    truth = forbidden_arcs(1.0).solve().objective
+    assert p.solve().objective == pytest.approx(truth, rel=1e-9)
+    assert p.with_integrality("assignment").solve().objective == pytest.approx(truth, rel=1e-9)
+    for solver in ("highs", "clarabel"):
+        try:
+            assert p.solve(solver).objective == pytest.approx(truth, rel=1e-6)
+        except of.SolverFailure:
+            assert solver == "clarabel"  # it may fail, it may not lie
+
+
+@pytest.mark.parametrize("weight", [1e3, 1e9, 1e12])
+def test_a_huge_penalty_does_not_hide_a_wrong_point(weight: float) -> None:
+    x = cp.Variable(2, name="x")
+    goal = cp.Minimize(x[0] - x[1])
+    p = of.from_cvxpy(cp.Problem(goal, [x >= 0, x[1] <= 1e3, cp.sum(x) <= 5]), ["lo", "up", "b"])
+    assert p.soften("b", weight).solve().objective == pytest.approx(-5.0, rel=1e-7)
+
+
+def test_small_dual_errors_of_many_columns_add_up() -> None:
+    # every column off by just under the tolerance: the bound must pay for the sum
+    n = 3_000
+    x = cp.Variable(n, name="x")
+    c = np.random.default_rng(0).random(n) / n
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(c @ x), [x >= 1.0, x <= 2.0]), ["lo", "up"])
+    s = p.solve("highs")
+    proof: Any = s.proof
+    form = proof.compiled.form
+    shifted = proof.z - 0.9e-7 * (proof.z > 1e-12)
+    found = form.residuals(proof.x, shifted)
+    assert found.dual <= 1e-7  # each column passes
+    assert found.gap >= 3e-5  # the bound does not: 3,000 errors of 9e-8 add up
+    assert found.bound <= found.objective
+
+
+def test_numbers_that_are_none_do_not_verify() -> None:
+    x = cp.Variable(name="x")
+    adopted = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1]), ["lo"])
+    fair = forbidden_arcs(2.0)
+    for s, name in ((adopted.solve(), "lo"), (fair.solve(), "row sum")):
+        plain = {k: np.array(v) for k, v in s.multipliers.items()}
+        nothing = {**plain, name: plain[name] * np.nan}
+        assert not replace(s, multipliers=nothing).certificate.verify()
+        without = {k: v for k, v in plain.items() if k != name}
+        assert not replace(s, multipliers=without).certificate.verify()
+
+
+def test_a_proof_belongs_to_its_problem() -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 0, x >= 1]), ["sign", "need"])
+    s = p.solve()
+    assert s.is_optimal()
+    assert not replace(s, problem=p.without("need")).is_optimal()
+
+
+def test_parameters_are_frozen_when_declared() -> None:
+    cap = cp.Parameter(value=0.34, name="cap")
+    p = forbidden_arcs(2.0)
+    q = p.with_constraints(cap=cp.sum(p["masses"], axis=0) <= cap)
+    before = q.solve().objective
+    cap.value = 0.9
+    assert q.solve().objective == before == pytest.approx(q.solve("highs").objective, rel=1e-9)
+    with pytest.raises(of.DeclarationError, match="parameter 'free' in 'r' has no value"):
+        p.with_constraints(r=p["masses"][0, 0] <= cp.Parameter(name="free"))
+
+
+def test_data_are_copied() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    p = of.FairAssignment(X, groups=np.arange(20) % 2, centers=X[:2])
+    s = p.solve()
+    X *= 3.0
+    assert s.is_optimal(1e-9) and p.solve().objective == s.objective
+
+
+def test_infeasible_on_one_solvers_word_is_asked_again() -> None:
+    t = cp.Variable(name="t")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [5e-10 * t >= 1e-3, t <= 1e7]), ["need", "cap"])
+    s = p.solve()
+    assert s.objective == pytest.approx(2e6, rel=1e-6)
+    assert s.attempts and "not proved" in s.attempts[0]
+
+
+def test_a_false_farkas_vector_fails() -> None:
+    t = cp.Variable(name="t")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [1e-7 * t >= 1]), ["need"])  # t = 1e7
+    form = compile_problem(p, "HIGHS", {}).form
+    assert not InfeasibilityProof(form, np.ones(form.b.size)).verify()
+
+
+def test_undefined_values_are_no_witness() -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.multiply(x, cp.log(x)))))  # convex, not by DCP
+    assert p.problem_class.curvature == "unverified"
+
+
+def test_partly_integer_variables_are_refused() -> None:
+    z = cp.Variable(2, boolean=[(0,)], name="z")
+    with pytest.raises(of.DeclarationError, match="'z' is boolean in some entries only"):
+        of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(z)), [z <= 2.5]))
+
+
+def test_nothing_is_lost_when_names_meet() -> None:
+    t = cp.Variable(name="t")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [t >= 1]), ["lo"])
+    twice = p.soften("lo", 10).with_constraints(lo=t >= -5).soften("lo", 10)
+    assert list(twice.objective) == ["objective", "soft lo", "soft lo 2"]
+    with pytest.raises(of.DeclarationError, match="already there"):
+        p.with_constraints({"a": [t >= 0, t >= 2], "a.0": t >= 3})
+    with pytest.raises(of.DeclarationError, match="without a name"):
+        p.with_constraints([t >= 0])
+
+
+def test_a_limit_nobody_set_is_a_failure() -> None:
+    p = forbidden_arcs(2.0)
+    with pytest.raises(of.SolverFailure, match="limit of its own"):
+        p.solve("clarabel", options={"max_iter": 3})
+
+
+def test_an_unused_integer_variable_leaves_a_linear_program() -> None:
+    p = forbidden_arcs(2.0).without("fairness").without("mass definition")
+    s = p.with_integrality("masses").solve()
+    assert s.is_optimal() and s.solver == "highs"
+
+
+def test_policy_passes_over_solvers_without_an_option() -> None:
+    coupling = of.KantorovichCoupling(cost=np.eye(3))
+    s = coupling.solve(time_limit=10.0)
+    assert s.solver == "highs" and "no option for time_limit" in s.attempts[0]
+
+
+def test_diagonal_variables_come_back_dense() -> None:
+    d = cp.Variable((2, 2), diag=True, name="d")
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(d)), [cp.diag(d) >= 1])).solve()
+    assert np.allclose(s["d"], np.eye(2))
