@@ -30,7 +30,7 @@ __all__ = ["MassProof", "run"]
 
 CHUNK = 65_536
 # Gaps the search aims at: linear programming is exact, an interior-point master is not.
-POLYHEDRAL, CURVED = 1e-10, 1e-8
+POLYHEDRAL, CURVED = 1e-10, 3e-8
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -49,7 +49,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             p.data["weights"],
             feasible=rules.feasible,
             prices=_start(p, request),
-            tolerance=min(aim, 0.1 * request.tolerance),
+            tolerance=min(aim, 0.4 * request.tolerance),
             deadline=request.deadline,
             report=report,
         )

@@ -150,7 +150,9 @@ class PriceSearch:
             ):
                 self.candidate = fresh
             opened, prices = (free, result), self.program.prices(result.y, result.z)
-            if not inactive:
+            if inactive:  # near the optimum a small box is scaled better
+                ranks = np.maximum(ranks / 8.0, 1.0)
+            else:
                 missing = result.slack * self.costs.size
                 if missing.sum() > FAR and steps > 0:
                     steps, opened, prices = steps - 1, None, self._long_step(prices)
