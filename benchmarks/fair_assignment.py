@@ -179,6 +179,8 @@ def picture(rows: list[dict[str, Any]], name: str, n: int, file: Path) -> None:
     ax.axvline(0.05, color="0.5", ls="--", lw=1)
     ax.axvline(0.6, color="0.5", ls=":", lw=1)
     ax.set(xscale="log", xlabel="seconds for one verified assignment (log scale)", yticks=y)
+    ax.set_xticks(marks := [0.02, 0.05, 0.1, 0.2, 0.6], [f"{m:g}" for m in marks])
+    ax.minorticks_off()
     ax.set_yticklabels([f"{r['data']}, {r['rule']}" for r in rows])
     ax.set_title(f"{name}, n = {n:,}, K = {K}. Dashed: 0.05 s, dotted: 0.6 s", loc="left")
     ax.spines[["top", "right"]].set_visible(False)

@@ -61,6 +61,8 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         names = []
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "optfair":
+            names = [f"optfair.{a.name}" for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
         found += [(name, id(node) in typing_only) for name in names]

@@ -15,6 +15,7 @@ from optfair.core.classify import constraint_term
 from optfair.core.evidence import Evidence
 from optfair.core.explanation import Explanation, explain, explain_change
 from optfair.core.expressions import Values, fresh_copy, substitute
+from optfair.core.printing import describe, formulation
 from optfair.core.problem_class import ProblemClass
 from optfair.core.rule import Rule
 from optfair.core.structure import Structure
@@ -363,30 +364,7 @@ class Problem(ProblemVerbs):
     # --- printing ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        sizes = ", ".join(
-            f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}"
-            for name, v in self.variables.items()
-        )
-        rows = ", ".join(repr(name) for name in self.constraints) or "none"
-        goal = " + ".join(self.objective) or "0"
-        return (
-            f"{self._called}: {self.problem_class}\n"
-            f"  variables    {sizes}\n"
-            f"  {self.sense:<12} {goal}\n"
-            f"  constraints  {rows}"
-        )
+        return describe(self)
 
     def _repr_latex_(self) -> str:
-        word = r"\min" if self.sense == "minimize" else r"\max"
-        goal = " + ".join(t.latex or rf"\text{{{t.name}}}" for t in self.objective.values()) or "0"
-        lines = [rf"{word}\quad & {goal} &&"]
-        seen: set[str] = set()
-        for i, t in enumerate(self.constraints.values()):
-            latex = t.latex or rf"\text{{{t.name}}}"
-            if latex in seen:
-                continue
-            seen.add(latex)
-            lead = r"\text{s.t.}\quad & " if i == 0 else "& "
-            lines.append(rf"{lead}{latex} && \text{{({family(t.name)})}}")
-        body = " \\\\\n".join(lines)
-        return f"$$\\begin{{aligned}}\n{body}\n\\end{{aligned}}$$"
+        return formulation(self)
