@@ -122,16 +122,16 @@ def test_status_says_what_we_checked() -> None:
 
 def test_a_time_limit_leaves_the_incumbent_of_a_milp() -> None:
     rng = np.random.default_rng(0)
-    n = 60
+    n = 120
     x = cp.Variable(n, name="x")
-    W = rng.integers(10, 100, size=(25, n)).astype(float)
+    W = rng.integers(10, 100, size=(40, n)).astype(float)
     p = of.from_cvxpy(
         cp.Problem(
             cp.Maximize(rng.integers(10, 100, n).astype(float) @ x),
             [W @ x <= W.sum(axis=1) / 3, x >= 0, x <= 1],
         )
     ).with_integrality("x")
-    s = p.solve(time_limit=0.4)
+    s = p.solve(time_limit=0.5)
     assert s.status.termination == "time_limit"
     assert s.residuals().feasibility <= 1e-7
     assert s.bound >= s.objective and 0 < s.gap < 1
@@ -175,9 +175,9 @@ def test_interrupting_a_milp_returns_its_incumbent() -> None:
     import threading
 
     rng = np.random.default_rng(1)
-    n = 80
+    n = 150
     x = cp.Variable(n, name="x")
-    W = rng.integers(10, 100, size=(30, n)).astype(float)
+    W = rng.integers(10, 100, size=(50, n)).astype(float)
     p = of.from_cvxpy(
         cp.Problem(
             cp.Maximize(rng.integers(10, 100, n).astype(float) @ x),
