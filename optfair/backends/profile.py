@@ -61,6 +61,8 @@ class SolverProfile:
         Structure it needs; it is then not offered by class.
     objective_scale : {"largest", "typical"}
         Which coefficient of the objective is brought near 1 before it is handed over.
+    warm_start : bool
+        Whether it starts from a solution that is handed in.
     returns : tuple of str
         What it hands back: primal, dual, farkas, bound.
     tolerance : dict
@@ -87,6 +89,7 @@ class SolverProfile:
     route: str = ""
     structure: str = ""
     objective_scale: str = "largest"
+    warm_start: bool = False
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
     tolerance: Mapping[str, Any] = field(default_factory=dict)

@@ -67,7 +67,8 @@ def solve(
     verbose : {0, 1, 2}
         Silent, progress, or the solver's log.
     warm_start : Solution, optional
-        A solution of a problem like this one.
+        A solution of a problem like this one; ``solution.options`` says whether the solver
+        could use it.
     options : dict, optional
         Further options by the solver's own names.
 
@@ -191,8 +192,17 @@ def _verified(
         multipliers=outcome.multipliers,
         proof=outcome.proof,
         seconds={"choose": chosen, **outcome.seconds, "verify": time.perf_counter() - begin},
-        options=request.to_dict(),
+        options=_asked(request, profile),
         attempts=tuple(attempts),
         progress=outcome.progress,
     )
     return solution, complaints
+
+
+def _asked(request: Request, profile: SolverProfile) -> dict[str, Any]:
+    """Return the options on record, and whether a warm start was used."""
+    asked = request.to_dict()
+    if request.warm_start is not None:
+        cold = f"not used: {profile.name} starts anew"
+        asked["warm_start"] = "used" if profile.warm_start else cold
+    return asked

@@ -81,6 +81,16 @@ def test_seed_threads_and_time_limit_reach_the_solver() -> None:
     assert Request(tolerance=1e-11).solver_options(profile("highs"))["mip_rel_gap"] == 1e-10
 
 
+def test_the_record_says_whether_a_warm_start_was_used() -> None:
+    p = of.FairAssignment(np.eye(6), groups=[0, 1, 0, 1, 0, 1], centers=np.eye(6)[:2])
+    s = p.solve()
+    assert "warm_start" not in s.options
+    assert p.solve(warm_start=s).options["warm_start"] == "used"
+    assert p.solve("highs", warm_start=s).options["warm_start"] == "not used: highs starts anew"
+    with pytest.raises(of.DeclarationError, match="not a Solution"):
+        p.solve(warm_start=3)
+
+
 def test_life_words_are_timed() -> None:
     s = lp().solve()
     assert list(s.seconds) == ["choose", "compile", "solve", "recover", "verify"]
