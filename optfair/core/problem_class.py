@@ -90,7 +90,7 @@ class ProblemClass:
         """Whether a solver of ``other`` problems sees nothing new in this one."""
         return (
             _NAMES.index(self.family) <= _NAMES.index(other.family)
-            and (self.cones & {"exp", "pow"}) <= (other.cones | frozenset())
+            and (self.cones & {"exp", "pow"}) <= other.cones
             and self.integer <= other.integer
             and _CURVATURE.index(self.curvature) <= _CURVATURE.index(other.curvature)
         )

@@ -70,6 +70,13 @@ def _exponential() -> tuple[Any, list[str]]:
     return cp.Problem(cp.Maximize(cp.sum(cp.entr(x))), [cp.sum(x) == 1]), ["sum"]
 
 
+def _power() -> tuple[Any, list[str]]:
+    # the largest weighted geometric mean of two numbers that sum to 2
+    x = cp.Variable(3, name="x")
+    rows = [cp.PowCone3D(x[0], x[1], x[2], 0.25), x[0] + x[1] == 2]
+    return cp.Problem(cp.Maximize(x[2]), rows), ["cone", "sum"]
+
+
 def _knapsack() -> tuple[Any, list[str]]:
     x = cp.Variable(4, name="x")
     w, v = np.array([5.0, 4, 6, 3]), np.array([10.0, 40, 30, 50])
@@ -102,6 +109,9 @@ CASES = {
     "SDP": Case("SDP", _sdp, 3.0, {"X": [[0.5, 0.5], [0.5, 0.5]]}, {"trace": 3.0}),
     "CONIC": Case(
         "CONIC", _exponential, float(np.log(4)), {"x": [0.25] * 4}, {"sum": np.log(4) - 1}
+    ),
+    "CONIC with a power cone": Case(
+        "CONIC", _power, 0.5**0.25 * 1.5**0.75, {"x": [0.5, 1.5, 0.5**0.25 * 1.5**0.75]}
     ),
     "MILP": Case("MILP", _knapsack, 90.0, {"x": [0, 1, 0, 1]}, integers=("x",)),
     "MIQP": Case("MIQP", _nearest_integer, 0.32, {"x": [1, 3]}, integers=("x",)),

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
+from optfair.backends.registry import profile
 from optfair.backends.structured.mass import search
 from optfair.backends.structured.mass.cost_rows import CostRows
+from optfair.core.classify import objective_term
 from optfair.models.separable_cost import SeparableCost
 
 
@@ -139,7 +141,13 @@ def test_splits_few_rows_even_with_curved_rules() -> None:
     assert s.objective == pytest.approx(q.solve("clarabel").objective, rel=1e-7)
 
 
+def largest_eigenvalue(F: Any) -> Any:
+    a, b, c = (cp.reshape(v, (1, 1), order="C") for v in (F[0, 0], F[1, 1], F[0, 2]))
+    return cp.lambda_max(cp.bmat([[a, b], [b, c]]))
+
+
 CURVED = {
+    "eigenvalue": lambda M, F: largest_eigenvalue(F) <= 0.3,
     "norm": lambda M, F: cp.norm(F[0] - F[1]) <= 0.08,
     "squares": lambda M, F: cp.sum_squares(F[0] - F[1]) <= 0.01,
     "entropy": lambda M, F: cp.sum(cp.entr(cp.sum(M, axis=0))) >= 0.9 * np.log(6),
@@ -162,6 +170,28 @@ def test_any_convex_rule(name: str, soft: bool) -> None:
     assert fast.objective == pytest.approx(slow.objective, rel=2e-6)
     if not soft:
         assert fast.objective > p.solve().objective  # the rule binds
+
+
+def test_every_class_it_claims_occurs_in_these_tests() -> None:
+    X, groups, centers = gaussian(50)
+    p = of.FairAssignment(X, groups=groups, centers=centers, fairness=None)
+    M = p["masses"]
+    F = cp.multiply(1 / p.shares[:, None], M)
+    seen = {p.with_constraints(r=rule(M, F)).problem_class.name for rule in CURVED.values()}
+    assert set(profile("mass-dual").classes) == seen | {"LP", "QP"}
+
+
+def test_a_quadratic_objective_in_the_masses() -> None:
+    X, groups, centers = gaussian(700)
+    p = of.FairAssignment(X, groups=groups, centers=centers, fairness=None)
+    F = cp.multiply(1 / p.shares[:, None], p["masses"])
+    spread = objective_term("spread", 3 * cp.sum_squares(F[0] - F[1]), p.names, "minimize")
+    q = p.with_terms({**p.objective, "spread": spread}, p.constraints)
+    assert str(q.problem_class) == "QP"
+    fast = q.solve()
+    assert fast.solver == "mass-dual" and fast.is_optimal(1e-7)
+    assert fast.objective == pytest.approx(q.solve("clarabel").objective, rel=1e-7)
+    assert fast.objective > p.solve().objective
 
 
 def test_a_penalty_in_the_masses_keeps_the_structure() -> None:

@@ -34,9 +34,7 @@ class CostRows:
     weights : array (n,)
         Weights, total 1.
     rows : array of int, optional
-        Use these rows only (a stratified subsample; ``weights`` then belong to them).
-    chunk : int, optional
-        Rows per block.
+        Use these rows only; ``weights`` then belong to them.
     """
 
     def __init__(
@@ -45,9 +43,7 @@ class CostRows:
         groups: NDArray[np.intp],
         weights: Floats,
         rows: NDArray[np.intp] | None = None,
-        chunk: int | None = None,
     ) -> None:
-        chunk = CHUNK if chunk is None else chunk
         rows = np.arange(groups.size) if rows is None else rows
         order = np.argsort(groups[rows], kind="stable")
         self.rows = rows[order]
@@ -58,9 +54,9 @@ class CostRows:
         bounds = np.searchsorted(self.groups, np.arange(self.group_count + 1))
         self._bounds = bounds
         self._pieces = [
-            (g, start, min(start + chunk, int(bounds[g + 1])))
+            (g, start, min(start + CHUNK, int(bounds[g + 1])))
             for g in range(self.group_count)
-            for start in range(int(bounds[g]), int(bounds[g + 1]), chunk)
+            for start in range(int(bounds[g]), int(bounds[g + 1]), CHUNK)
         ]
         self.cost, self.labels = cost, groups
         self._kept: list[Floats] | None = None
