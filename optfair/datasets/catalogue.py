@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
 from optfair.datasets.dataset import Dataset
 from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
-from optfair.datasets.table import Columns, derived, parsed, read_verified, without_dropped
+from optfair.datasets.integers import read_integers
+from optfair.datasets.openml import address, fetch_columns
+from optfair.datasets.table import (
+    Columns,
+    check_file,
+    column_of,
+    derived,
+    open_text,
+    parsed,
+    without_dropped,
+)
 from optfair.errors import DataError, nearest
 
 __all__ = ["load", "names"]
@@ -21,8 +36,8 @@ def names() -> dict[str, str]:
     Returns
     -------
     dict of str to str
-        "package", "scikit-learn", the file in the folder of OPTFAIR_DATA, or that the
-        folder does not have it.
+        "package", "scikit-learn", the file in the folder of OPTFAIR_DATA, the page at OpenML,
+        or that the folder does not have it.
 
     Examples
     --------
@@ -36,23 +51,32 @@ def names() -> dict[str, str]:
 def _where(facts: DatasetFacts) -> str:
     if facts.origin != "folder":
         return facts.origin
-    if facts.folder is None:
-        return f"needs {VARIABLE}" if data_folder() is None else f"not in {VARIABLE}"
-    return str(facts.folder / facts.file)
+    if facts.path is not None:
+        return str(facts.path)
+    if facts.openml:
+        return address(facts)
+    return f"needs {VARIABLE}" if data_folder() is None else f"not in {VARIABLE}"
 
 
-def load(name: str) -> Dataset:
-    """Return a data set; nothing is fetched from a network.
+def load(name: str, *, fetch: bool = True) -> Dataset:
+    """Return a data set.
 
     ``german_credit`` is shipped with the package, ``iris``, ``wine`` and ``digits`` with
     scikit-learn. Others are read from the folder that the environment variable OPTFAIR_DATA
     names. Its MANIFEST.toml has one table per set with file, sha256, columns, licence and
-    citation, and may have numeric, groups, drop and derived.
+    citation, and may have numeric, groups, drop, derived and counts. ``census1990`` is read
+    from UCI's USCensus1990.data.txt (or .gz) in that folder, with or without such a table.
+
+    What the folder does not have is fetched from OpenML where it is there (``adult``,
+    ``default_credit_card``), and kept in scikit-learn's cache; `Dataset.source` then says so.
+    The number of rows and the sizes of the groups are checked wherever the rows come from.
 
     Parameters
     ----------
     name : str
         One of `names`.
+    fetch : bool
+        Whether the network may be used for this.
 
     Returns
     -------
@@ -61,7 +85,8 @@ def load(name: str) -> Dataset:
     Raises
     ------
     DataError
-        Unknown name, no folder or file, a checksum or a number of rows that does not match.
+        Unknown name, a set that is not there, a checksum, number of rows or group sizes that
+        do not match.
 
     Examples
     --------
@@ -73,10 +98,9 @@ def load(name: str) -> Dataset:
     known = known_facts()
     if name not in known:
         raise DataError(f"no data set {name!r}", remedy=nearest(str(name), known))
-    facts = known[name]
-    columns = _bundled(facts) if facts.origin == "scikit-learn" else _from_file(facts)
-    features = tuple(columns)[:-1] if facts.origin == "scikit-learn" else ()
+    columns, facts = _columns(known[name], fetch)
     columns = without_dropped(columns, facts.drop)
+    numeric = _numeric(columns, facts)
     for column, rule in facts.derived.items():
         columns[column] = derived(columns, rule, column)
     for values in columns.values():
@@ -84,36 +108,63 @@ def load(name: str) -> Dataset:
     dataset = Dataset(
         name=name,
         columns=MappingProxyType(columns),
-        numeric_columns=facts.numeric or features,
+        numeric_columns=numeric,
         group_columns=facts.groups,
         licence=facts.licence,
         citation=facts.citation,
         source=facts.source,
         note=facts.note,
     )
-    if facts.rows and dataset.rows != facts.rows:
-        raise DataError(
-            f"{name} has {dataset.rows} rows, declared are {facts.rows}",
-            f"read from {_where(facts)}",
-            "use the file whose source is " + facts.source,
-        )
+    _check_size(dataset, facts)
     return dataset
 
 
-def _from_file(facts: DatasetFacts) -> Columns:
-    if facts.folder is None or not facts.file:
-        folder = data_folder()
-        seen = f"{VARIABLE} is not set"
-        if folder is not None:
-            seen = f"{folder / MANIFEST} does not name a file for it"
-        raise DataError(
-            f"the data set {facts.name!r} is not shipped with optfair",
-            seen,
-            f"get it from {facts.source or 'its source'}, put it as CSV with a header into a folder"
-            f" with a {MANIFEST} that has a table [{facts.name}] with file and sha256,"
-            f" and set {VARIABLE} to that folder",
+def _columns(facts: DatasetFacts, fetch: bool) -> tuple[Columns, DatasetFacts]:
+    """Return the columns, and the facts with the source they were taken from."""
+    if facts.origin == "scikit-learn":
+        return _bundled(facts), facts
+    if facts.path is not None:
+        return _from_file(facts.path, facts), facts
+    seen = f"{VARIABLE} is not set"
+    if data_folder() is not None:
+        seen = f"{data_folder()} does not have it, nor does its {MANIFEST} name a file for it"
+    if facts.openml and fetch:
+        columns = fetch_columns(facts)
+        if not isinstance(columns, str):
+            source = f"OpenML, {address(facts)}; originally {facts.source}"
+            return columns, replace(facts, source=source)
+        seen = f"{seen}; {columns}"
+    raise DataError(
+        f"the data set {facts.name!r} is not shipped with optfair", seen, _how_to_get(facts, fetch)
+    )
+
+
+def _how_to_get(facts: DatasetFacts, fetch: bool) -> str:
+    source = f"get it from {facts.source or 'its source'}, put "
+    if not facts.sha256_needed:
+        how = f"{source}{facts.file}, as it is or as .gz, into a folder"
+    else:
+        how = (
+            f"{source}it as CSV with a header into a folder with a {MANIFEST} that has a table"
+            f" [{facts.name}] with file and sha256,"
         )
-    return parsed(read_verified(facts.folder / facts.file, facts.sha256), facts)
+    how += f" and set {VARIABLE} to that folder"
+    if not facts.openml:
+        return how
+    return how + (", or try again with a network" if fetch else ", or load it with fetch=True")
+
+
+def _from_file(path: Path, facts: DatasetFacts) -> Columns:
+    check_file(path, facts)
+    try:
+        if facts.integers:
+            return read_integers(path, facts)
+        with open_text(path) as f:
+            return parsed(f, facts)
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as e:
+        raise DataError(
+            f"{path} cannot be read", f"{type(e).__name__}: {e}", "fetch the file again, as UTF-8"
+        ) from None
 
 
 def _bundled(facts: DatasetFacts) -> Columns:
@@ -123,3 +174,38 @@ def _bundled(facts: DatasetFacts) -> Columns:
         for feature, values in zip(bunch.feature_names, bunch.data.T, strict=True)
     }
     return {**columns, facts.target: np.asarray(bunch.target_names).astype(str)[bunch.target]}
+
+
+def _numeric(columns: Columns, facts: DatasetFacts) -> tuple[str, ...]:
+    """Return the default numeric columns: as listed, or all but those that are excepted."""
+    if not isinstance(facts.numeric, Mapping):
+        return facts.numeric
+    others = facts.numeric["except"]
+    for name in others:
+        column_of(columns, name)
+    kinds = {name: values.dtype.kind for name, values in columns.items() if name not in others}
+    return tuple(name for name, kind in kinds.items() if kind in "iuf")
+
+
+def _check_size(dataset: Dataset, facts: DatasetFacts) -> None:
+    """Raise unless the number of rows and the sizes of the groups are the declared ones."""
+    read = f"read from {facts.source if facts.path is None else facts.path}"
+    remedy = f"use the file whose source is {facts.source}"
+    if facts.rows and dataset.rows != facts.rows:
+        raise DataError(
+            f"{dataset.name} has {dataset.rows} rows, declared are {facts.rows}", read, remedy
+        )
+    for column, expected in facts.counts.items():
+        values, sizes = np.unique(column_of(dataset.columns, column), return_counts=True)
+        found = dict(zip(values.astype(str).tolist(), sizes.tolist(), strict=True))
+        if found != expected:
+            raise DataError(
+                f"the groups {column!r} of {dataset.name} do not have their declared sizes",
+                f"expected {_sizes(expected)}, found {_sizes(found)}; {read}",
+                remedy,
+            )
+
+
+def _sizes(counts: Mapping[str, int]) -> str:
+    shown = [f"{label} {size}" for label, size in list(counts.items())[:10]]
+    return ", ".join(shown + ["..."] * (len(counts) > 10))

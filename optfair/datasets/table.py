@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,38 +17,58 @@ from optfair.errors import DataError
 
 Columns = dict[str, NDArray[Any]]
 
-__all__ = ["derived", "parsed", "read_verified", "without_dropped"]
+__all__ = [
+    "check_file",
+    "check_header",
+    "column_of",
+    "derived",
+    "open_text",
+    "parsed",
+    "typed",
+    "without_dropped",
+]
 
 
-def read_verified(path: Path, sha256: str) -> str:
-    """Return the text of a file (``.gz`` or plain) whose checksum is the declared one."""
+def check_file(path: Path, facts: DatasetFacts) -> None:
+    """Raise unless the file is there and its checksum is the declared one."""
     if not path.is_file():
         raise DataError(
             f"the file {path.name} is missing", f"looked for {path}", "put it there, see the source"
         )
-    content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    if not facts.sha256 and not facts.sha256_needed:
+        return  # columns, rows and counts say whether it is the right one
+    with path.open("rb") as f:
+        found = hashlib.file_digest(f, "sha256").hexdigest()
+    if found != facts.sha256:
         raise DataError(
             f"{path} is not the declared file",
-            f"its sha256 is {found}, declared is {sha256 or 'none'}",
+            f"its sha256 is {found}, declared is {facts.sha256 or 'none'}",
             "fetch the file again, or correct sha256 in the manifest if you changed it on purpose",
         )
+
+
+def open_text(path: Path) -> TextIO:
+    """Return a text file, ``.gz`` or plain, open for reading."""
     if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    return content.decode("utf-8")
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
 
 
-def parsed(text: str, facts: DatasetFacts) -> Columns:
-    """Return typed columns of a CSV text with a header."""
-    lines = csv.reader(io.StringIO(text))
-    header = [name.strip() for name in next(lines, [])]
+def check_header(header: Sequence[str], facts: DatasetFacts) -> None:
+    """Raise unless the first line of a file has the declared names, where there are any."""
     if facts.columns and tuple(header) != facts.columns:
         raise DataError(
             f"{facts.file} does not have the declared columns",
             f"its first line is {','.join(header)[:200]}",
             "write the declared names in its first line",
         )
+
+
+def parsed(text: Iterable[str], facts: DatasetFacts) -> Columns:
+    """Return typed columns of the lines of a CSV file with a header."""
+    lines = csv.reader(text)
+    header = [name.strip() for name in next(lines, [])]
+    check_header(header, facts)
     rows = [row for row in lines if row]
     ragged = next((i for i, row in enumerate(rows, 2) if len(row) != len(header)), None)
     if ragged is not None or not rows:
@@ -59,17 +78,17 @@ def parsed(text: str, facts: DatasetFacts) -> Columns:
             "write one entry per column in every row",
         )
     return {
-        name: _typed(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)
+        name: typed(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)
     }
 
 
-def _typed(values: tuple[str, ...]) -> NDArray[Any]:
+def typed(values: Any) -> NDArray[Any]:
     """Return integers where all entries are, else floats, else stripped strings."""
     words = np.array(values)
     for kind in (np.int64, np.float64):
         try:
             return words.astype(kind)
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
     return np.array([value.strip() for value in values])
 
@@ -77,17 +96,18 @@ def _typed(values: tuple[str, ...]) -> NDArray[Any]:
 def without_dropped(columns: Columns, drop: Mapping[str, Any]) -> Columns:
     """Return the columns without the rows that have a dropped value."""
     for column, value in drop.items():
-        keep = _source(columns, column) != value
+        keep = column_of(columns, column) != value
         columns = {name: values[keep] for name, values in columns.items()}
     return columns
 
 
-def _source(columns: Columns, name: str) -> NDArray[Any]:
+def column_of(columns: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    """Return the column that the facts speak of."""
     if name not in columns:
         raise DataError(
             f"the facts use a column {name!r} that is not there",
             f"the columns are {', '.join(columns)}",
-            "correct drop or derived in the manifest",
+            "correct drop, derived, counts or numeric in the manifest",
         )
     return columns[name]
 
@@ -105,7 +125,7 @@ def derived(columns: Columns, rule: Mapping[str, Any], name: str) -> NDArray[Any
     name : str
         What the new column is called.
     """
-    source = _source(columns, rule["from"])
+    source = column_of(columns, rule["from"])
     if "upper" in rule:
         return np.array(rule["labels"])[np.searchsorted(rule["upper"], source, side="left")]
     codes, index = np.unique(source, return_inverse=True)

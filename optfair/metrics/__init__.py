@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from optfair.metrics.clustering import additive_gap, balance, composition, cost, max_gap
+from optfair.metrics.silhouette import silhouette
 
-__all__ = ["additive_gap", "balance", "composition", "cost", "max_gap"]
+__all__ = ["additive_gap", "balance", "composition", "cost", "max_gap", "silhouette"]

@@ -115,7 +115,8 @@ def encode_groups(
             "fairness compares groups: give at least two",
         )
     fractional = names.dtype.kind == "f" and bool((names != np.round(names)).any())
-    if names.size > max(50, rows // 2) or (fractional and names.size > min(10, rows // 2)):
+    many = 50 if names.dtype.kind in "iuf" else max(50, rows // 2)
+    if names.size > many or (fractional and names.size > min(10, rows // 2)):
         raise DataError(
             f"groups has {names.size} different labels in {rows} rows",
             f"for example {_plain(names[0])!r}",
