@@ -35,7 +35,7 @@ STEPS = 16
 def adult() -> tuple[np.ndarray, np.ndarray, str]:
     """Return (unscaled columns, groups, name)."""
     try:
-        X, sex = of.datasets.load("adult").numeric("sex")
+        X, sex = of.datasets.load("adult", fetch=False).numeric("sex")
         return X, np.asarray(sex), "Adult"
     except of.DataError:
         rng = np.random.default_rng(0)

@@ -27,6 +27,7 @@ _PUBLIC = {
     "from_cvxpy": "core.adopt",
     "Alternation": "estimators.alternation",
     "alternate": "estimators.alternation",
+    "FairKMeans": "estimators.fair_kmeans",
     "FairAssignment": "models.fair_assignment",
     "KantorovichCoupling": "models.kantorovich",
     "perfect_fairness": "models.rules.gaps",
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from optfair.errors import UnsupportedProblem as UnsupportedProblem
     from optfair.estimators.alternation import Alternation as Alternation
     from optfair.estimators.alternation import alternate as alternate
+    from optfair.estimators.fair_kmeans import FairKMeans as FairKMeans
     from optfair.models.fair_assignment import FairAssignment as FairAssignment
     from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
     from optfair.models.rules.gaps import additive_gap as additive_gap

@@ -40,7 +40,7 @@ ALLOWED = {
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
-    "ot": {"backends/structured/network_simplex.py"},
+    "ot": {"backends/structured/network_simplex.py", "backends/structured/entropic.py"},
     "scs": set(),
 }
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,10 +106,7 @@ class SolverProfile:
     @property
     def version(self) -> str:
         """Installed version, empty when it is not installed."""
-        try:
-            return importlib.metadata.version(self.package)
-        except importlib.metadata.PackageNotFoundError:
-            return ""
+        return _version(self.package)
 
     def accepts(self, problem: Problem) -> Accept | Refusal:
         """Answer whether this solver takes a problem, before anything is solved."""
@@ -146,6 +144,14 @@ class SolverProfile:
         if not pc.convex:
             remedies.append("write the nonconvex term in a convex form, or relax it")
         return tuple(remedies)
+
+
+@lru_cache(maxsize=64)  # every solution names a version, and reading the metadata takes a while
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def load_profile(path: Path) -> SolverProfile:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +13,12 @@ from numpy.typing import NDArray
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, SolverFailure
 from optfair.estimators.centers import CENTERS, best_centers
+from optfair.estimators.progress import step_progress
 from optfair.models.fair_assignment import FairAssignment
 
 Floats = NDArray[np.float64]
 
 __all__ = ["Alternation", "alternate"]
-
-logger = logging.getLogger("optfair")
 
 # Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
 EMPTY = 1e-9
@@ -41,10 +38,14 @@ class Alternation:
         Cluster with the largest fraction of each row (hard).
     history : tuple of float
         Objective of each assignment (soft); never rises.
+    gaps : tuple of float
+        Certified relative gap of each assignment at its centers.
     status : {"converged", "max_iter", "time_limit", "interrupted"}
         Why it stopped.
     empty : tuple of int
-        Clusters without weight in ``solution``; their centers were kept.
+        Clusters without weight in ``solution``.
+    reseeded : tuple of (int, int)
+        Iteration after which an empty cluster got a new center, and the cluster.
     seconds : float
         Wall time.
     """
@@ -53,8 +54,10 @@ class Alternation:
     centers: Floats
     labels: NDArray[np.intp]
     history: tuple[float, ...]
+    gaps: tuple[float, ...]
     status: str
     empty: tuple[int, ...]
+    reseeded: tuple[tuple[int, int], ...]
     seconds: float
 
     @property
@@ -78,6 +81,8 @@ class Alternation:
         ]
         if self.empty:
             lines.append(f"  empty      clusters {', '.join(map(str, self.empty))}")
+        if self.reseeded:
+            lines.append(f"  reseeded   {len(self.reseeded)} times")
         return "\n".join(lines)
 
 
@@ -87,8 +92,10 @@ def alternate(
     max_iter: int = 50,
     tol: float = 1e-6,
     solver: str | None = None,
+    warm_start: Solution | None = None,
     time_limit: float | None = None,
     verbose: int = 0,
+    callback: Callable[[int, Solution], None] | None = None,
     **options: Any,
 ) -> Alternation:
     r"""Alternate the assignment problem with the best centers for its assignment.
@@ -105,7 +112,8 @@ def alternate(
 
     The best center is the weighted mean of metric "sqeuclidean" and the coordinatewise
     weighted median of "l1" (the lower one where an interval is optimal), weighted by the
-    soft assignment. An empty cluster keeps its center.
+    soft assignment. An empty cluster gets the row that costs most as its center, which
+    cannot make the objective rise.
 
     Parameters
     ----------
@@ -117,10 +125,15 @@ def alternate(
         Stop when the objective falls by at most this share of itself.
     solver : str, optional
         As in `optfair.solve`, as are further keywords.
+    warm_start : Solution, optional
+        Where the first assignment starts; it may be of other rows, with as many groups and
+        clusters. Later ones start from the one before.
     time_limit : float, optional
         Wall seconds over all steps.
     verbose : {0, 1, 2}
         Silent; a status line; a line per iteration and the solver's progress.
+    callback : callable, optional
+        Called with the number of the iteration and its solution.
     **options
         Further options of `optfair.solve`, such as ``tolerance``.
 
@@ -152,14 +165,17 @@ def alternate(
     _check(problem, max_iter, tol)
     begin = time.perf_counter()
     slack = 2.0 * float(options.get("tolerance", 1e-7))
+    kept: list[Solution] = []  # the last one; only numbers are kept of the others
     history: list[float] = []
-    best: Solution | None = None
+    gaps: list[float] = []
+    reseeded: list[tuple[int, int]] = []
     status = ""
-    with _reporting(verbose) as report:
+    with step_progress(verbose) as report:
         while not status:
             left = None if time_limit is None else time_limit - (time.perf_counter() - begin)
+            best = kept[-1] if kept else None
             try:
-                solution = _assigned(problem, solver, best, left, verbose, options)
+                solution = _assigned(problem, solver, best, warm_start, left, verbose, options)
             except (KeyboardInterrupt, _OutOfTimeError) as e:
                 if best is None:
                     raise
@@ -175,14 +191,18 @@ def alternate(
                     status = status or "converged"
                 if fell < 0:  # by less than the tolerance, or cut short: the previous one is better
                     break
-            best = solution
+            kept[:] = [solution]
             history.append(solution.objective)
+            gaps.append(solution.gap)
             report(len(history), solution)
+            if callback is not None:
+                callback(len(history), solution)
             if len(history) == max_iter:
                 status = status or "max_iter"
             if not status:
-                problem = _next(problem, _fractions(solution))
-    return _finished(best, history, status, begin)
+                problem, empty = _next(problem, _fractions(solution))
+                reseeded += [(len(history), k) for k in empty]
+    return _finished(kept[-1], history, gaps, reseeded, status, begin)
 
 
 class _OutOfTimeError(SolverFailure):
@@ -192,19 +212,20 @@ class _OutOfTimeError(SolverFailure):
 def _assigned(
     problem: FairAssignment,
     solver: str | None,
+    best: Solution | None,
     warm_start: Solution | None,
     left: float | None,
     verbose: int,
     options: dict[str, Any],
 ) -> Solution:
     out = _OutOfTimeError("the time limit is too short for one assignment", remedy="give more")
-    if warm_start is not None and left is not None and left <= 0:
+    if best is not None and left is not None and left <= 0:
         raise out
     begin = time.perf_counter()
     try:
         return problem.solve(
             solver,
-            warm_start=warm_start,
+            warm_start=best or warm_start,
             time_limit=left,
             verbose=max(0, verbose - 1),
             **options,
@@ -246,20 +267,36 @@ def _fractions(solution: Solution) -> Floats:
     return np.asarray(solution["assignment"], dtype=float)
 
 
-def _next(problem: FairAssignment, fractions: Floats) -> FairAssignment:
-    """Return the problem at the best centers of its assignment; empty clusters keep theirs."""
-    weighted = problem.data["weights"][:, None] * fractions
+def _next(problem: FairAssignment, fractions: Floats) -> tuple[FairAssignment, list[int]]:
+    """Return the problem at the best centers of its assignment, and the reseeded clusters."""
+    cost, w = problem.cost, problem.data["weights"]
+    weighted = w[:, None] * fractions
     filled = weighted.sum(axis=0) > EMPTY
-    centers = problem.cost.centers.copy()
-    centers[filled] = best_centers(problem.cost.metric, problem.cost.points, weighted[:, filled])
-    return problem.with_centers(centers)
+    centers = cost.centers.copy()
+    centers[filled] = best_centers(cost.metric, cost.points, weighted[:, filled])
+    empty = np.flatnonzero(~filled).tolist()
+    reseeded: list[int] = []
+    if empty:
+        # the assignment stays feasible and costs the same with any center for an empty cluster
+        spent = np.einsum("ki,ik->i", cost.columns(slice(None)), fractions) * (w > 0)
+        for row in np.argsort(-spent, kind="stable"):
+            if len(reseeded) == len(empty) or spent[row] <= 0:
+                break
+            point = cost.points[row]
+            if not (centers == point).all(axis=1).any():
+                reseeded.append(empty[len(reseeded)])
+                centers[reseeded[-1]] = point
+    return problem.with_centers(centers), reseeded
 
 
 def _finished(
-    solution: Solution | None, history: list[float], status: str, begin: float
+    solution: Solution,
+    history: list[float],
+    gaps: list[float],
+    reseeded: list[tuple[int, int]],
+    status: str,
+    begin: float,
 ) -> Alternation:
-    if solution is None:  # the loop ends without one only by raising
-        raise SolverFailure("no assignment was solved")
     problem, fractions = solution.problem, _fractions(solution)
     weight = problem.data["weights"] @ fractions
     return Alternation(
@@ -267,27 +304,9 @@ def _finished(
         centers=problem.data["cost"].centers.copy(),
         labels=fractions.argmax(axis=1),
         history=tuple(history),
+        gaps=tuple(gaps),
         status=status,
         empty=tuple(int(k) for k in np.flatnonzero(weight <= EMPTY)),
+        reseeded=tuple(reseeded),
         seconds=time.perf_counter() - begin,
     )
-
-
-@contextmanager
-def _reporting(verbose: int) -> Iterator[Callable[[int, Solution], None]]:
-    """Yield a function that tells of each iteration, by logging and on the terminal."""
-
-    def line(iteration: int, s: Solution) -> str:
-        return f"alternation {iteration}: objective {s.objective:.10g}, gap {s.gap:.1e}"
-
-    if not verbose:
-        yield lambda iteration, s: logger.info(line(iteration, s))
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if verbose >= 2:  # the solver has the status line
-        yield lambda iteration, s: console.log(line(iteration, s))
-        return
-    with console.status("alternation: first assignment") as status:
-        yield lambda iteration, s: status.update(line(iteration, s))

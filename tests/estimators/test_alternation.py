@@ -99,13 +99,56 @@ def test_weighted_rows_are_as_repeated_rows(data):
     np.testing.assert_allclose(a.centers, b.centers, atol=1e-4)
 
 
-def test_empty_cluster_keeps_its_center_and_is_reported(data):
+def test_an_empty_cluster_gets_the_row_that_costs_most_and_is_reported(data):
     X, groups, centers = data
     far = np.vstack([centers[:3], [[1e3, 1e3, 1e3]]])
-    result = alternate(of.FairAssignment(X, groups=groups, centers=far))
-    assert result.empty == (3,)
-    np.testing.assert_array_equal(result.centers[3], far[3])
-    assert "clusters 3" in repr(result)
+    plain = of.FairAssignment(X, groups=groups, centers=far, fairness=None)
+    first = alternate(plain, max_iter=1)
+    assert first.empty == (3,) and first.reseeded == ()
+    assert "clusters 3" in repr(first)
+    result = alternate(plain, max_iter=2)
+    assert result.reseeded == ((1, 3),) and result.empty == ()
+    spent = ((X - far[first.labels]) ** 2).sum(axis=1)
+    np.testing.assert_array_equal(result.centers[3], X[spent.argmax()])
+    assert "reseeded" in repr(result)
+    fair = alternate(of.FairAssignment(X, groups=groups, centers=far))
+    assert fair.reseeded and (np.diff(fair.history) <= 0).all()
+
+
+def test_clusters_beyond_the_distinct_rows_stay_empty():
+    X = np.repeat([[0.0], [1.0]], 6, axis=0)
+    p = of.FairAssignment(X, groups=[0, 1] * 6, centers=[[0.0], [1.0], [5.0]])
+    result = alternate(p)
+    assert result.history[-1] == pytest.approx(0.0, abs=1e-12)
+    assert result.empty == (2,) and result.reseeded == ()
+
+
+def test_gaps_and_callback_follow_the_history(data):
+    X, groups, centers = data
+    seen = []
+    result = alternate(
+        of.FairAssignment(X, groups=groups, centers=centers),
+        max_iter=3,
+        callback=lambda i, s: seen.append((i, s.objective, s.gap)),
+    )
+    assert seen == list(zip((1, 2, 3), result.history, result.gaps, strict=True))
+    assert max(result.gaps) <= 1e-9
+
+
+def test_first_assignment_starts_from_the_given_solution(data, monkeypatch):
+    X, groups, centers = data
+    p = of.FairAssignment(X, groups=groups, centers=centers)
+    few = of.FairAssignment(X[::2], groups=groups[::2], centers=centers).solve()
+    given = []
+    original = ProblemVerbs.solve
+
+    def spy(self, *args, **options):
+        given.append(options["warm_start"])
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(ProblemVerbs, "solve", spy)
+    alternate(p, max_iter=2, warm_start=few)
+    assert given[0] is few and given[1] is not few
 
 
 def test_no_cluster_is_empty_usually(fair):

@@ -28,8 +28,10 @@ logger = logging.getLogger("optfair")
 
 __all__ = ["Candidate", "PriceSearch", "Round"]
 
-# Rows up to which all arcs enter one master; rows a box starts with and may grow to.
-SMALL, START, LARGEST = 400, 600, 12_000
+# Rows up to which all arcs enter one master; rows a box may grow to.
+SMALL, LARGEST = 100, 12_000
+# Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
+SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 150, 600, 50
 # A master that misses this many rows is far from the optimum: take a long step instead of many.
 FAR, LONG_STEPS = 300, 4
 ROUNDS = 200
@@ -113,12 +115,14 @@ class PriceSearch:
     def run(self, prices: Floats | None) -> str:
         """Search from given prices, or from none; return optimal, stalled or time_limit."""
         steps, quiet, best_gap = LONG_STEPS, 0, np.inf
+        rows = min(max(SHARE * self.costs.size, FEWEST), MOST)
         if prices is None:
             prices = np.zeros(self.program.masses.shape)
-            for _ in range(2):
+            rows = min(2 * rows, MOST)
+            for _ in range(1 if rows < MOST else 2):
                 if self.costs.size > SMALL and time.perf_counter() < self.deadline:
                     prices = self._long_step(prices)
-        ranks = np.full(prices.shape, max(12.0, START / prices.size))
+        ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
         for _ in range(ROUNDS):
