@@ -28,6 +28,15 @@ _PUBLIC = {
     "Alternation": "estimators.alternation",
     "alternate": "estimators.alternation",
     "FairKMeans": "estimators.fair_kmeans",
+    "BalanceUnderBudget": "estimators.balance_under_budget",
+    "bounded_cost_kmeans": "estimators.bounded_cost",
+    "largest_balance": "estimators.bounded_cost",
+    "FairletClustering": "estimators.fairlets",
+    "fairlet_clustering": "estimators.fairlets",
+    "Front": "estimators.front",
+    "fairness_front": "estimators.front",
+    "FairKMeansBound": "models.fair_kmeans_bound",
+    "optimality_gap": "models.optimality_gap",
     "FairAssignment": "models.fair_assignment",
     "KantorovichCoupling": "models.kantorovich",
     "perfect_fairness": "models.rules.gaps",
@@ -112,9 +121,18 @@ if TYPE_CHECKING:
     from optfair.errors import UnsupportedProblem as UnsupportedProblem
     from optfair.estimators.alternation import Alternation as Alternation
     from optfair.estimators.alternation import alternate as alternate
+    from optfair.estimators.balance_under_budget import BalanceUnderBudget as BalanceUnderBudget
+    from optfair.estimators.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
+    from optfair.estimators.bounded_cost import largest_balance as largest_balance
     from optfair.estimators.fair_kmeans import FairKMeans as FairKMeans
+    from optfair.estimators.fairlets import FairletClustering as FairletClustering
+    from optfair.estimators.fairlets import fairlet_clustering as fairlet_clustering
+    from optfair.estimators.front import Front as Front
+    from optfair.estimators.front import fairness_front as fairness_front
     from optfair.models.fair_assignment import FairAssignment as FairAssignment
+    from optfair.models.fair_kmeans_bound import FairKMeansBound as FairKMeansBound
     from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
+    from optfair.models.optimality_gap import optimality_gap as optimality_gap
     from optfair.models.rules.gaps import additive_gap as additive_gap
     from optfair.models.rules.gaps import max_gap as max_gap
     from optfair.models.rules.gaps import perfect_fairness as perfect_fairness

@@ -40,7 +40,8 @@ for e in eps:
 # as its right-hand side moves. Its slope is minus the multiplier of the rule.
 
 share = (sex == "female").mean()
-plot_front(eps, costs, balances, best_balance=share / (1.0 - share))
+best = share / (1.0 - share)
+plot_front({"additive gap": (balances, costs)}, best_balance=best, soft=True)
 plt.show()
 
 # %%

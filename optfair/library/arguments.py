@@ -12,7 +12,7 @@ from optfair.errors import DataError, DeclarationError, nearest
 
 Floats = NDArray[np.float64]
 
-__all__ = ["assignment_arguments", "coupling_arguments"]
+__all__ = ["assignment_arguments", "bound_arguments", "coupling_arguments"]
 
 _ROW_KEYS = ("dataset", "groups", "columns", "standardize", "l2", "sample", "centers")
 
@@ -26,10 +26,17 @@ def assignment_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
     arguments = dict(data)
     if "dataset" in data:
         X, labels, centers = _rows(arguments)
-        arguments |= {"X": X, "groups": labels, "centers": centers}
-    if arguments.get("fairness") == "none":
-        arguments["fairness"] = None
-    return arguments
+        arguments |= {"X": X, "groups": labels, "centers": _centers(centers, X)}
+    return _without_rule(arguments)
+
+
+def bound_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `FairKMeansBound`: as of `FairAssignment`, but no centers."""
+    arguments = dict(data)
+    if "dataset" in data:
+        X, labels, _ = _rows(arguments, centers=False)
+        arguments |= {"X": X, "groups": labels}
+    return _without_rule(arguments)
 
 
 def coupling_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,7 +47,8 @@ def coupling_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
     arguments = dict(data)
     if "dataset" not in data:
         return arguments
-    X, labels, centers = _rows(arguments)
+    X, labels, asked = _rows(arguments)
+    centers = _centers(asked, X)
     names = np.unique(labels)
     if names.size != 2:
         raise DataError(
@@ -52,12 +60,19 @@ def coupling_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
     return arguments | {"first": first, "second": second, "centers": centers}
 
 
-def _rows(arguments: dict[str, Any]) -> tuple[Floats, NDArray[Any], Floats]:
-    """Take the keys about rows out of a table, and return (rows, labels, centers)."""
+def _without_rule(arguments: dict[str, Any]) -> dict[str, Any]:
+    if arguments.get("fairness") == "none":
+        arguments["fairness"] = None
+    return arguments
+
+
+def _rows(arguments: dict[str, Any], *, centers: bool = True) -> tuple[Floats, NDArray[Any], Any]:
+    """Take the keys about rows out of a table; return rows, labels, and the centers asked for."""
     from optfair import datasets  # data are asked for by name, and only then
 
-    asked = {key: arguments.pop(key) for key in _ROW_KEYS if key in arguments}
-    for key in ("groups", "centers"):
+    taken = _ROW_KEYS if centers else tuple(k for k in _ROW_KEYS if k != "centers")
+    asked = {key: arguments.pop(key) for key in taken if key in arguments}
+    for key in ("groups", "centers") if centers else ("groups",):
         if key not in asked:
             raise DeclarationError(f"[data] names a dataset but no {key}", remedy=f"add {key}")
     X, labels = datasets.load(asked["dataset"]).numeric(
@@ -75,7 +90,7 @@ def _rows(arguments: dict[str, Any]) -> tuple[Floats, NDArray[Any], Floats]:
         chosen = np.random.default_rng(s["seed"]).choice(X.shape[0], s["rows"], replace=False)
         chosen.sort()
         X, labels = X[chosen], labels[chosen]
-    return X, labels, _centers(asked["centers"], X)
+    return X, labels, asked.get("centers")
 
 
 def _centers(asked: Any, X: Floats) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any
 from optfair.core.problem import Problem
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError, nearest
-from optfair.library.arguments import assignment_arguments, coupling_arguments
+from optfair.library.arguments import assignment_arguments, bound_arguments, coupling_arguments
 
 __all__ = ["check_keys", "construct", "model_names", "rule"]
 
@@ -22,6 +22,7 @@ MODELS = {
     "BallProjection": f"{_TEXTBOOK}.ball_projection",
     "Diet": f"{_TEXTBOOK}.diet",
     "FairAssignment": "optfair.models.fair_assignment",
+    "FairKMeansBound": "optfair.models.fair_kmeans_bound",
     "KantorovichCoupling": "optfair.models.kantorovich",
     "Knapsack": f"{_TEXTBOOK}.knapsack",
     "MaxCutRelaxation": f"{_TEXTBOOK}.max_cut_relaxation",
@@ -45,6 +46,7 @@ RULES = {
 # Models whose [data] says where rows come from; others take its entries as keywords.
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "FairAssignment": assignment_arguments,
+    "FairKMeansBound": bound_arguments,
     "KantorovichCoupling": coupling_arguments,
 }
 
