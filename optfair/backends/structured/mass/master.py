@@ -161,9 +161,10 @@ class _Model:
             (np.concatenate(vals), (np.concatenate(rows), np.concatenate(cols))),
             shape=(self.gk, self.size),
         )
-        # each class is spread over its arcs
+        # each class is spread over its arcs, which follow one another
+        ends = np.searchsorted(arcs.row, np.arange(arcs.weight.size + 1))
         self.spread = sp.csr_array(
-            (np.ones(self.na), (arcs.row, self.ny + np.arange(self.na))),
+            (np.ones(self.na), self.ny + np.arange(self.na), ends),
             shape=(arcs.weight.size, self.size),
         )
         simplex, shares = program.simplex_rows()
@@ -184,8 +185,9 @@ class _Model:
             self.cones = form.cones
 
     def _padded(self, matrix: Any) -> Any:
-        m = matrix.shape[0]
-        return sp.hstack([matrix, sp.csr_array((m, self.size - self.ny))], format="csr")
+        wide = sp.csr_array(matrix)
+        shape = (wide.shape[0], self.size)
+        return sp.csr_array((wide.data, wide.indices, wide.indptr), shape=shape)
 
     def _finish(self, status: str, v: Floats, z: Floats) -> MasterResult:
         if status != "optimal":
@@ -205,7 +207,9 @@ class _Model:
         # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
         # like infeasibility
         scale = row_scale(self.rules)
-        rules: Any = self.rules * scale[:, None]
+        rules = sp.csr_array(self.rules)
+        stretched = rules.data * np.repeat(scale, np.diff(rules.indptr))
+        rules = sp.csr_array((stretched, rules.indices, rules.indptr), shape=rules.shape)
         right = self.right * scale
         low = np.full(m, -np.inf)
         for c in self.cones:
@@ -217,7 +221,7 @@ class _Model:
         lower[self.program.masses] = -self.arcs.fixed / self.unit
         result = solve_linear_program(
             self.cost,
-            sp.vstack([self.definition, self.simplex, self.spread, rules], format="csc"),
+            sp.vstack([self.definition, self.simplex, self.spread, rules], format="csr").tocsc(),
             np.concatenate([fixed, low]),
             np.concatenate([fixed, right]),
             lower,
