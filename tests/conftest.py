@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import matplotlib
@@ -20,24 +21,42 @@ def _has_data() -> bool:
     return bool(folder) and (Path(folder) / "MANIFEST.toml").is_file()
 
 
+def _browser() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+
+
+# marker -> (is what it needs there, what it needs)
+NEEDS = {
+    "data": (_has_data, "OPTFAIR_DATA"),
+    "browser": (lambda: _browser() is not None, "chromium or google-chrome"),
+}
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """Path of a headless browser, for tests with the marker of that name."""
+    path = _browser()
+    if path is None:
+        pytest.fail("give this test the marker browser")
+    return path
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect, by name and with a count, what needs data that is not there."""
-    if _has_data():
-        return
-    gone = [item for item in items if item.get_closest_marker("data")]
-    if gone:
-        config.hook.pytest_deselected(items=gone)
-        items[:] = [item for item in items if item not in gone]
-        config.stash[_MISSING] = [item.name for item in gone]
+    """Deselect, by name and with a count, what needs something that is not there."""
+    for marker, (there, what) in NEEDS.items():
+        gone = [item for item in items if item.get_closest_marker(marker)]
+        if gone and not there():
+            config.hook.pytest_deselected(items=gone)
+            items[:] = [item for item in items if item not in gone]
+            config.stash.setdefault(_MISSING, {})[what] = [item.name for item in gone]
 
 
-_MISSING: pytest.StashKey[list[str]] = pytest.StashKey()
+_MISSING: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests were left out for want of data."""
-    names = terminalreporter.config.stash.get(_MISSING, [])
-    if names:
+    """Say which tests were left out for want of something."""
+    for what, names in terminalreporter.config.stash.get(_MISSING, {}).items():
         terminalreporter.write_line(
-            f"{len(names)} tests need OPTFAIR_DATA and were deselected: {', '.join(names)}"
+            f"{len(names)} tests need {what} and were deselected: {', '.join(names)}"
         )

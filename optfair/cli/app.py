@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from optfair.cli.cluster import cluster
 from optfair.cli.options import Json, Name, Problems, Solvers
 from optfair.cli.output import FAILED, document, lines, reporting, table
 from optfair.errors import DataError, OptfairError, nearest
@@ -36,6 +37,9 @@ def _version(asked: bool) -> None:
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+app.command()(cluster)
 
 
 @app.callback()

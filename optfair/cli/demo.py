@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -229,11 +230,11 @@ def _composition(sex: Any, plain: Solution, fair: Alternation) -> Figure:
 def _front(front: dict[str, list[float]], best: float) -> Figure:
     figure = _figure(4.6)
     more = front["cost"][0] / front["cost"][-1] - 1.0
+    sweep = SimpleNamespace(label="additive gap", parameter="eps", values=front["eps"], **front)
     plot_front(
-        front["eps"],
-        front["cost"],
-        front["balance"],
+        sweep,
         best_balance=best,
+        soft=True,
         units="mean squared distance, standardised",
         title=f"At these centers, perfect balance of the sexes costs {more:.1%} more",
         ax=figure.subplots(),

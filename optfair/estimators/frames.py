@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 
 __all__ = ["column_names", "same_columns", "taken_apart"]
 
+LARGEST = 1e100
+
 
 def column_names(X: Any) -> tuple[str, ...] | None:
     """Return the names of a data frame's columns, None for what has none."""
@@ -52,7 +54,15 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
             f"X has columns that are not numbers: {', '.join(text)}",
             remedy="leave them out, encode them, or name one of them in groups=",
         )
-    return check_matrix(X, "X"), groups, names
+    rows = check_matrix(X, "X")
+    largest = float(np.abs(rows).max())
+    if largest > LARGEST:
+        raise DataError(
+            f"X has entries as large as {largest:.0e}",
+            "squared distances would overflow",
+            "rescale the columns",
+        )
+    return rows, groups, names
 
 
 def _text(column: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from optfair.errors import DataError
 from optfair.metrics.clustering import composition
 from optfair.models.data import check_weights, encode_groups
-from optfair.plots.axes import COLOURS, INK, QUIET, new_axes, tidy
+from optfair.plots.axes import COLOURS, INK, ON_LIGHT, QUIET, legend_below, new_axes, plain, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,9 +103,9 @@ def plot_composition(
     for boundary in np.cumsum(population)[:-1]:
         ax.axvline(boundary, color=INK, linestyle=(0, (4, 2)), linewidth=1.4)
     _label(ax, names, population, sizes, soft)
-    mixed = "where a cluster with the mix of the population would change colour"
+    mixed = "the mix of the whole population"
     if G == 2:
-        mixed = f"share of “{names[0]}” in the whole population, {population[0]:.0%}"
+        mixed = f"share of “{plain(names[0])}” in the whole population, {population[0]:.0%}"
     tidy(ax, title, f"dashed: {mixed}", left=True)
     return ax
 
@@ -120,14 +120,12 @@ def _sizes(assignment: Any, soft: bool, weights: Any, clusters: int) -> Any:
 
 def _ink_on(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.42 else INK
+    return "white" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.42 else ON_LIGHT
 
 
 def _label(ax: Axes, names: Any, population: Any, sizes: Any, soft: bool) -> None:
     from matplotlib.patches import Patch
-    from matplotlib.transforms import ScaledTranslation
 
-    inches = ax.figure.dpi_scale_trans
     K = sizes.size
     ax.set_xlim(0, 1)
     ax.set_ylim(K - 0.4, -0.6)  # the first cluster on top
@@ -146,17 +144,10 @@ def _label(ax: Axes, names: Any, population: Any, sizes: Any, soft: bool) -> Non
             fontsize=9.5,
             color=QUIET,
         )
-    ax.legend(
-        handles=[
-            Patch(color=COLOURS[g], label=f"{name} ({population[g]:.0%} of all)")
+    legend_below(
+        ax,
+        [
+            Patch(color=COLOURS[g], label=f"{plain(name)} ({population[g]:.0%} of all)")
             for g, name in enumerate(names)
         ],
-        loc="upper left",
-        bbox_to_anchor=(0, 0),
-        bbox_transform=ax.transAxes + ScaledTranslation(0, -0.62, inches),
-        ncols=min(4, names.size),
-        frameon=False,
-        fontsize=9.5,
-        handlelength=1.2,
-        borderaxespad=0,
     )

@@ -361,6 +361,8 @@ def test_bad_rows():
         of.FairKMeans(2).fit(X, groups=[0] * 8)
     with pytest.raises(of.DataError, match="NaN"):
         of.FairKMeans(2).fit([[np.nan], [1.0]], groups=[0, 1])
+    with pytest.raises(of.DataError, match="would overflow"):
+        of.FairKMeans(2).fit(X * 1e200, groups=[0, 1] * 4)
     with pytest.raises(of.Infeasible, match="exclude each other"):
         of.FairKMeans(
             2,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +9,7 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.plots import plot_composition, plot_front
+from optfair.plots import plot_composition
 
 mpl.use("Agg")
 
@@ -74,51 +72,21 @@ def test_labels_do_not_overlap():
 
 
 def test_given_axes_are_used():
-    _, (left, right) = plt.subplots(1, 2)
-    assert plot_composition(GROUPS, SOFT, ax=left) is left
-    assert plot_front([0, 1], [2, 1], [0.5, 0.1], ax=right) is right
+    _, ax = plt.subplots()
+    assert plot_composition(GROUPS, SOFT, ax=ax) is ax
+
+
+def test_long_and_odd_names_are_drawn_as_they_stand():
+    names = np.array(["_hidden", r"$\bad$", "x" * 60, "middle aged people"])
+    ax = plot_composition(np.tile(names, 15), SOFT)
+    ax.figure.canvas.draw()
+    texts = [t.get_text() for t in ax.get_legend().get_texts()]
+    assert texts[0].startswith(r"\$\bad\$") and texts[1].startswith("_hidden")
+    assert "x" * 39 + "…" in texts[3]
+    legend = ax.get_legend().get_window_extent()
+    assert legend.x1 <= ax.figure.bbox.x1
 
 
 def test_too_many_groups():
     with pytest.raises(of.DataError, match="8 groups"):
         plot_composition(np.arange(16) % 8, np.arange(16) // 8)
-
-
-def test_front_draws_the_sweep_in_order_of_eps():
-    ax = plot_front([0.4, 0.0, 0.2], [1.0, 3.0, 1.5], [0.1, 0.5, 0.3], best_balance=0.5, units="m²")
-    curve = next(line for line in ax.lines if len(line.get_xdata()) == 3)
-    np.testing.assert_array_equal(curve.get_xdata(), [0.5, 0.3, 0.1])
-    np.testing.assert_array_equal(curve.get_ydata(), [3.0, 1.5, 1.0])
-    assert ax.get_ylabel() == "cost (m²)"
-    assert "soft" in ax.get_xlabel()
-    texts = "\n".join(t.get_text() for t in ax.texts)
-    assert "perfectly fair, ε = 0\ncost 3 (+200.0%), balance 0.500" in texts
-    assert "plain, ε = 0.4\ncost 1, balance 0.100" in texts
-    assert "balance of\nthe population" in texts
-    low, high = ax.get_xlim()
-    assert low < 0.1 and high > 0.5
-
-
-def test_front_does_not_call_a_positive_eps_perfect():
-    ax = plot_front([0.1, 0.4], [2.0, 1.0], [0.4, 0.1], soft=False)
-    assert not any("perfectly" in t.get_text() for t in ax.texts)
-    assert "hard labels" in ax.get_xlabel()
-
-
-@pytest.mark.parametrize(
-    ("sweep", "message"),
-    [
-        (([0.0, 1.0], [1.0], [0.5, 0.1]), "not one sweep"),
-        (([0.0], [1.0], [0.5]), "not one sweep"),
-        (([0.0, 1.0], [1.0, np.nan], [0.5, 0.1]), "NaN"),
-    ],
-)
-def test_bad_sweeps(sweep, message):
-    with pytest.raises(of.DataError, match=message):
-        plot_front(*sweep)
-
-
-def test_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(of.NotInstalled, match=r"optfair\[plot\]"):
-        plot_front([0, 1], [2, 1], [0.5, 0.1])

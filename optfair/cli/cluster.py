@@ -1,0 +1,271 @@
+"""The command ``optfair cluster``: a CSV file in, labels and a report out."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from optfair.cli.options import Json
+from optfair.cli.output import FAILED, document, lines, reporting, table
+from optfair.errors import DataError
+
+__all__ = ["cluster"]
+
+LABELS = "cluster"
+
+
+class Metric(StrEnum):
+    """Distances with a closed form for the best center."""
+
+    sqeuclidean = "sqeuclidean"
+    l1 = "l1"
+
+
+def cluster(
+    file: Annotated[Path, typer.Argument(help="CSV file with a header, in UTF-8.")],
+    groups: Annotated[str, typer.Option("--groups", "-g", help="Column with the groups.")],
+    k: Annotated[int, typer.Option("-k", "--clusters", min=1, help="Number of clusters.")],
+    balance: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Smallest ratio of two groups in a cluster to guarantee."
+        ),
+    ] = None,
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=2.0,
+            help="Largest difference of two groups' fractions, summed over clusters."
+            " Without --balance and --gap: perfect fairness.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="Columns to cluster on; by default all numeric ones."),
+    ] = None,
+    standardize: Annotated[
+        bool, typer.Option(help="Scale columns to mean 0 and standard deviation 1.")
+    ] = True,
+    metric: Annotated[
+        Metric, typer.Option(help="Squared distances (k-means) or absolute ones (k-medians).")
+    ] = Metric.sqeuclidean,
+    n_init: Annotated[int | None, typer.Option(min=1, help="Starts; 10 by default.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the starts.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the rows with a column 'cluster' here.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: every iteration.")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """Cluster the rows of a CSV file fairly, and certify the assignment."""
+    if verbose and as_json:
+        raise typer.BadParameter("--verbose and --json exclude each other")
+    from optfair.cli.clustering import clustered
+    from optfair.cli.question import Question, split_names
+    from optfair.cli.table_file import read_table
+
+    with reporting(as_json):
+        _check_outputs(file, out, report, force)
+        if report is not None:
+            from optfair.cli.report import check_report
+
+            check_report()
+        read = read_table(file)
+        if out is not None and LABELS in read.header:
+            raise DataError(
+                f"{file} has a column {LABELS!r} already",
+                "the labels would be written under that name",
+                "rename it, or leave out --out",
+            )
+        question = Question.asked(
+            read,
+            groups,
+            k,
+            columns=None if columns is None else split_names(columns),
+            least_balance=balance,
+            largest_gap=gap,
+            standardize=standardize,
+            metric=metric.value,
+            n_init=n_init,
+            seed=seed,
+        )
+        shown = 0 if as_json else min(2, max(verbose, int(sys.stderr.isatty())))
+        found = clustered(question, shown)
+        texts: dict[Path, str] = {}
+        if out is not None:
+            texts[out] = read.with_column(LABELS, found.labels.tolist())
+        if report is not None:
+            from optfair.cli.report import rendered
+
+            texts[report] = rendered(found, _command(question, balance, gap, columns, out, report))
+        _write(texts)
+        written = [str(path) for path in texts]
+        if as_json:
+            document(_numbers(found) | {"written": written})
+        else:
+            _print(found, written)
+        if found.fair.status_ in ("interrupted", "time_limit"):
+            raise typer.Exit(FAILED)
+
+
+def _check_outputs(file: Path, out: Path | None, report: Path | None, force: bool) -> None:
+    """Raise unless both files can be written, before anything is solved."""
+    given = [("--out", out), ("--report", report)]
+    paths = [(option, path) for option, path in given if path is not None]
+    for option, path in paths:
+        if not path.parent.is_dir():
+            raise DataError(
+                f"{option} {path} is in a folder that does not exist",
+                f"there is no folder {path.parent}",
+                "make it, or choose another",
+            )
+        if path.is_dir():
+            raise DataError(f"{option} {path} is a folder", remedy="give the name of a file")
+        if path.resolve() == file.resolve():
+            raise DataError(
+                f"{option} {path} is the file to read", remedy="give another name, rows are kept"
+            )
+        if path.exists() and not force:
+            raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise DataError(f"{option} {path} cannot be written", remedy="choose another place")
+    if len(paths) == 2 and paths[0][1].resolve() == paths[1][1].resolve():
+        raise DataError(f"--out and --report are both {out}", remedy="give each a file of its own")
+
+
+def _write(texts: dict[Path, str]) -> None:
+    """Write each file in one step, so that none is left half written."""
+    for path, text in texts.items():
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", newline="", dir=path.parent, suffix=path.suffix, delete=False
+            ) as f:
+                f.write(text)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(f.name, 0o666 & ~mask)
+            os.replace(f.name, path)
+        except OSError as e:
+            raise DataError(
+                f"{path} cannot be written", e.strerror or str(e), "choose another place"
+            ) from None
+
+
+def _command(
+    q: Any,
+    balance: float | None,
+    gap: float | None,
+    columns: str | None,
+    out: Path | None,
+    report: Path,
+) -> str:
+    """Return what was typed, with the options that matter."""
+    words = ["optfair", "cluster", str(q.table.path), "--groups", q.group_column]
+    words += ["-k", str(q.clusters)]
+    for option, value in (("--balance", balance), ("--gap", gap), ("--columns", columns)):
+        words += [] if value is None else [option, str(value)]
+    words += [] if q.standardize else ["--no-standardize"]
+    words += [] if q.metric == Metric.sqeuclidean else ["--metric", q.metric]
+    words += [] if q.n_init is None else ["--n-init", str(q.n_init)]
+    words += ["--seed", str(q.seed)]
+    words += [] if out is None else ["--out", str(out)]
+    return shlex.join([*words, "--report", str(report)])
+
+
+def _numbers(found: Any) -> dict[str, Any]:
+    q, fair = found.question, found.fair
+    names = [str(g) for g in fair.groups_]
+    shares, costs, centers = found.shares, found.costs, found.centers
+    return {
+        "file": str(q.table.path),
+        "rows": len(q.X),
+        "columns": list(q.columns),
+        "left_out": list(q.left_out),
+        "standardize": q.standardize,
+        "groups": {
+            "column": q.group_column,
+            "shares": dict(zip(names, fair.shares_.tolist(), strict=True)),
+        },
+        "rule": repr(q.rule),
+        "metric": q.metric,
+        "seed": q.seed,
+        "status": fair.status_,
+        "n_iter": fair.n_iter_,
+        "starts": len(fair.restarts_),
+        "balance": fair.balance_,
+        "soft_balance": found.soft_balance,
+        "population_balance": found.best_balance,
+        "cost": fair.cost_,
+        "objective": fair.objective_,
+        "gap": fair.gap_,
+        "split_rows": found.split_rows,
+        "seconds": found.seconds,
+        "without_rule": {
+            "cost": found.plain.cost_,
+            "balance": found.plain.balance_,
+            "seconds": found.plain_seconds,
+        },
+        "clusters": [
+            {
+                "cluster": k,
+                "size": int(size),
+                "shares": dict(zip(names, shares[:, k].tolist(), strict=True)),
+                "cost": float(costs[k]),
+                "center": dict(zip(q.columns, centers[k].tolist(), strict=True)),
+            }
+            for k, size in enumerate(found.sizes)
+        ],
+        "notices": list(found.notices),
+    }
+
+
+def _print(found: Any, written: list[str]) -> None:
+    q, fair = found.question, found.fair
+    n = len(q.X)
+    scaled = "standardised" if q.standardize else "as they are"
+    lines(
+        f"{q.table.path}: {n:,} rows",
+        f"  columns    {', '.join(q.columns)} ({scaled})",
+        *(f"  left out   {reason}" for reason in q.left_out),
+        f"  groups     {q.group_column}, {len(fair.groups_)} groups",
+        f"  rule       {q.rule_words}",
+        "",
+    )
+    shares, costs = found.shares, found.costs
+    rows = [
+        [str(k), f"{size:,}", *(_percent(s) for s in shares[:, k]), f"{costs[k]:.6g}"]
+        for k, size in enumerate(found.sizes)
+    ]
+    rows.append(["all", f"{n:,}", *(_percent(s) for s in fair.shares_), f"{fair.cost_:.6g}"])
+    table(("cluster", "rows", *(str(g) for g in fair.groups_), "cost"), rows)
+    more = "" if found.price != found.price else f"; the rule costs {found.price:+.1%}"
+    lines(
+        "",
+        f"  balance    {fair.balance_:.4f} of the labels, {found.soft_balance:.4f} soft;"
+        f" the population has {found.best_balance:.4f}",
+        f"  cost       {fair.cost_:.6g} of the labels, {fair.objective_:.6g} soft; {q.units}",
+        f"  {q.plain_name:<9}  balance {found.plain.balance_:.4f}, cost {found.plain.cost_:.6g},"
+        f" without a rule{more}",
+        f"  certified  gap {fair.gap_:.1e} of the assignment to these centers; the centers are the"
+        f" best of {len(fair.restarts_)} starts, a heuristic",
+        f"  ended      {fair.status_} after {fair.n_iter_} iterations, {found.seconds:.1f} s"
+        f" and {found.plain_seconds:.1f} s for {q.plain_name}",
+        *(f"  notice     {text}" for text in found.notices),
+        *(f"  wrote      {path}" for path in written),
+    )
+
+
+def _percent(share: float) -> str:
+    return "-" if share != share else f"{share:.1%}"

@@ -1,0 +1,290 @@
+"""What `optfair cluster` was asked, checked before any work."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.cli.table_file import TableFile
+from optfair.core.rule import Rule
+from optfair.errors import DataError, DeclarationError
+from optfair.models.data import check_weights, encode_groups
+from optfair.models.rules.gaps import additive_gap, perfect_fairness
+from optfair.models.rules.proportions import balance
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Question", "split_names"]
+
+# A column of numbers with more distinct ones than this measures something.
+CODES = 10
+# Squares and sums of such numbers are finite.
+LARGEST = 1e100
+UNITS = {"sqeuclidean": "mean squared distance", "l1": "mean absolute distance"}
+PLAIN = {"sqeuclidean": "k-means", "l1": "k-medians"}
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A clustering that can be asked for: all names are known, all entries are there.
+
+    Attributes
+    ----------
+    table : TableFile
+        The rows.
+    group_column : str
+    columns : tuple of str
+        Numeric columns that are clustered.
+    left_out : tuple of str
+        Why other columns are not, a line per reason.
+    X : array (n, d)
+        What is clustered: standardised where asked for.
+    center, scale : array (d,)
+        Units of the file are ``X * scale + center``.
+    groups : array (n,) of str
+    rule : Rule
+    clusters, metric, n_init, seed, standardize
+        As typed.
+    """
+
+    table: TableFile
+    group_column: str
+    columns: tuple[str, ...]
+    left_out: tuple[str, ...]
+    X: Floats
+    center: Floats
+    scale: Floats
+    groups: NDArray[Any]
+    rule: Rule
+    clusters: int
+    metric: str
+    n_init: int | None
+    seed: int
+    standardize: bool
+
+    @classmethod
+    def asked(
+        cls,
+        table: TableFile,
+        group_column: str,
+        clusters: int,
+        *,
+        columns: Sequence[str] | None = None,
+        least_balance: float | None = None,
+        largest_gap: float | None = None,
+        standardize: bool = True,
+        metric: str = "sqeuclidean",
+        n_init: int | None = None,
+        seed: int = 0,
+    ) -> Question:
+        """Check everything that can be checked without solving.
+
+        Raises
+        ------
+        DataError, DeclarationError
+            In the words of the command line.
+        """
+        groups = _groups(table, group_column)
+        if columns is None:
+            chosen, left_out = _default_columns(table, group_column)
+        else:
+            chosen, left_out = _named_columns(table, group_column, columns), ()
+        table.check_complete(chosen, "fill them in, drop those rows, or choose other --columns")
+        rows = np.column_stack([_finite(table, name) for name in chosen])
+        center, scale = np.zeros(len(chosen)), np.ones(len(chosen))
+        if standardize:
+            center, scale = _moments(rows, chosen)
+        distinct = _distinct(rows, clusters)
+        if distinct < clusters:
+            raise DataError(
+                f"{clusters} clusters are more than the rows can fill",
+                f"{len(rows)} rows, {distinct} of them distinct in {', '.join(chosen)}",
+                f"give -k {distinct} or less",
+            )
+        return cls(
+            table,
+            group_column,
+            chosen,
+            left_out,
+            (rows - center) / scale,
+            center,
+            scale,
+            groups,
+            _rule(groups, least_balance, largest_gap),
+            clusters,
+            metric,
+            n_init,
+            seed,
+            standardize,
+        )
+
+    @property
+    def units(self) -> str:
+        """Units of the cost, for people."""
+        return UNITS[self.metric] + (", standardised" if self.standardize else "")
+
+    @property
+    def plain_name(self) -> str:
+        """What clustering without a rule is called."""
+        return PLAIN[self.metric]
+
+    @property
+    def rule_words(self) -> str:
+        """Return the rule for people."""
+        if hasattr(self.rule, "b"):
+            return f"balance of at least {self.rule.b:g} in every cluster"
+        if hasattr(self.rule, "eps"):
+            return f"additive gap of at most {self.rule.eps:g} (fractions of two groups, over all clusters)"
+        return "perfect fairness (every cluster has the population's mix)"
+
+    @property
+    def rule_code(self) -> str:
+        """Return the rule as Python code."""
+        if hasattr(self.rule, "b"):
+            return f"of.balance({self.rule.b!r})"
+        if hasattr(self.rule, "eps"):
+            return f"of.additive_gap({self.rule.eps!r})"
+        return "of.perfect_fairness()"
+
+
+def split_names(text: str) -> list[str]:
+    """Return names that are separated by commas; one that holds a comma stands in quotes."""
+    try:
+        names = next(csv.reader(io.StringIO(text), strict=True, skipinitialspace=True), [])
+    except csv.Error as e:
+        raise DataError(
+            f"--columns {text} cannot be read", str(e), "separate names by commas"
+        ) from None
+    return [name.strip() for name in names if name.strip()]
+
+
+def _groups(table: TableFile, name: str) -> NDArray[Any]:
+    column = table.column(name)
+    table.check_complete([name], "drop those rows, or give them a group of their own")
+    labels = np.array(column.words)
+    distinct = sorted(set(column.words))
+    if column.numbers is not None and len(distinct) > CODES:
+        raise DataError(
+            f"the group column {name!r} has {len(distinct)} different numbers",
+            f"for example {', '.join(distinct[:3])}",
+            "it looks like a measurement: make ranges of it in the file, or name another column",
+        )
+    encode_groups(labels, len(labels), check_weights(None, len(labels)))
+    return labels
+
+
+def _default_columns(table: TableFile, groups: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return (numeric columns worth clustering, why others were left out)."""
+    kept: list[str] = []
+    why: dict[str, list[str]] = {"text": [], "constant or empty": [], "without a name": []}
+    for place, name in enumerate(table.header):
+        if not name:
+            why["without a name"].append(f"column {place + 1}")
+        elif name != groups:
+            column = table.column(name)
+            if column.constant:
+                why["constant or empty"].append(name)
+            else:
+                (why["text"] if column.numbers is None else kept).append(name)
+    reasons = tuple(f"{kind}: {', '.join(names)}" for kind, names in why.items() if names)
+    if not kept:
+        raise DataError(
+            f"{table.path} has no numeric column to cluster",
+            "; ".join(reasons) or f"its only column is {groups!r}",
+            "encode columns as numbers first",
+        )
+    return tuple(kept), reasons
+
+
+def _named_columns(table: TableFile, groups: str, names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        raise DataError("--columns names no column", remedy="give names separated by commas")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(
+            f"--columns names {', '.join(map(repr, twice))} twice", remedy="name it once"
+        )
+    for name in names:
+        column = table.column(name)
+        text = column.first_text
+        if name == groups:
+            raise DataError(
+                f"column {name!r} is the group column",
+                "clustering on the groups works against the rule",
+                "leave it out of --columns",
+            )
+        if text is not None:
+            raise DataError(
+                f"column {name!r} is text",
+                f"line {table.lines[text]} has {column.words[text][:40]!r}",
+                "leave it out of --columns, or encode it as numbers",
+            )
+    constant = [name for name in names if table.column(name).constant]
+    if constant:
+        raise DataError(
+            f"--columns has constant columns: {', '.join(map(repr, constant))}",
+            "a constant does not tell rows apart",
+            "leave them out",
+        )
+    return tuple(names)
+
+
+def _finite(table: TableFile, name: str) -> Floats:
+    numbers = table.column(name).numbers
+    if numbers is None:  # text was refused before
+        raise DataError(f"column {name!r} is text", remedy="leave it out")
+    endless = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if endless.size:
+        raise DataError(
+            f"column {name!r} has values that are infinite or too large to square",
+            f"{endless.size}, the first in line {table.lines[endless[0]]}:"
+            f" {table.column(name).words[endless[0]]}",
+            "correct them, write the column in other units, or choose other --columns",
+        )
+    return numbers
+
+
+def _moments(rows: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+    center, scale = rows.mean(axis=0), rows.std(axis=0)
+    bad = np.flatnonzero(scale <= 0)
+    if bad.size:
+        raise DataError(
+            f"column {names[bad[0]]!r} cannot be standardised",
+            "its numbers are too close to each other for double precision",
+            "write it in other units",
+        )
+    return center, scale
+
+
+def _distinct(rows: Floats, enough: int) -> int:
+    """Return the number of distinct rows, or any number that is enough."""
+    few = len(np.unique(rows[: 20 * enough], axis=0))
+    return few if few >= enough else len(np.unique(rows, axis=0))
+
+
+def _rule(groups: NDArray[Any], least: float | None, largest: float | None) -> Rule:
+    if least is not None and largest is not None:
+        raise DeclarationError(
+            "--balance and --gap exclude each other",
+            "each sets how fair the clusters must be",
+            "give one of them, or none for perfect fairness",
+        )
+    if largest is not None:
+        return additive_gap(largest)
+    if least is None:
+        return perfect_fairness()
+    _, counts = np.unique(groups, return_counts=True)
+    best = float(counts.min() / counts.max())
+    if least > best:
+        raise DeclarationError(
+            f"--balance {least:g} cannot be reached",
+            f"the population itself has balance {best:.6g}, and clusters average to it",
+            f"give --balance {np.floor(best * 1e4) / 1e4:g} or less",
+        )
+    return balance(least)

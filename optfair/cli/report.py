@@ -1,0 +1,302 @@
+"""One HTML file about a clustering: what was asked, what was found, how to read it, how to redo it."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import platform
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from optfair.cli.clustering import Clustering
+from optfair.cli.question import Question
+from optfair.cli.report_pictures import compositions, pictures
+from optfair.errors import NotInstalled
+
+__all__ = ["check_report", "rendered"]
+
+TEMPLATE = "report.html.j2"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table of clusters."""
+
+    name: str
+    size: str
+    share: str
+    groups: tuple[str, ...]
+    cost: str
+
+
+def check_report() -> None:
+    """Raise unless a report can be made.
+
+    Raises
+    ------
+    NotInstalled
+        matplotlib or Jinja2 is missing.
+    """
+    for module in ("matplotlib", "jinja2"):
+        if importlib.util.find_spec(module) is None:
+            raise NotInstalled(
+                f"{module} is not installed",
+                "the report is drawn and written with it",
+                'pip install "optfair[plot]", or leave out --report',
+            )
+
+
+def rendered(found: Clustering, command: str) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    found : Clustering
+        What it is about.
+    command : str
+        What was typed.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    from optfair import __version__
+
+    # everything from the file reaches the page through this escaping
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=False, keep_trailing_newline=True
+    )
+    environment.filters["breakable"] = _breakable
+    text = (files("optfair.cli") / "templates" / TEMPLATE).read_text(encoding="utf-8")
+    q = found.question
+    lines, total = _lines(found)
+    return environment.from_string(text).render(
+        version=__version__,
+        title=f"{q.table.path.name}: {_count(q.clusters, 'cluster')}, fair by {q.group_column}",
+        lead=_lead(found),
+        tiles=_tiles(found),
+        notices=[*found.notices, *_stopped(found)],
+        asked=_asked(q),
+        compositions=compositions(found),
+        groups=[str(g) for g in found.fair.groups_],
+        group_column=q.group_column,
+        centers=_centers(found),
+        rows=lines,
+        total=total,
+        pictures=pictures(found),
+        reading=_reading(found),
+        command=command,
+        code=_code(q),
+        provenance=_provenance(found, __version__),
+    )
+
+
+def _breakable(text: str) -> Any:
+    """Return escaped text that may be broken after underscores and the like."""
+    from markupsafe import Markup, escape
+
+    parts = re.split(r"(?<=[_/.\-])", text)
+    return Markup("<wbr>").join(escape(part) for part in parts)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def _figure(value: float) -> str:
+    """Return a number to four digits, without exponents where they can be avoided."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0 or 1e-4 <= abs(value) < 1e3:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.3e}"
+
+
+def _gap(value: float) -> str:
+    return f"{value:.1e}" if value > 0 else "0"
+
+
+def _lead(found: Clustering) -> str:
+    q, groups = found.question, found.fair.groups_
+    sizes = ", ".join(
+        f"{share:.0%} {name}" for name, share in zip(groups, found.fair.shares_, strict=True)
+    )
+    if len(groups) > 6:
+        sizes = _count(len(groups), "group")
+    return (
+        f"{_count(len(q.X), 'row')} in {_count(len(q.columns), 'column')}, by {q.group_column}:"
+        f" {sizes}. Asked for: {q.rule_words}."
+    )
+
+
+def _tiles(found: Clustering) -> list[dict[str, str]]:
+    q, fair, plain = found.question, found.fair, found.plain
+    more = "–" if math.isnan(found.price) else f"{found.price:+.1%}"
+    return [
+        {
+            "value": f"{fair.balance_:.3f}",
+            "name": "balance of the labels",
+            "text": f"The smallest ratio of two groups in a cluster. The population has"
+            f" {found.best_balance:.3f}, and no clustering has more.",
+        },
+        {
+            "value": _figure(fair.cost_),
+            "name": "cost of the labels",
+            "text": f"The {q.units}, from a row to the center of its cluster.",
+        },
+        {
+            "value": more,
+            "name": f"cost compared with {q.plain_name}",
+            "text": f"Without a rule the cost is {_figure(plain.cost_)}, at balance"
+            f" {plain.balance_:.3f}.",
+        },
+        {
+            "value": _gap(fair.gap_),
+            "name": "certified gap",
+            "text": "By which share another fair assignment to these centers could be cheaper, at"
+            " most. The centers are the best found, not proven best.",
+        },
+    ]
+
+
+def _stopped(found: Clustering) -> list[str]:
+    if found.fair.status_ in ("interrupted", "time_limit"):
+        return ["The run was stopped early; this is the best it had found."]
+    return []
+
+
+def _asked(q: Question) -> list[tuple[str, str]]:
+    columns = ", ".join(q.columns)
+    asked = [
+        ("file", str(q.table.path)),
+        ("rows", f"{len(q.X):,}"),
+        ("clustered on", columns + (" (standardised)" if q.standardize else " (as they are)")),
+    ]
+    if q.left_out:
+        asked.append(("left out", "; ".join(q.left_out)))
+    names, counts = np.unique(q.groups, return_counts=True)
+    asked += [
+        (
+            "groups",
+            f"{q.group_column}: "
+            + ", ".join(f"{name} {count:,}" for name, count in zip(names, counts, strict=True)),
+        ),
+        ("clusters", str(q.clusters)),
+        ("rule", q.rule_words),
+        ("distance", f"{q.metric} ({q.plain_name})"),
+    ]
+    return asked
+
+
+def _lines(found: Clustering) -> tuple[list[Line], Line]:
+    shares, costs, n = found.shares, found.costs, len(found.question.X)
+
+    def parts(values: Any) -> tuple[str, ...]:
+        return tuple("–" if math.isnan(v) else f"{v:.1%}" for v in values)
+
+    lines = [
+        Line(
+            str(k),
+            f"{size:,}",
+            f"{size / n:.1%}",
+            parts(shares[:, k]),
+            _figure(float(costs[k])),
+        )
+        for k, size in enumerate(found.sizes)
+    ]
+    total = Line(
+        "all",
+        f"{n:,}",
+        "100.0%",
+        parts(found.fair.shares_),
+        _figure(found.fair.cost_),
+    )
+    return lines, total
+
+
+def _centers(found: Clustering) -> list[tuple[str, list[str]]]:
+    """Return each column with its value at every center and on average."""
+    q = found.question
+    average = (q.X * q.scale + q.center).mean(axis=0)
+    table = np.vstack([found.centers, average]).T
+    return [
+        (name, [_figure(float(v)) for v in row]) for name, row in zip(q.columns, table, strict=True)
+    ]
+
+
+def _reading(found: Clustering) -> list[tuple[str, str]]:
+    q, fair = found.question, found.fair
+    divided = f"; here {found.split_rows:,} of {len(q.X):,} rows" if found.split_rows else ""
+    return [
+        (
+            "soft and hard",
+            "The rule holds exactly for the soft assignment, which may divide rows between"
+            f" clusters{divided}. Labels (hard)"
+            " put each row where most of it is. Balance"
+            f" {found.soft_balance:.4f} soft, {fair.balance_:.4f} hard; cost"
+            f" {fair.objective_:.6g} soft, {fair.cost_:.6g} hard.",
+        ),
+        (
+            "certified gap",
+            f"At the centers of this clustering the soft assignment is proven to cost at most"
+            f" {_gap(fair.gap_)} (relative) more than the best one that obeys the rule. The proof is"
+            " recomputed from the data, not taken from a solver.",
+        ),
+        (
+            "not proven",
+            "Finding the centers is not a convex problem. They are the best of"
+            f" {_count(len(fair.restarts_), 'start')} of a heuristic that ends where neither a"
+            " better assignment nor better centers alone help; another clustering may cost less.",
+        ),
+        (
+            "balance",
+            "1 if all groups had as many rows in every cluster, 0 if a cluster lacks a group. It"
+            " can be at most the population's.",
+        ),
+    ]
+
+
+def _code(q: Question) -> str:
+    separator = "" if q.table.delimiter == "," else f", sep={q.table.delimiter!r}"
+    starts = "" if q.n_init is None else f", n_init={q.n_init}"
+    metric = "" if q.metric == "sqeuclidean" else f", metric={q.metric!r}"
+    scale = "X = (X - X.mean(axis=0)) / X.std(axis=0)\n" if q.standardize else ""
+    return (
+        "import optfair as of\n"
+        "import pandas as pd\n\n"
+        f"frame = pd.read_csv({str(q.table.path)!r}{separator}, dtype={{{q.group_column!r}: str}})\n"
+        f"X = frame[{_listed(q.columns)}].to_numpy(float)\n"
+        f"{scale}"
+        f"model = of.FairKMeans({q.clusters}, fairness={q.rule_code}{metric}{starts},"
+        f" random_state={q.seed})\n"
+        f"labels = model.fit_predict(X, groups=frame[{q.group_column!r}])\n"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return a list as Python code, a line per name where one line is too short."""
+    line = repr(list(names))
+    return line if len(line) <= 70 else "[\n" + "".join(f"    {n!r},\n" for n in names) + "]"
+
+
+def _provenance(found: Clustering, version: str) -> list[tuple[str, str]]:
+    import scipy
+    import sklearn
+
+    q, fair = found.question, found.fair
+    return [
+        ("seed", str(q.seed)),
+        ("starts", f"{len(fair.restarts_)}, the best after {_count(fair.n_iter_, 'iteration')}"),
+        ("ended", fair.status_),
+        ("seconds", f"{found.seconds:.1f}, and {found.plain_seconds:.1f} for {q.plain_name}"),
+        ("solver", str(fair.solution_.solver)),
+        (
+            "versions",
+            f"optfair {version}, numpy {np.__version__}, scipy {scipy.__version__},"
+            f" scikit-learn {sklearn.__version__}, Python {platform.python_version()}",
+        ),
+        ("SHA-256 of the file", q.table.sha256),
+    ]
