@@ -121,9 +121,13 @@ def _grain(low: Floats, regrets: Floats) -> float:
 
 
 def _ranked(regrets: Floats, rank: float) -> float:
-    """Return the rank-th smallest regret, or infinity when that opens every arc."""
+    """Return the rank-th smallest regret, or infinity when that opens every arc.
+
+    Below rank 1 it is that part of the first one: of a thinned sample, or of a gap that is
+    empty of rows, which would otherwise open everything on both its sides.
+    """
     r = max(1, int(rank))
-    return float(np.partition(regrets, r)[r]) if r < regrets.size else np.inf
+    return float(np.partition(regrets, r)[r]) * min(rank, 1.0) if r < regrets.size else np.inf
 
 
 def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floats) -> FreeRows:
