@@ -134,6 +134,14 @@ def fitted(name: str, model: Any) -> Result:
     }
 
 
+def balanced(name: str, K: int, starts: int) -> Result:
+    """Fit under the population's balance as the rule."""
+    groups = rows(name)[1]
+    best = metrics.balance(groups, np.zeros(len(groups), dtype=int))
+    model = of.FairKMeans(K, fairness=of.balance(best), n_init=starts, random_state=0, tol=1e-6)
+    return fitted(name, model)
+
+
 def fairlets(name: str, K: int) -> Result:
     """Fairlets: couple once in blocks of 1,024 rows, then k-means (ten starts)."""
     from optfair.estimators.fairlets import fairlet_clustering
@@ -171,10 +179,13 @@ def front(name: str, kind: str, points: int) -> Result:
     begin = time.perf_counter()
     model = of.FairKMeans(10, n_init=STARTS, random_state=0)
     if kind == "additive gap":
-        swept_rules = [of.additive_gap(e) for e in (*np.linspace(0.0, 0.3, points).tolist(), 2.0)]
+        # finer where it is steep
+        eps = (0.3 * np.linspace(0.0, 1.0, points) ** 2).tolist()
+        swept_rules = [of.additive_gap(e) for e in (*eps, 2.0)]
     else:
         best = of.metrics.balance(groups, np.zeros(len(groups), dtype=int))
-        swept_rules = [of.balance(b) for b in np.linspace(0.2, best, points).tolist()]
+        least = (*np.linspace(0.2, best, points).tolist(), 0.475)
+        swept_rules = [of.balance(b) for b in least]
     swept = of.fairness_front(model, X, groups=groups, rules=swept_rules)
     seconds = time.perf_counter() - begin
     return {
@@ -214,9 +225,11 @@ def table(name: str, K: int, quick: bool) -> list[Result]:
         found["fca as printed, one start"] = in_child(fitted, name, printed)
         if not quick:
             found["fairlets"] = in_child(fairlets, name, K)
+    if name == "bank3-l2":  # with three groups the largest balance is not perfect fairness
+        found["exact, balance"] = in_child(balanced, name, K, starts)
     if K == 10:
         found["fcbc"] = in_child(fcbc, name, centers)
-    keys = {"fca as printed, one start": "fca", "exact, best start": "fca"}
+    keys = {"fca as printed, one start": "fca", "exact, best start": "fca", "exact, balance": "fca"}
     return [
         {
             "data": name,
@@ -253,13 +266,13 @@ def peer_python(folder: Path) -> Path:
     return python
 
 
-def own_fits(file: str) -> Result:
+def own_fits(file: str, n_init: int) -> Result:
     """Fit the rows of a file once per seed, at the peer's tolerance."""
     given = np.load(file)
     warm()
     seconds, costs, balances = [], [], []
     for seed in given["seeds"]:
-        model = of.FairKMeans(10, n_init=1, random_state=int(seed), tol=1e-4)
+        model = of.FairKMeans(10, n_init=n_init, random_state=int(seed), tol=1e-4)
         begin = time.perf_counter()
         model.fit(given["X"], groups=given["groups"])
         seconds.append(time.perf_counter() - begin)
@@ -288,11 +301,16 @@ def peer(out: Path) -> list[Result] | str:
         files = [str(out / f"peer_{half}_{end}.npz") for end in ("in", "out")]
         np.savez(files[0], X=X, groups=groups, n_clusters=10, seeds=np.arange(5))
         subprocess.run([str(python), str(HERE / "peer_fair_kmeans.py"), *files], check=True)
-        theirs, ours = np.load(files[1]), in_child(own_fits, files[0])
+        theirs, ours = np.load(files[1]), in_child(own_fits, files[0], 1)
+        # as many starts as fit well into a tenth of the peer's time
+        starts = int(theirs["seconds"].mean() / np.mean(ours["seconds"]) / 12)
+        if starts > 1:
+            ours = in_child(own_fits, files[0], min(starts, 5))
         costs = [own_cost(X, labels) for labels in theirs["labels"]]
         found.append(
             {
                 "rows": 2 * half,
+                "starts": max(1, min(starts, 5)),
                 "seconds": float(np.mean(ours["seconds"])),
                 "peer seconds": float(theirs["seconds"].mean()),
                 "ratio": float(theirs["seconds"].mean() / np.mean(ours["seconds"])),
@@ -344,7 +362,11 @@ def targets(found: dict[str, Any]) -> list[Result]:
         listed.append((f"n = {big['n']:,}: peak megabytes", 2000, big["megabytes"], True))
     if found["front"]:
         f = found["front"][0]
-        pairs = list(zip(f["cost"], f["balance"], strict=True))
+        pairs = [
+            pair
+            for swept in found["front"]
+            for pair in zip(swept["cost"], swept["balance"], strict=True)
+        ]
         for label in ("fca-c", "fcbc"):
             cost, balance = PRINTED["adult-l2"][label]
             least = min((c for c, b in pairs if b >= balance), default=np.inf)
@@ -401,11 +423,11 @@ def report(found: dict[str, Any]) -> None:
     if isinstance(found["peer"], str):
         print(f"\nfair-kmeans: {found['peer']}")
     elif found["peer"]:
-        print("\n| rows | s | fair-kmeans s | ratio | cost | its cost | Bal | its Bal |")
-        print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+        print("\n| rows | starts | s | fair-kmeans s | ratio | cost | its cost | Bal | its Bal |")
+        print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
         for r in found["peer"]:
             print(
-                f"| {r['rows']} | {r['seconds']:.3f} | {r['peer seconds']:.2f} | {r['ratio']:.1f} "
+                f"| {r['rows']} | {r['starts']} | {r['seconds']:.3f} | {r['peer seconds']:.2f} | {r['ratio']:.1f} "
                 f"| {r['cost']:.4f} | {r['peer cost']:.4f} | {r['balance']:.3f} "
                 f"| {r['peer balance']:.3f} |"
             )

@@ -223,6 +223,11 @@ class Problem(ProblemVerbs):
                 return structure.refusal(*terms, sorted(self.integers))
         return f"a {self._called} does not have it"
 
+    @property
+    def objective_unit(self) -> float:
+        """Least size an objective is measured by; models whose data may be tiny say less than 1."""
+        return 1.0
+
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
         return float(sum(t.value(values) for t in self.objective.values()))

@@ -126,9 +126,13 @@ class Solution(SolutionVerbs):
 
     @property
     def gap(self) -> float:
-        """Distance between objective and bound, relative to max(1, abs(objective))."""
+        """Distance between objective and bound, relative to max(unit, abs(objective)).
+
+        The unit is ``problem.objective_unit``: 1, or less where the data are small numbers.
+        """
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
-        return max(0.0, sign * (self.objective - self.bound)) / max(1.0, abs(self.objective))
+        unit = max(self.problem.objective_unit, abs(self.objective))
+        return max(0.0, sign * (self.objective - self.bound)) / unit
 
     @property
     def certificate(self) -> Optimality:

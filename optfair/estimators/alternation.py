@@ -15,6 +15,7 @@ from optfair.errors import DeclarationError, SolverFailure
 from optfair.estimators.centers import CENTERS, best_centers
 from optfair.estimators.progress import step_progress
 from optfair.models.fair_assignment import FairAssignment
+from optfair.models.separable_cost import SeparableCost
 
 Floats = NDArray[np.float64]
 
@@ -113,7 +114,7 @@ def alternate(
     The best center is the weighted mean of metric "sqeuclidean" and the coordinatewise
     weighted median of "l1" (the lower one where an interval is optimal), weighted by the
     soft assignment. An empty cluster gets the row that costs most as its center, which
-    cannot make the objective rise.
+    changes nothing for the assignment at hand.
 
     Parameters
     ----------
@@ -133,7 +134,8 @@ def alternate(
     verbose : {0, 1, 2}
         Silent; a status line; a line per iteration and the solver's progress.
     callback : callable, optional
-        Called with the number of the iteration and its solution.
+        Called with the number of the iteration and its solution; a KeyboardInterrupt that it
+        raises ends the alternation.
     **options
         Further options of `optfair.solve`, such as ``tolerance``.
 
@@ -195,8 +197,11 @@ def alternate(
             history.append(solution.objective)
             gaps.append(solution.gap)
             report(len(history), solution)
-            if callback is not None:
-                callback(len(history), solution)
+            try:
+                if callback is not None:
+                    callback(len(history), solution)
+            except KeyboardInterrupt:
+                status = "interrupted"
             if len(history) == max_iter:
                 status = status or "max_iter"
             if not status:
@@ -255,7 +260,7 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
 
 
 def _check_rise(fell: float, best: Solution, slack: float) -> None:
-    if fell < -slack * max(1.0, abs(best.objective)):
+    if fell < -slack * max(best.problem.objective_unit, abs(best.objective)):
         raise SolverFailure(
             "the objective rose although both steps are exact",
             f"from {best.objective:.10g} to {best.objective - fell:.10g}",
@@ -271,21 +276,29 @@ def _next(problem: FairAssignment, fractions: Floats) -> tuple[FairAssignment, l
     """Return the problem at the best centers of its assignment, and the reseeded clusters."""
     cost, w = problem.cost, problem.data["weights"]
     weighted = w[:, None] * fractions
-    filled = weighted.sum(axis=0) > EMPTY
+    weight = weighted.sum(axis=0)
     centers = cost.centers.copy()
-    centers[filled] = best_centers(cost.metric, cost.points, weighted[:, filled])
-    empty = np.flatnonzero(~filled).tolist()
+    held = weight > 0.0
+    centers[held] = best_centers(cost.metric, cost.points, weighted[:, held])
+    empty = np.flatnonzero(weight <= EMPTY).tolist()
     reseeded: list[int] = []
     if empty:
-        # the assignment stays feasible and costs the same with any center for an empty cluster
         spent = np.einsum("ki,ik->i", cost.columns(slice(None)), fractions) * (w > 0)
+        total = float(w @ spent)
         for row in np.argsort(-spent, kind="stable"):
             if len(reseeded) == len(empty) or spent[row] <= 0:
                 break
-            point = cost.points[row]
-            if not (centers == point).all(axis=1).any():
-                reseeded.append(empty[len(reseeded)])
-                centers[reseeded[-1]] = point
+            k, point = empty[len(reseeded)], cost.points[row]
+            if (centers == point).all(axis=1).any():
+                continue
+            # what little the cluster holds must not cost anything at the new center
+            moved = SeparableCost(cost.metric, cost.points[weighted[:, k] > 0], point[None], cost.p)
+            held_there = weighted[weighted[:, k] > 0, k]
+            if float(moved.columns(slice(None))[0] @ held_there) <= EMPTY * total:
+                centers[k] = point
+                reseeded.append(k)
+            else:
+                empty.remove(k)
     return problem.with_centers(centers), reseeded
 
 

@@ -7,16 +7,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError
 from optfair.estimators.fits import Fit, exact_fit, fair_problem, printed_fit
-from optfair.estimators.frames import same_columns, taken_apart
+from optfair.estimators.frames import checked_rows, same_columns, taken_apart
+from optfair.estimators.parameters import check_parameters, start_seeds
 from optfair.estimators.restarts import run_restarts
 from optfair.estimators.starts import check_distinct, check_init
-from optfair.models.data import check_matrix
+from optfair.models.data import check_weights
 from optfair.models.rules.gaps import PerfectFairness
 from optfair.models.separable_cost import SeparableCost
 from optfair.transforms.factor_coupling import glue
@@ -25,14 +31,13 @@ Floats = NDArray[np.float64]
 
 __all__ = ["FairKMeans"]
 
-ALGORITHMS = ("exact", "paper")
-COUPLINGS = ("network-simplex", "sinkhorn")
-METRICS = ("sqeuclidean", "l1")
-# Starts by default, where centers are not given.
-STARTS = 10
 
-
-class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class FairKMeans(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     r"""K-means, or k-medians, whose clusters obey rules on the groups in them.
 
     .. math::
@@ -59,7 +64,8 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
     n_init : int or "auto"
         Starts; by default 10, and 1 for given centers.
     max_iter : int
-        Largest number of assignments per start.
+        Largest number of assignments per start; from 200,000 rows on also of the sample that
+        the first ones run on, which ``n_iter_`` and ``history_`` leave out.
     tol : float
         A start ends when the objective falls by at most this share of itself.
     algorithm : {"exact", "paper"}
@@ -72,12 +78,13 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
         Transport inside the blocks of "paper": exact, or an entropic approximation.
     regularization : float
         λ of "sinkhorn".
-    random_state : int, Generator or None
+    random_state : int, Generator, RandomState or None
         Seeds the starts.
     n_jobs : int, optional
         Starts in parallel threads; -1 for one per core.
     time_limit : float, optional
-        Wall seconds of one start; what it has by then counts.
+        Wall seconds over all starts; what was found by then counts, and the first start is
+        made to its first assignment whatever the limit.
     verbose : {0, 1, 2}
         Silent; a bar over the starts; the log of each start.
 
@@ -86,7 +93,8 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
     labels_ : array (n,) of int
         Cluster with the largest fraction of each row (hard).
     soft_assignment_ : array (n, K)
-        Fractions A; at most (K-1)(G-1) rows are split under linear rules.
+        Fractions A; under linear rules at most G(K-1) rows are split, (G-1)(K-1) under
+        perfect fairness.
     cluster_centers_ : array (K, d)
         Centers for which the assignment is certified.
     masses_ : array (G, K)
@@ -101,7 +109,8 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
         Mean cost and balance of the hard labels, as papers report them.
     gap_ : float
         Certified relative gap of the assignment at ``cluster_centers_``; not a gap of the
-        clustering, for which see `FairKMeansBound`.
+        clustering, for which see `FairKMeansBound`. With "paper" it is nan where the printed
+        assignment breaks the rule.
     history_, gaps_ : arrays (n_iter,)
         Objective and certified gap of each iteration of the best start. The objective never
         rises; with "paper" it is the hard cost, which may, and gaps are nan but the last.
@@ -114,7 +123,7 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
     restarts_ : tuple of Restart
         Cost, balance, gap, iterations and seconds of every start.
     solution_ : Solution
-        Last assignment with its certificate; left out when the model is pickled.
+        Last assignment with its certificate; left out when the model is pickled or copied.
     coupling_ : scipy.sparse array (n0, n1)
         Plan between two groups, made when read; perfect fairness only.
     n_features_in_, feature_names_in_
@@ -202,23 +211,25 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
             Itself.
         """
         rows, labels, names = taken_apart(X, groups)
-        self._check_parameters()
+        check_parameters(self)
         K = self.n_clusters
         init = check_init(self.init, K, rows.shape[1])
-        check_distinct(rows, K)
+        weights = check_weights(sample_weight, len(rows))
+        check_distinct(rows[weights > 0], K)
         problem = fair_problem(
-            rows, labels, rows[:K], self.fairness, metric=self.metric, sample_weight=sample_weight
+            rows, labels, rows[:K], self.fairness, metric=self.metric, sample_weight=weights
         )
         if self.algorithm == "paper":
             fit = printed_fit(self, problem, init)
         else:
             fit = exact_fit(self, problem, init)
-        seeds = self._seeds(isinstance(init, str))
+        seeds = start_seeds(self.random_state, self.n_init, given=not isinstance(init, str))
         self.restarts_, best = run_restarts(
             fit,
             seeds,
             rank=lambda r: r.cost if self.algorithm == "paper" else r.objective,
             n_jobs=self.n_jobs,
+            time_limit=self.time_limit,
             verbose=self.verbose,
         )
         self._keep(best, names)
@@ -258,8 +269,8 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        empty = np.flatnonzero(self.masses_.sum(axis=0) <= 1e-9)
-        if empty.size:
+        empty = np.flatnonzero(self.masses_.sum(axis=0) <= 1e-15)
+        if empty.size and self.status_ == "converged":
             warnings.warn(
                 f"clusters {', '.join(map(str, empty))} are empty: the rules hold without them;"
                 " fewer clusters, or cluster_share(lower=...), would say what is wanted",
@@ -310,14 +321,20 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
         """Return the distance of each row to each center (m, K): Euclidean, or of metric l1."""
         check_is_fitted(self, "cluster_centers_")
         same_columns(X, self._names(), self.n_features_in_)
-        far = self._cost(check_matrix(X, "X")).matrix()
+        far = self._cost(checked_rows(X)).matrix()
         return np.sqrt(far) if self.metric == "sqeuclidean" else far
 
-    def score(self, X: Any, y: Any = None, *, groups: Any) -> float:
+    def score(self, X: Any, y: Any = None, *, groups: Any, sample_weight: Any = None) -> float:
         """Return minus the mean cost of rows in the clusters that `predict` gives them."""
         labels = self.predict(X, groups=groups)
+        weights = check_weights(sample_weight, labels.size)
         far = self._cost(taken_apart(X, groups)[0]).columns(slice(None))
-        return -float(far[labels, np.arange(labels.size)].mean())
+        return -float(weights @ far[labels, np.arange(labels.size)])
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of `transform`."""
+        return int(self.cluster_centers_.shape[0])
 
     @property
     def coupling_(self) -> Any:
@@ -335,30 +352,6 @@ class FairKMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore
             mass = self._weights[:, None] * self.soft_assignment_ / self.shares_[self._index, None]
             self._plan = glue(mass[self._index == 0], mass[self._index == 1])
         return self._plan
-
-    def _check_parameters(self) -> None:
-        K = self.n_clusters
-        if not isinstance(K, (int, np.integer)) or K < 1:
-            raise DeclarationError(f"n_clusters={K!r} is not a positive integer", remedy="correct")
-        for name, value, known in (
-            ("algorithm", self.algorithm, ALGORITHMS),
-            ("coupling", self.coupling, COUPLINGS),
-            ("metric", self.metric, METRICS),
-        ):
-            if value not in known:
-                raise DeclarationError(
-                    f"unknown {name} {value!r}", remedy=nearest(str(value), known)
-                )
-        if self.n_init != "auto" and (int(self.n_init) != self.n_init or self.n_init < 1):
-            raise DeclarationError(
-                f"n_init={self.n_init!r} is not a positive integer", remedy='or give "auto"'
-            )
-
-    def _seeds(self, drawn: bool) -> list[int]:
-        """Return one seed per start; given centers need one start only."""
-        count = (STARTS if drawn else 1) if self.n_init == "auto" else int(self.n_init)
-        children = np.random.default_rng(self.random_state).spawn(count if drawn else 1)
-        return [int(child.integers(2**31 - 1)) for child in children]
 
     def _intake(self, X: Any, groups: Any) -> tuple[Floats, Any, Any]:
         kept = (

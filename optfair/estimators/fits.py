@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from optfair.models.fair_assignment import FairAssignment
 from optfair.models.rules.gaps import AdditiveGap, PerfectFairness
 
 Floats = NDArray[np.float64]
-Fitter = Callable[[int, Step], tuple[Restart, "Fit"]]
+Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 
 __all__ = ["Fit", "exact_fit", "fair_problem", "printed_fit"]
 
 # From this many rows on, the first iterations run on a sample of rows.
 LARGE, SAMPLE = 200_000, 50_000
+# Violation of the rules that random blocks of unequal sizes leave.
+BLOCKS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +80,10 @@ def fair_problem(X: Any, groups: Any, centers: Any, fairness: Any, **rest: Any) 
         return problem
     named = dict(fairness) if isinstance(fairness, Mapping) else {"fairness": fairness}
     for name, given in named.items():
+        if not isinstance(name, str):
+            raise DeclarationError(
+                f"the rule name {name!r} is no string", remedy="name it in words"
+            )
         rules = given if isinstance(given, (list, tuple)) else [given]
         for rule in rules:
             if not isinstance(rule, Rule):
@@ -103,20 +109,30 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
     """
     sample = _sample(model, problem) if problem.cost.rows >= LARGE else None
 
-    def fit(seed: int, report: Step) -> tuple[Restart, Fit]:
+    def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
         centers = _start(problem, init, seed)
-        options = {
-            "max_iter": model.max_iter,
-            "time_limit": model.time_limit,
-            "verbose": max(0, model.verbose - 1),
-            "callback": report,
-        }
-        warm = None
+
+        def options(**more: Any) -> dict[str, Any]:
+            left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
+            verbose = max(0, model.verbose - 1)
+            return {"time_limit": left, "verbose": verbose, "callback": report, **more}
+
+        warm, few_status, max_iter = None, "converged", model.max_iter
         if sample is not None:  # the many early iterations need no more than a sample
-            few = alternate(sample.with_centers(centers), tol=max(model.tol, 1e-5), **options)
-            centers, warm = few.centers, few.solution
-        run = alternate(problem.with_centers(centers), tol=model.tol, warm_start=warm, **options)
+            start = sample.with_centers(centers)
+            few = alternate(start, **options(tol=max(model.tol, 1e-5), max_iter=max_iter))
+            centers, warm, few_status = few.centers, few.solution, few.status
+        if few_status in ("interrupted", "time_limit"):  # all rows get one assignment
+            run = alternate(
+                problem.with_centers(centers), max_iter=1, tol=model.tol, warm_start=warm
+            )
+            run = replace(run, status=few_status)
+        else:
+            run = alternate(
+                problem.with_centers(centers),
+                **options(max_iter=max_iter, tol=model.tol, warm_start=warm),
+            )
         A = np.asarray(run.solution["assignment"])
         numbers = _numbers(problem, A, run.centers)
         record = Restart(
@@ -138,12 +154,13 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
 def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
     """Return the function that runs one start of FCA or FCA-C as printed; see `exact_fit`.
 
-    The gap is measured against the exact assignment at the same centers.
+    The gap is measured against the exact assignment at the same centers; an assignment that
+    breaks the rules has none.
     """
     share = _free_share(problem, model)
     groups, X = problem.data["groups"], problem.cost.points
 
-    def fit(seed: int, report: Step) -> tuple[Restart, Fit]:
+    def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
         run = printed_alignment(
             X,
@@ -155,13 +172,15 @@ def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
             regularization=model.regularization,
             max_iter=model.max_iter,
             tol=model.tol,
-            time_limit=model.time_limit,
+            time_limit=limit,
             rng=np.random.default_rng(seed),
         )
         taken = time.perf_counter() - begin
         exact = problem.with_centers(run.centers).solve()
         objective = exact.problem.data["cost"].mean(problem.data["weights"], run.assignment)
-        gap = (objective - exact.bound) / max(1.0, abs(objective))
+        gap = np.nan
+        if _obeys(problem, run.assignment):
+            gap = (objective - exact.bound) / max(problem.objective_unit, abs(objective))
         numbers = _numbers(problem, run.assignment, run.centers)
         record = Restart(seed, objective, *numbers, gap, len(run.history), run.status, taken)
         gaps = (*[np.nan] * (len(run.history) - 1), gap)
@@ -170,6 +189,17 @@ def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         )
 
     return fit
+
+
+def _obeys(problem: FairAssignment, assignment: Floats) -> bool:
+    """Whether a soft assignment obeys the rules, but for the unequal sizes of blocks."""
+    w, groups = problem.data["weights"], problem.data["groups"]
+    masses = np.stack(
+        [np.bincount(groups, w * a, problem.shares.size) for a in assignment.T], axis=1
+    )
+    values = {"assignment": assignment, "masses": masses}
+    rules = (t for name, t in problem.constraints.items() if t.scope <= {"masses"})
+    return all(t.relative_violation(values) <= BLOCKS for t in rules)
 
 
 def _start(problem: FairAssignment, init: Any, seed: int) -> Floats:
@@ -211,10 +241,10 @@ def _sample(model: Any, problem: FairAssignment) -> FairAssignment:
         count = max(min(own.size, 1_000), round(SAMPLE * own.size / groups.size))
         rows.append(np.sort(rng.choice(own, min(count, own.size), replace=False)))
     taken = np.concatenate(rows)
-    some = np.bincount(groups[taken], w[taken], shares.size)
+    some = np.array([w[part].sum() for part in rows])
     return fair_problem(
         problem.cost.points[taken],
-        groups[taken],
+        problem.data["group_names"][groups[taken]],  # rules name groups by their labels
         problem.cost.centers,
         model.fairness,
         metric=model.metric,

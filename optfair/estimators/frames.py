@@ -12,7 +12,7 @@ from optfair.models.data import check_matrix
 
 Floats = NDArray[np.float64]
 
-__all__ = ["column_names", "same_columns", "taken_apart"]
+__all__ = ["checked_rows", "column_names", "same_columns", "taken_apart"]
 
 LARGEST = 1e100
 
@@ -42,9 +42,9 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
             )
         if groups not in names:
             raise DataError(f"X has no column {groups!r}", remedy=nearest(groups, names))
-        kept = [c for c in X.columns if str(c) != groups]
-        groups = np.asarray(X[groups])
-        X = X[kept]
+        own = names.index(groups)  # names may be numbers in the frame
+        groups = np.asarray(X[X.columns[own]])
+        X = X[[c for j, c in enumerate(X.columns) if j != own]]
         names = column_names(X)
     text = (
         [] if names is None else [n for n, c in zip(names, X.columns, strict=True) if _text(X[c])]
@@ -54,6 +54,11 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
             f"X has columns that are not numbers: {', '.join(text)}",
             remedy="leave them out, encode them, or name one of them in groups=",
         )
+    return checked_rows(X), groups, names
+
+
+def checked_rows(X: Any) -> Floats:
+    """Return rows as finite numbers whose squares are finite too."""
     rows = check_matrix(X, "X")
     largest = float(np.abs(rows).max())
     if largest > LARGEST:
@@ -62,7 +67,7 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
             "squared distances would overflow",
             "rescale the columns",
         )
-    return rows, groups, names
+    return rows
 
 
 def _text(column: Any) -> bool:

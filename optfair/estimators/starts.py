@@ -103,7 +103,10 @@ def starting_centers(
             sample_weight=np.maximum(weights, np.finfo(float).tiny),
             fairness=None,
         )
-        centers = alternate(plain, max_iter=100, tol=1e-4).centers
+        run = alternate(plain, max_iter=100, tol=1e-4)
+        if run.status == "interrupted":
+            raise KeyboardInterrupt
+        centers = run.centers
     return np.asarray(centers, dtype=float)
 
 

@@ -25,6 +25,9 @@ Floats = NDArray[np.float64]
 
 __all__ = ["FairAssignment"]
 
+# Rows whose costs say what size a cost has.
+SAMPLED = 1_000
+
 
 class FairAssignment(Problem):
     r"""Assign rows to clusters at least cost, with a fair share of every group in each.
@@ -151,6 +154,17 @@ class FairAssignment(Problem):
     def shares(self) -> Floats:
         """Weight share of each group."""
         return np.asarray(self.data["shares"])
+
+    @property
+    def objective_unit(self) -> float:
+        """Mean cost of some rows over all clusters, at most 1: gaps mean the same in any units."""
+        unit: float | None = self.__dict__.get("_unit")
+        if unit is None:
+            step = max(1, self.cost.rows // SAMPLED)
+            typical = float(np.abs(self.cost.columns(slice(None, None, step))).mean())
+            unit = min(1.0, typical) or 1.0
+            self._set(_unit=unit)
+        return unit
 
     def declare(self) -> Declaration:
         """Declare variables and the model's own terms; nothing of size n is built."""

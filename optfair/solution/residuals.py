@@ -30,7 +30,8 @@ class Residuals:
     dual : float
         Stationarity and sign of the multipliers / (1 + size of the objective's gradient).
     gap : float
-        (objective - bound) / max(1, abs(objective)), the bound recomputed.
+        (objective - bound) / max(unit, abs(objective)), the bound recomputed; the unit is
+        ``problem.objective_unit``.
     complementarity : float
         Products of slacks and multipliers / max(1, abs(objective)).
     consistency : float
@@ -98,6 +99,8 @@ class Measurement:
         Declared objective at the values.
     check : DualCheck or None
         Bound and dual residuals, None without a proof.
+    unit : float
+        Least size an objective is measured by.
     """
 
     primal: Mapping[str, float]
@@ -105,10 +108,11 @@ class Measurement:
     check: DualCheck | None
     sign: float
     source: str
+    unit: float = 1.0
 
     def against(self, objective: float, bound: float) -> Residuals:
         """Return the residuals of a solution that claims this objective and bound."""
-        unit = max(1.0, abs(self.objective))
+        unit = max(self.unit, abs(self.objective))
         mismatch = abs(self.objective - objective) / unit
         if self.check is None:
             return Residuals(self.primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
@@ -151,7 +155,9 @@ def measure(
         proof = None  # a bound on another problem proves nothing here
     check = None if proof is None else proof.check(values, multipliers)
     source = "" if proof is None else proof.source
-    return Measurement(primal, problem.objective_value(values), check, sign, source)
+    return Measurement(
+        primal, problem.objective_value(values), check, sign, source, problem.objective_unit
+    )
 
 
 def residuals(solution: Solution) -> Residuals:

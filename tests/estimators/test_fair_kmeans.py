@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair import metrics
+from optfair.core.verbs import ProblemVerbs
 from optfair.estimators import fits
+from optfair.estimators.alternation import alternate
+from optfair.estimators.restarts import Restart, _Batch
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +254,95 @@ def test_a_sample_serves_the_early_iterations_of_many_rows(data, monkeypatch):
     assert tight.fit(X, groups=g, sample_weight=w).gap_ <= 1e-9
 
 
+@pytest.mark.parametrize("labels", [["f", "m", "x"], [1, 2, 3]])
+def test_the_sample_keeps_the_labels_that_rules_name(monkeypatch, labels):
+    rng = np.random.default_rng(0)
+    index = rng.integers(0, 3, 3000)
+    X = rng.normal(size=(3000, 2)) + 2.0 * (index == 1)[:, None]
+    g = np.array(labels)[index]
+    share = float((index == 1).mean())
+    rules = {
+        "mid": of.proportion(lower={labels[1]: 0.8 * share}),
+        "limit": of.proportion(lower={labels[0]: float((index == 0).mean())}),
+    }
+    monkeypatch.setattr(fits, "LARGE", 2000)
+    monkeypatch.setattr(fits, "SAMPLE", 600)
+    for rule in rules.values():
+        model = of.FairKMeans(3, fairness=rule, n_init=1, random_state=0).fit(X, groups=g)
+        assert model.gap_ <= 1e-9
+    parts = model.masses_ / model.masses_.sum(axis=0)
+    assert parts[0].min() >= model.shares_[0] - 1e-7
+
+
+def test_rules_at_the_populations_own_value_hold_at_any_size():
+    n = 300_000
+    g = (np.arange(n) % 3 == 0).astype(int)
+    X = np.random.default_rng(0).normal(size=(n, 1)) + g[:, None]
+    for rule in (of.balance(0.5), of.proportion(lower={1: 1 / 3}, upper={1: 1 / 3})):
+        p = of.FairAssignment(X, groups=g, centers=[[0.0], [1.0]], fairness=rule)
+        assert p.shares.tolist() == [2 / 3, 1 / 3]
+        assert p.solve(tolerance=1e-9).solver == "mass-dual"
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
+def test_gaps_mean_the_same_in_any_units(data, scale):
+    X, groups = data
+    p = of.FairAssignment(scale * X, groups=groups, centers=scale * X[:4])
+    s = p.solve()
+    cheaper = replace(s, objective=1.5 * s.objective)
+    assert s.gap <= 1e-9 and cheaper.gap > 0.1
+    assert not replace(s, bound=0.5 * s.bound).is_optimal(1e-3)
+    fit = lambda c: of.FairKMeans(4, init=c * X[:4]).fit(c * X, groups=groups)
+    np.testing.assert_array_equal(fit(scale).labels_, fit(1.0).labels_)
+
+
+def test_light_far_rows_are_no_empty_cluster():
+    rng = np.random.default_rng(0)
+    g = rng.choice(["a", "b"], 300, p=[0.6, 0.4])
+    X = rng.normal(size=(300, 2)) + 1.5 * (g == "a")[:, None]
+    Y = np.vstack([X, [[1e6, 1e6], [1e6, 1e6 + 1]]])
+    w = np.ones(302)
+    w[-2:] = 1e-8
+    model = of.FairKMeans(4, fairness=None, n_init=3, random_state=0)
+    model.fit(Y, groups=np.append(g, ["a", "b"]), sample_weight=w)
+    assert (np.diff(model.history_) <= 0).all()
+
+
+def test_rows_without_weight_do_not_count_as_distinct(data):
+    X, groups = data
+    w = np.zeros(len(X))
+    w[[np.flatnonzero(groups == name)[0] for name in ("a", "b", "c")]] = 1.0
+    with pytest.raises(of.DataError, match="3 of them distinct"):
+        of.FairKMeans(4, init="random").fit(X, groups=groups, sample_weight=w)
+
+
+def test_more_of_scikit_learn(data, fitted):
+    X, groups = data
+    state = of.FairKMeans(3, n_init=2, random_state=np.random.RandomState(0)).fit(X, groups=groups)
+    again = of.FairKMeans(3, n_init=2, random_state=np.random.RandomState(0)).fit(X, groups=groups)
+    assert state.objective_ == again.objective_
+    assert fitted.get_feature_names_out().tolist() == [f"fairkmeans{k}" for k in range(4)]
+    framed = clone(fitted).set_output(transform="pandas").fit(X, groups=groups)
+    assert framed.transform(X).columns.tolist() == [f"fairkmeans{k}" for k in range(4)]
+    w = np.random.default_rng(0).uniform(0.1, 3.0, len(X))
+    weighted = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=groups, sample_weight=w)
+    score = weighted.score(X, groups=groups, sample_weight=w)
+    assert score == pytest.approx(-weighted.cost_, rel=0.02)
+    with pytest.raises(of.DataError, match="would overflow"):
+        fitted.transform(1e200 * X)
+    numbered = pd.DataFrame(X).assign(**{"3": groups})
+    numbered.columns = [0, 1, 2, 3]
+    model = of.FairKMeans(3, n_init=1, random_state=0).fit(numbered, groups="3")
+    assert model.n_features_in_ == 3
+
+
+def test_split_rows_under_other_linear_rules():
+    X = np.array([[0.0], [0.1], [0.2], [0.3], [0.4], [10.0], [10.1], [10.2], [10.3], [10.4]])
+    model = of.FairKMeans(2, fairness=of.balance(0.5), n_init=3, random_state=0)
+    A = model.fit(X, groups=list("aaaaabbbbb")).soft_assignment_
+    assert 1 < ((A > 1e-9).sum(axis=1) > 1).sum() <= 2  # G (K - 1)
+
+
 def test_coupling_of_two_groups(two, fitted):
     X, groups = two
     model = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=groups)
@@ -277,25 +371,90 @@ def test_limits_leave_the_incumbent(data):
     assert model.status_ == "max_iter" and model.n_iter_ == 2 and model.gap_ <= 1e-9
 
 
-def test_an_interrupted_start_ends_the_run(data, monkeypatch):
-    X, groups = data
-    original, calls = fits.alternate, []
+def interrupting(monkeypatch, at):
+    """Make the at-th solve of the process raise KeyboardInterrupt; return the list of solves."""
+    original, calls = ProblemVerbs.solve, []
 
-    def interrupted(problem, **options):
-        calls.append(problem)
-        if len(calls) == 2:
+    def solve(self, *args, **options):
+        calls.append(self)
+        if len(calls) == at:
             raise KeyboardInterrupt
-        return original(problem, **options)
+        return original(self, *args, **options)
 
-    monkeypatch.setattr(fits, "alternate", interrupted)
-    model = of.FairKMeans(4, n_init=5, random_state=0).fit(X, groups=groups)
-    assert len(model.restarts_) == 1 and len(calls) == 2
-    assert model.gap_ <= 1e-9
+    monkeypatch.setattr(ProblemVerbs, "solve", solve)
+    return calls
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "l1"])
+def test_an_interrupted_start_ends_the_run_with_what_it_has(data, monkeypatch, metric):
+    X, groups = data
+    calls = interrupting(monkeypatch, at=3)
+    model = of.FairKMeans(4, init="random", n_init=5, metric=metric, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="ended by interrupted"):
+        model.fit(X, groups=groups)
+    assert len(model.restarts_) == 1 and len(calls) == 3
+    assert model.status_ == "interrupted" and model.n_iter_ == 2 and model.gap_ <= 1e-9
+
+
+def test_an_interrupt_before_any_assignment_is_passed_on(data, monkeypatch):
+    X, groups = data
+    calls = interrupting(monkeypatch, at=1)
     with pytest.raises(KeyboardInterrupt):
-        calls.append(None)
-        calls.pop()
-        calls[:] = [None]
         of.FairKMeans(4, n_init=5, random_state=0).fit(X, groups=groups)
+    assert len(calls) == 1
+
+
+def test_an_interrupt_in_the_start_of_medians_is_passed_on(data, monkeypatch):
+    X, groups = data
+    interrupting(monkeypatch, at=3)
+    with pytest.raises(KeyboardInterrupt):
+        of.FairKMeans(4, metric="l1", n_init=2, random_state=0).fit(X, groups=groups)
+
+
+def test_an_interrupt_on_the_sample_leaves_one_assignment_of_all_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    g = rng.integers(0, 2, 3000)
+    X = rng.normal(size=(3000, 2)) + g[:, None]
+    monkeypatch.setattr(fits, "LARGE", 2000)
+    monkeypatch.setattr(fits, "SAMPLE", 600)
+    calls = interrupting(monkeypatch, at=3)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = of.FairKMeans(4, n_init=3, random_state=0).fit(X, groups=g)
+    assert len(calls) == 4 and calls[-1].cost.rows == 3000
+    assert model.labels_.shape == (3000,) and model.gap_ <= 1e-9
+
+
+def test_threads_stop_after_the_iteration_at_hand(data):
+    X, groups = data
+    started = threading.Event()
+
+    def run(seed, limit, report):
+        problem = fits.fair_problem(X, groups, X[:4], of.perfect_fairness())
+
+        def step(iteration, solution):
+            started.set()
+            report(iteration, solution)
+
+        result = alternate(problem, tol=0.0, max_iter=500, callback=step)
+        record = Restart(seed, result.history[-1], 0.0, 0.0, 0.0, result.n_iter, result.status, 0.0)
+        return record, result
+
+    batch = _Batch(run, None)
+    stopper = threading.Thread(target=lambda: (started.wait(), batch.stop.set()))
+    stopper.start()
+    found = list(batch.threaded([0, 1, 2, 3], lambda i: lambda *_: None, 2))
+    stopper.join()
+    assert 1 <= len(found) <= 2  # two were running, two never began
+    assert all(record.status == "interrupted" for record, _ in found)
+
+
+def test_a_time_limit_is_of_all_starts(data):
+    X, groups = data
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model = of.FairKMeans(4, n_init=50, time_limit=1e-3, random_state=0).fit(X, groups=groups)
+    assert len(model.restarts_) == 1 and model.gap_ <= 1.0
+    plenty = of.FairKMeans(4, n_init=3, time_limit=600.0, random_state=0).fit(X, groups=groups)
+    assert len(plenty.restarts_) == 3
 
 
 def test_empty_clusters_are_told():
@@ -344,7 +503,22 @@ def test_predict_refuses_what_it_cannot_know(data, fitted):
         ({"fairness": [of.balance(0.1), "fair"]}, "not a rule"),
         ({"fairness": of.balance(0.99)}, "cannot be reached"),
         ({"tol": -1.0}, "tol"),
+        ({"tol": None}, "tol"),
         ({"max_iter": 0}, "max_iter"),
+        ({"max_iter": "x"}, "max_iter"),
+        ({"n_clusters": True}, "n_clusters"),
+        ({"n_init": "ten"}, "n_init"),
+        ({"n_init": 2.5}, "n_init"),
+        ({"n_jobs": 1.5}, "n_jobs"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"time_limit": -1}, "time_limit"),
+        ({"time_limit": "a"}, "time_limit"),
+        ({"verbose": "a"}, "verbose"),
+        ({"partition_size": 0}, "partition_size"),
+        ({"regularization": 0.0}, "regularization"),
+        ({"random_state": -1}, "random_state"),
+        ({"random_state": "a"}, "random_state"),
+        ({"fairness": {1: of.balance(0.1)}}, "rule name 1"),
     ],
 )
 def test_bad_parameters(data, parameters, message):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Balance", "Proportion", "balance", "proportion"]
 
+# By how much a bound may miss the population's own value.
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Balance(Rule):
@@ -39,7 +42,7 @@ class Balance(Rule):
         """Return one inequality per ordered pair of groups and cluster."""
         M, shares = mass_target(problem, self)
         best = float(shares.min() / shares.max())
-        if self.b > best * (1.0 + 1e-12):
+        if self.b > best * (1.0 + ROUNDING):
             raise DeclarationError(
                 f"balance b={self.b:g} cannot be reached",
                 f"the population itself has balance {best:.6g}, and clusters average to it",
@@ -73,12 +76,14 @@ class Proportion(Rule):
                     f"proportion bounds [{low[g]:g}, {high[g]:g}] of group {names[g]!r} are no interval in [0, 1]",
                     remedy="give 0 <= lower <= upper <= 1",
                 )
-            if not low[g] <= share * (1 + 1e-12) or not share <= high[g] * (1 + 1e-12):
+            if low[g] > share * (1.0 + ROUNDING) or high[g] < share * (1.0 - ROUNDING):
                 raise DeclarationError(
                     f"proportion bounds [{low[g]:g}, {high[g]:g}] of group {names[g]!r} cannot hold in every cluster",
                     f"its share of the population is {share:.6g}, and clusters average to it",
                     "give bounds around that share",
                 )
+        # a bound at the share itself must not exclude it by a rounding
+        low, high = np.minimum(low, shares), np.maximum(high, shares)
         total = np.ones((shares.size, 1)) @ cp.sum(M, axis=0, keepdims=True)
         parts = {}
         if self.lower is not None:
