@@ -42,9 +42,21 @@ def fact_files(kind: str) -> dict[str, Path]:
                 f"the folder of {kind} {str(folder)!r} does not exist",
                 remedy=f"correct OPTFAIR_{kind.upper()}, or reinstall optfair",
             )
-        for path in sorted(folder.rglob("*.toml")):
-            found[path.relative_to(folder).with_suffix("").as_posix()] = path
+        found |= _listed(folder, _stamp(folder))
     return found
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
+    """Return when a folder and the folders in it changed last."""
+    with os.scandir(folder) as entries:
+        inner = sorted((e.name, e.stat().st_mtime_ns) for e in entries if e.is_dir())
+    return (("", folder.stat().st_mtime_ns), *inner)
+
+
+@lru_cache(maxsize=8)  # every solve asks for the solvers; walking the folder takes longer
+def _listed(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[str, Path]:
+    paths = sorted(folder.rglob("*.toml"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
 
 
 def load_facts(path: Path) -> dict[str, Any]:
