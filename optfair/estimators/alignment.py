@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.structured.entropic import entropic_plan
-from optfair.errors import SolverFailure
+from optfair.backends.structured.entropic import check_regularization, entropic_plan
+from optfair.errors import DeclarationError, SolverFailure, nearest
 from optfair.models.kantorovich import KantorovichCoupling
 from optfair.models.separable_cost import SeparableCost
 
@@ -20,6 +21,7 @@ Integers = NDArray[np.intp]
 
 __all__ = ["AlignmentRun", "printed_alignment"]
 
+COUPLINGS = ("network-simplex", "sinkhorn")
 # Entries of an entropic plan below this share of the mean entry are left out.
 NEGLIGIBLE = 1e-3
 
@@ -83,8 +85,10 @@ def printed_alignment(
     :math:`2\pi_0\pi_1\|x_i - x_j\|^2 + \min_k \|\pi_0 x_i + \pi_1 x_j - \mu_k\|^2` and moves the
     centers by k-means on the aligned points. In FCA-C the share ε of the pairs with the
     largest such cost, the set W, costs :math:`\min_k \pi_0 \|x_i - \mu_k\|^2 + \min_k \pi_1
-    \|x_j - \mu_k\|^2` instead and is clustered row by row. The iteration of least hard cost
-    is returned.
+    \|x_j - \mu_k\|^2` instead and is clustered row by row. W follows the centers that were
+    moved, before rows are assigned. Its quantile is taken in each block, over all pairs there:
+    a reading of §4.3, which couples block by block and does not say. The iteration of least
+    hard cost is returned.
 
     Parameters
     ----------
@@ -117,10 +121,18 @@ def printed_alignment(
     -------
     AlignmentRun
 
+    Raises
+    ------
+    DeclarationError
+        Options out of range.
+    SolverFailure
+        An entropic coupling that does not converge; see `entropic_plan`.
+
     References
     ----------
     Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, Algorithms 1 and 2, §4.3.
     """
+    _check(free_share, partition_size, coupling, regularization, max_iter, tol)
     begin = time.perf_counter()
     deadline = np.inf if time_limit is None else begin + time_limit
     sides = [np.flatnonzero(groups == g) for g in (0, 1)]
@@ -149,6 +161,8 @@ def printed_alignment(
             moved = _moved(X, pairs, centers, pi0)
             shift = float(np.sqrt(((moved - centers) ** 2).sum(axis=1).max())) / scale
             centers = moved
+            if free_share > 0:
+                pairs = replace(pairs, free=_parted(X, blocks, pairs, centers, pi0, free_share))
             A = _assignment(X, pairs, centers, pi0)
             labels = A.argmax(axis=1)
             cost = float(((X - centers[labels]) ** 2).sum(axis=1).mean())
@@ -165,7 +179,7 @@ def printed_alignment(
             raise
         status = "interrupted"
     if best is None:  # the first iteration ignores the deadline
-        raise SolverFailure("no iteration was run", remedy="give max_iter >= 1")
+        raise SolverFailure("no iteration was run", remedy="give more time")
     _, centers, A, pairs = best
     place = np.empty(len(X), dtype=np.intp)
     for side in sides:
@@ -175,6 +189,37 @@ def printed_alignment(
         shape=(sides[0].size, sides[1].size),
     )
     return AlignmentRun(centers, A, plan, tuple(history), status, time.perf_counter() - begin)
+
+
+def _check(
+    free_share: Any,
+    partition_size: Any,
+    coupling: Any,
+    regularization: Any,
+    max_iter: Any,
+    tol: Any,
+) -> None:
+    """Raise when an option is out of range, before any work."""
+    for name, value, least in (("partition_size", partition_size, 2), ("max_iter", max_iter, 1)):
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < least:
+            raise DeclarationError(
+                f"{name}={value!r} is not an integer of at least {least}",
+                remedy="give e.g. 1024" if name == "partition_size" else "give e.g. 100",
+            )
+    for name, value, most in (("free_share", free_share, 1.0), ("tol", tol, np.inf)):
+        number = isinstance(value, (int, float, np.integer, np.floating))
+        if not number or not 0.0 <= value <= most or not np.isfinite(value):
+            where = f"in [0, {most:g}]" if np.isfinite(most) else "of at least 0"
+            raise DeclarationError(
+                f"{name}={value!r} is not a number {where}",
+                remedy="give e.g. 1e-6" if name == "tol" else "give e.g. 0.05",
+            )
+    if coupling not in COUPLINGS:
+        raise DeclarationError(
+            f"unknown coupling {coupling!r}", remedy=nearest(str(coupling), COUPLINGS)
+        )
+    check_regularization(regularization)
 
 
 def _blocks(
@@ -198,15 +243,12 @@ def _coupled(
     deadline: float,
     first_iteration: bool,
 ) -> _Pairs | None:
-    """Couple each block at the printed cost (phase 1), with W by the current centers (phase 3)."""
+    """Couple each block at the printed cost (phase 1), with W by the centers it is given."""
     parts = []
     for i, j in blocks:
         if time.perf_counter() > deadline and not first_iteration:
             return None
-        declared = KantorovichCoupling(
-            X[i], X[j], centers=centers, shares=(pi0, 1.0 - pi0), transport_weight="paper"
-        )
-        cost = declared.cost
+        cost = _cost_together(X[i], X[j], centers, pi0)
         free = np.zeros(cost.shape, dtype=bool)
         if free_share > 0:
             free = cost > np.quantile(cost, 1.0 - free_share)
@@ -224,6 +266,35 @@ def _coupled(
         mass = plan[keep]
         parts.append((i[keep[0]], j[keep[1]], mass / (mass.sum() * len(blocks)), free[keep]))
     return _Pairs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _cost_together(first: Floats, second: Floats, centers: Floats, pi0: float) -> Floats:
+    """Return the printed cost η of every pair of two sets of rows."""
+    return KantorovichCoupling(
+        first, second, centers=centers, shares=(pi0, 1.0 - pi0), transport_weight="paper"
+    ).cost
+
+
+def _parted(
+    X: Floats,
+    blocks: list[tuple[Integers, Integers]],
+    pairs: _Pairs,
+    centers: Floats,
+    pi0: float,
+    free_share: float,
+) -> NDArray[np.bool_]:
+    """Return which pairs are in W by the centers given (phase 3)."""
+    block, place = np.empty(len(X), dtype=np.intp), np.empty(len(X), dtype=np.intp)
+    for number, sides in enumerate(blocks):
+        for side in sides:
+            block[side], place[side] = number, np.arange(side.size)
+    free = np.empty(pairs.mass.size, dtype=bool)
+    for number, (i, j) in enumerate(blocks):
+        cost = _cost_together(X[i], X[j], centers, pi0)
+        own = np.flatnonzero(block[pairs.first] == number)
+        eta = cost[place[pairs.first[own]], place[pairs.second[own]]]
+        free[own] = eta > np.quantile(cost, 1.0 - free_share)
+    return free
 
 
 def _distances(points: Floats, centers: Floats) -> Floats:

@@ -13,10 +13,14 @@ from optfair.core.solution import Solution
 from optfair.models.fair_assignment import FairAssignment
 from optfair.models.rules.proportions import balance
 
-__all__ = ["RULE", "BalanceUnderBudget", "affordable", "population_balance"]
+__all__ = ["RULE", "BalanceUnderBudget", "affordable", "population_balance", "typical_cost"]
 
 # Name of the constraint that the search adds.
 RULE = "balance"
+# Rows that the size of a cost is taken from.
+SAMPLED = 1_000
+# What fractions lose in double precision.
+ROUNDING = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,8 +45,9 @@ class BalanceUnderBudget:
         Largest mean cost allowed.
     steps : tuple of (float, float)
         Balance and least cost of each problem that was solved; infinite where infeasible.
-    status : {"converged", "time_limit", "interrupted"}
-        Why the search stopped.
+    status : {"converged", "time_limit", "interrupted", "stalled"}
+        Why the search stopped; "stalled" where the solver's tolerance does not tell on which
+        side of the budget a balance is.
     tolerance : float
         Relative residual that counts as rounding.
     seconds : float
@@ -77,7 +82,7 @@ class BalanceUnderBudget:
             if not off <= self.tolerance:
                 reasons.append(f"the assignment violates {name!r} by {off:.1e}")
         cost = declared.objective_value(self.solution.values)
-        if not affordable(cost, self.budget, self.tolerance):
+        if not affordable(cost, self.budget, self.tolerance, typical_cost(self.problem)):
             reasons.append(f"the assignment costs {cost:.10g}")
         return Verdict(not reasons, tuple(reasons))
 
@@ -116,9 +121,19 @@ class BalanceUnderBudget:
         )
 
 
-def affordable(cost: float, budget: float, tolerance: float) -> bool:
-    """Whether a cost is within the budget, but for the rounding that solvers are allowed."""
-    return cost - tolerance * max(1.0, abs(cost)) <= budget
+def affordable(cost: float, budget: float, tolerance: float, unit: float) -> bool:
+    """Whether a cost is within the budget, but for the rounding that solvers are allowed.
+
+    That is relative to the cost, whatever its units; rounding of sums is relative to ``unit``,
+    the cost of a row.
+    """
+    return cost - max(tolerance * abs(cost), ROUNDING * unit) <= budget
+
+
+def typical_cost(problem: FairAssignment) -> float:
+    """Return the mean absolute cost of some rows over all clusters."""
+    step = max(1, problem.cost.rows // SAMPLED)
+    return float(np.abs(problem.cost.columns(slice(None, None, step))).mean())
 
 
 def population_balance(problem: Problem) -> float:

@@ -19,9 +19,10 @@ from optfair.estimators.balance_under_budget import (
     BalanceUnderBudget,
     affordable,
     population_balance,
+    typical_cost,
 )
-from optfair.estimators.fairlets import check_count, weighted_kmeans
-from optfair.models.data import check_matrix
+from optfair.estimators.fairlets import check_count, check_starts, weighted_kmeans
+from optfair.estimators.frames import taken_apart
 from optfair.models.fair_assignment import FairAssignment
 from optfair.models.rules.proportions import balance
 from optfair.models.textbook.numbers import check_number
@@ -32,6 +33,8 @@ logger = logging.getLogger("optfair")
 
 # Weight share below which a cluster counts as empty: masses there are a solver's rounding.
 EMPTY = 1e-9
+# Smallest tolerance that a solver is asked for.
+SHARPEST = 1e-11
 
 
 def largest_balance(
@@ -113,7 +116,8 @@ def largest_balance(
     steps: list[tuple[float, float]] = []
     best = last = _solved(problem, None, time_limit, solver, verbose, options)
     steps.append((0.0, best.objective))
-    if not affordable(best.objective, limit, tolerance):
+    unit = typical_cost(problem)
+    if not affordable(best.objective, limit, tolerance, unit):
         raise _too_little(best, limit)
     highest = population_balance(problem)
     low, high = _End(_achieved(best, highest), best.objective), _End(highest, np.inf)
@@ -125,6 +129,9 @@ def largest_balance(
         declared = problem.with_constraints({RULE: balance(target)})
         try:
             last = _solved(declared, last, left, solver, verbose, options)
+            if last.bound <= limit and not affordable(last.objective, limit, tolerance, unit):
+                left = None if time_limit is None else time_limit - (time.perf_counter() - begin)
+                last = _sharper(declared, last, limit, left, solver, verbose, options)
         except (KeyboardInterrupt, _OutOfTimeError) as e:
             status = "time_limit" if isinstance(e, _OutOfTimeError) else "interrupted"
             break
@@ -133,13 +140,14 @@ def largest_balance(
                 raise
             high, refused = _End(target, np.inf), e.certificate
         else:
-            if affordable(last.objective, limit, tolerance):
+            if affordable(last.objective, limit, tolerance, unit):
                 low = _End(max(target, _achieved(last, high.b)), last.objective, _slope(last))
                 best = last
             elif last.bound > limit:
                 high, refused = _End(target, last.bound, _slope(last)), last
             else:  # cut short, with the budget between its bound and its cost
-                status = last.status.termination
+                early = last.status.termination
+                status = early if early in ("time_limit", "interrupted") else "stalled"
                 break
         steps.append((target, high.cost if high.b == target else low.cost))
         logger.info("balance %.6g costs %.10g, budget %.10g", *steps[-1], limit)
@@ -182,8 +190,8 @@ def bounded_cost_kmeans(
     ----------
     X : array-like or DataFrame (n, d)
         Rows; the cost is the squared distance.
-    groups : array-like (n,)
-        Group label of each row; at least two groups.
+    groups : array-like (n,) or str
+        Group label of each row, or the column of the frame that holds it; at least two groups.
     n_clusters : int
         Number of clusters K.
     price_of_fairness : float
@@ -215,10 +223,11 @@ def bounded_cost_kmeans(
     >>> found.refused is None, round(found.balance, 4)  # 1.2 pays for the population's balance
     (True, 0.4493)
     """
-    rows = check_matrix(X, "X")
+    check_starts(n_init)
+    rows, labels, _ = taken_apart(X, groups)
     # bad input fails before k-means starts
     first = FairAssignment(
-        rows, groups=groups, centers=rows[:1], sample_weight=sample_weight, fairness=None
+        rows, groups=labels, centers=rows[:1], sample_weight=sample_weight, fairness=None
     )
     check_count(n_clusters, len(rows))
     price = check_number(price_of_fairness, "price_of_fairness")
@@ -233,7 +242,7 @@ def bounded_cost_kmeans(
         rows, weights, n_clusters, n_init=n_init, random_state=random_state
     )
     problem = FairAssignment(
-        rows, groups=groups, centers=centers, sample_weight=weights, fairness=None
+        rows, groups=labels, centers=centers, sample_weight=weights, fairness=None
     )
     cheapest = float(weights @ problem.cost.columns(slice(None)).min(axis=0))
     return largest_balance(problem, price * cheapest, **options)
@@ -271,6 +280,29 @@ def _solved(
         if left is not None and time.perf_counter() - begin >= left:
             raise out from None
         raise
+
+
+def _sharper(
+    problem: Problem,
+    last: Solution,
+    limit: float,
+    left: float | None,
+    solver: str | None,
+    verbose: int,
+    options: dict[str, Any],
+) -> Solution:
+    """Solve again where the gap, relative to the solver's unit, hides the budget."""
+    tolerance = float(options.get("tolerance", 1e-7))
+    share = abs(limit) / max(problem.objective_unit, abs(last.objective))
+    finer = max(SHARPEST, tolerance * min(0.1, share))
+    if last.status.termination != "optimal" or finer >= tolerance:
+        return last
+    try:
+        return _solved(problem, last, left, solver, verbose, {**options, "tolerance": finer})
+    except _OutOfTimeError:
+        raise
+    except SolverFailure:
+        return last
 
 
 def _checked(problem: Any, budget: Any, tol: float) -> float:

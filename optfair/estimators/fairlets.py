@@ -11,10 +11,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from optfair.errors import DataError
+from optfair.errors import DataError, DeclarationError
+from optfair.estimators.frames import taken_apart
 from optfair.estimators.starts import check_distinct
 from optfair.metrics.clustering import balance, cost
-from optfair.models.data import check_matrix, check_weights, encode_groups
+from optfair.models.data import check_weights, encode_groups
 from optfair.models.kantorovich import KantorovichCoupling
 
 Floats = NDArray[np.float64]
@@ -108,8 +109,8 @@ def fairlet_clustering(
     ----------
     X : array-like or DataFrame (n, d)
         Rows; the cost is the squared distance.
-    groups : array-like (n,)
-        Group label of each row; two groups.
+    groups : array-like (n,) or str
+        Group label of each row, or the column of the frame that holds it; two groups.
     n_clusters : int
         Number of clusters K.
     partition_size : int, optional
@@ -130,6 +131,8 @@ def fairlet_clustering(
     DataError
         Other than two groups, entries or lengths that do not fit, more clusters than
         fairlets, a cost matrix that is too large to build.
+    DeclarationError
+        A number of starts that is none.
 
     Examples
     --------
@@ -149,9 +152,10 @@ def fairlet_clustering(
     2017. Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, §4.3 (blocks), §A.1.
     """
     begin = time.perf_counter()
-    rows = check_matrix(X, "X")
+    check_starts(n_init)
+    rows, given, _ = taken_apart(X, groups)
     weights = check_weights(None, len(rows))
-    index, names, _ = encode_groups(groups, len(rows), weights)
+    index, names, _ = encode_groups(given, len(rows), weights)
     if names.size != 2:
         raise DataError(
             f"fairlets pair two groups, there are {names.size}",
@@ -202,6 +206,21 @@ def check_count(n_clusters: Any, rows: int) -> None:
             f"n_clusters={n_clusters!r} is not a number of clusters",
             f"there are {rows} rows",
             f"give an integer from 1 to {rows}",
+        )
+
+
+def check_starts(n_init: Any) -> None:
+    """Raise when a number of starts is none.
+
+    Raises
+    ------
+    DeclarationError
+        Not an integer of at least 1.
+    """
+    whole = isinstance(n_init, (int, np.integer)) and not isinstance(n_init, bool)
+    if not whole or n_init < 1:
+        raise DeclarationError(
+            f"n_init={n_init!r} is not a positive integer", remedy="give e.g. 10"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 
 from optfair.core.problem import Declaration, Problem
 from optfair.core.rule import Rule
+from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError
 from optfair.models.data import check_matrix, check_weights, encode_groups
+from optfair.models.rescaled import RescaledProof, solve_rescaled
 from optfair.models.rules.gaps import AdditiveGap, MaxGap, PerfectFairness
 from optfair.models.rules.proportions import Balance, Proportion
 from optfair.models.textbook.terms import declaration
@@ -49,6 +52,9 @@ class FairKMeansBound(Problem):
     that survive this carry over: `perfect_fairness`, `balance` and `proportion`, linear and
     homogeneous in each column, and `additive_gap`, which sums a norm of the columns. `max_gap`
     and `cluster_share` compare a column with a constant and do not.
+
+    `solve` measures the objective in units of the rows' mean squared distance from their mean,
+    ``objective_unit`` (a power of 4 near it), so rows may be in any units.
 
     With the default solver n = 20, 30, 50 and 80 rows take about 0.05, 0.2, 2 and 25 s. Equal
     rows of one group may be given once with their summed weight: the bound is the same.
@@ -147,6 +153,45 @@ class FairKMeansBound(Problem):
     def shares(self) -> Floats:
         """Weight share of each group."""
         return np.asarray(self.data["shares"])
+
+    @property
+    def objective_unit(self) -> float:
+        """Power of 4 near the rows' mean squared distance from their mean; 1 where that is 0."""
+        unit: float | None = self.__dict__.get("_unit")
+        if unit is None:
+            w, X = self.data["weights"], self.data["points"]
+            spread = float(w @ np.square(X - w @ X).sum(axis=1))
+            unit = float(4.0 ** np.round(0.5 * np.log2(spread))) if spread > 0 else 1.0
+            self._set(_unit=unit)
+        return unit
+
+    def solve(self, solver: str | None = None, **options: Any) -> Solution:
+        """Solve with the objective in its unit, and return to that of the rows.
+
+        Solvers, and the residuals that results are held to, know 1 as a size: in the units of
+        the rows large costs leave large residuals, and small ones none.
+
+        Parameters
+        ----------
+        solver : str, optional
+            As in `optfair.solve`, as are further keywords.
+        **options
+            Options of `optfair.solve`.
+
+        Returns
+        -------
+        Solution
+            Objective, bound and multipliers in the units of the rows, squared.
+        """
+        earlier = options.get("warm_start")
+        if isinstance(earlier, Solution) and isinstance(earlier.proof, RescaledProof):
+            options["warm_start"] = replace(earlier, proof=earlier.proof.divided)
+        return solve_rescaled(
+            self,
+            self._child(_unit=1.0),
+            self.objective_unit,
+            lambda divided: Problem.solve(divided, solver, **options),
+        )
 
     def declare(self) -> Declaration:
         """Declare the projection, the averaged masses and the relaxation's own terms."""

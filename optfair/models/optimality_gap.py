@@ -33,7 +33,8 @@ def optimality_gap(clustering: Any, bound: Solution, *, tolerance: float = 1e-6)
     bound : Solution
         Solution of a `FairKMeansBound`; only its dual side is used.
     tolerance : float
-        Relative violation that counts as rounding.
+        Relative violation that counts as rounding, and how far below the bound a cost may be,
+        relative to the bound or the rows' mean squared distance from their mean.
 
     Returns
     -------
@@ -59,7 +60,7 @@ def optimality_gap(clustering: Any, bound: Solution, *, tolerance: float = 1e-6)
     """
     lowest = _proved(bound, tolerance)
     cost = _cost(getattr(clustering, "soft_assignment_", clustering), bound.problem, tolerance)
-    if cost < lowest - tolerance * max(1.0, lowest):
+    if cost < lowest - tolerance * max(bound.problem.objective_unit, lowest):
         raise DataError(
             f"cost {cost:.10g} is below the bound",
             f"no clustering that obeys the rules costs less than {lowest:.10g}",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import warnings
+
 import numpy as np
 import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.backends.structured.entropic import entropic_plan
+from optfair.backends.structured import entropic, network_simplex
+from optfair.backends.structured.entropic import column_error, entropic_plan
 from optfair.estimators.alignment import _assignment, _blocks, _coupled, _moved, printed_alignment
 
 
@@ -19,7 +24,7 @@ def data():
     return X, groups
 
 
-def one_step(X, groups, centers, free_share, weight="paper"):
+def one_step(X, groups, centers, free_share):
     sides = [np.flatnonzero(groups == g) for g in (0, 1)]
     blocks = _blocks(sides, len(X), np.random.default_rng(0))
     pi0 = sides[0].size / len(X)
@@ -181,6 +186,172 @@ def test_a_time_limit_keeps_one_iteration(data):
         X, groups, X[:4], partition_size=100, time_limit=0.0, rng=np.random.default_rng(0)
     )
     assert run.status == "time_limit" and len(run.history) == 1
+
+
+def eta(X, i, j, centers, pi0):
+    """The printed cost of pairs, line 6 of Algorithm 2."""
+    x, y = X[i], X[j]
+    aligned = pi0 * x + (1 - pi0) * y
+    return 2 * pi0 * (1 - pi0) * ((x - y) ** 2).sum(axis=-1) + (
+        (aligned[..., None, :] - centers) ** 2
+    ).sum(axis=-1).min(axis=-1)
+
+
+@pytest.mark.parametrize("partition_size", [260, 90])
+def test_w_follows_the_moved_centers_before_rows_are_assigned(data, partition_size, monkeypatch):
+    X, groups = data
+    share, seen = 0.2, []
+    monkeypatch.setattr(
+        "optfair.estimators.alignment._assignment",
+        lambda X, pairs, centers, pi0: (
+            seen.append((pairs, centers)) or _assignment(X, pairs, centers, pi0)
+        ),
+    )
+    printed_alignment(
+        X,
+        groups,
+        X[:4],
+        free_share=share,
+        partition_size=partition_size,
+        max_iter=2,
+        rng=np.random.default_rng(0),
+    )
+    sides = [np.flatnonzero(groups == g) for g in (0, 1)]
+    blocks = _blocks(sides, partition_size, np.random.default_rng(0))
+    pi0 = sides[0].size / len(X)
+    assert len(seen) == 2 and len(blocks) == round(260 / partition_size)
+    changed = False
+    for (pairs, centers), old in zip(seen, (X[:4], seen[0][1]), strict=True):
+        for i, j in blocks:
+            own = np.isin(pairs.first, i)
+            bar, before = (
+                np.quantile(eta(X, i[:, None], j[None, :], mu, pi0), 1 - share)
+                for mu in (centers, old)
+            )
+            at = pairs.first[own], pairs.second[own]
+            np.testing.assert_array_equal(pairs.free[own], eta(X, *at, centers, pi0) > bar)
+            changed |= bool(((eta(X, *at, old, pi0) > before) != pairs.free[own]).any())
+    assert changed  # the centers before they moved give another W
+
+
+def test_threads_leave_warnings_alone(data):
+    X, groups = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        before, show = list(warnings.filters), warnings.showwarning
+        for coupling in ("network-simplex", "sinkhorn"):
+            of.FairKMeans(
+                4,
+                algorithm="paper",
+                coupling=coupling,
+                partition_size=60,
+                n_init=5,
+                n_jobs=5,
+                tol=1e-2,
+                random_state=0,
+            ).fit(X, groups=groups)
+        assert warnings.filters == before and warnings.showwarning is show
+    with pytest.warns(UserWarning, match="still heard"):
+        warnings.warn("still heard", stacklevel=1)
+
+
+@pytest.mark.parametrize("route", ["network simplex", "sinkhorn"])
+def test_another_thread_is_heard_meanwhile(route):
+    """Whatever the transport runs, the filters of the process never change."""
+    rng = np.random.default_rng(0)
+    C = rng.random((300, 300))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before, show = list(warnings.filters), warnings.showwarning
+        changed, stop = [], threading.Event()
+
+        def watch():
+            while not stop.is_set():
+                if warnings.filters != before or warnings.showwarning is not show:
+                    changed.append(True)
+                time.sleep(0)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            for _ in range(5):
+                if route == "sinkhorn":
+                    entropic_plan(1e3 * C, 0.01)
+                else:
+                    of.KantorovichCoupling(cost=C).solve()
+        finally:
+            stop.set()
+            watcher.join()
+    assert not changed
+
+
+def test_a_network_simplex_that_is_stopped_is_not_optimal(monkeypatch):
+    monkeypatch.setattr(network_simplex, "ITERATIONS", 3)
+    C = np.random.default_rng(0).random((40, 40))
+    with (
+        pytest.warns(UserWarning, match="numItermax"),
+        pytest.raises(of.SolverFailure, match="no result passed"),
+    ):
+        of.KantorovichCoupling(cost=C).solve("pot-network-simplex")
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+def test_sinkhorn_couples_the_groups_or_says_that_it_does_not(data, scale):
+    X, groups = data
+    model = of.FairKMeans(
+        4, algorithm="paper", coupling="sinkhorn", partition_size=260, init=scale * X[:4]
+    )
+    try:
+        model.fit(scale * X, groups=groups)
+    except of.SolverFailure as e:
+        assert scale == 100.0 and "did not converge" in str(e)  # λ is 1e-7 of the mean cost
+    else:
+        assert metrics.max_gap(groups, model.soft_assignment_, soft=True) <= 1e-2
+
+
+def test_a_plan_that_does_not_couple_is_refused(monkeypatch):
+    C = np.random.default_rng(0).random((30, 40))
+    assert column_error(entropic_plan(C, 1e-4)) <= 1e-2
+    with monkeypatch.context() as m:
+        m.setattr(entropic, "STEPS", 1)
+        m.setattr(entropic, "MORE", 1)
+        with pytest.raises(
+            of.SolverFailure, match=r"did not converge at regularization=0\.0001"
+        ) as e:
+            entropic_plan(C, 1e-4, max_iter=1)
+    assert "of the mass is in the wrong columns" in e.value.evidence
+    assert "larger regularization" in e.value.remedy and "network-simplex" in e.value.remedy
+    for bad in (0.0, -1.0, np.nan, np.inf, "a", None):
+        with pytest.raises(of.DeclarationError, match="is not a positive number"):
+            entropic_plan(C, bad)
+    with pytest.raises(of.DataError, match="not finite"):
+        entropic_plan(np.full((2, 2), np.inf), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("partition_size", v) for v in (0, 1, -5, "a", 2.5, True, None)),
+        *(("max_iter", v) for v in (0, 2.5, "a", None)),
+        *(("tol", v) for v in (-1, np.nan, np.inf, "a")),
+        *(("free_share", v) for v in (-0.1, 1.1, "a")),
+        *(("regularization", v) for v in (0.0, -1.0, np.nan, "a")),
+        ("coupling", "simplex"),
+    ],
+)
+def test_options_out_of_range_are_refused_before_any_work(data, name, value):
+    X, groups = data
+    with pytest.raises(of.DeclarationError, match=f"{name}"):
+        printed_alignment(X, groups, X[:4], rng=None, **{name: value})
+
+
+def test_callback_gets_every_hard_cost(data):
+    X, groups = data
+    told = []
+    run = printed_alignment(
+        X, groups, X[:4], rng=np.random.default_rng(0), callback=lambda *a: told.append(a)
+    )
+    assert told == list(enumerate(run.history, 1))
 
 
 @pytest.mark.parametrize(

@@ -283,3 +283,74 @@ def test_comparator_refuses_bad_input():
         bounded_cost_kmeans(X, groups=groups, n_clusters=91)
     with pytest.raises(of.DataError, match="one group only"):
         bounded_cost_kmeans(X, groups=["a"] * 90, n_clusters=4)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4, 1e4])
+def test_units_do_not_matter(scale):
+    def in_units(s):
+        p = declared()
+        q = of.FairAssignment(
+            s * p.cost.points, groups=p.data["groups"], centers=s * p.cost.centers, fairness=None
+        )
+        low, high = ends(q)
+        return low, largest_balance(q, low + 0.3 * (high - low))
+
+    (here_low, here), (low, there) = in_units(1.0), in_units(scale)
+    assert there.status == "converged" and there.verify()
+    assert there.balance == pytest.approx(here.balance, abs=2e-4)
+    assert there.balance < 0.9 * there.problem.shares.min() / there.problem.shares.max()
+    assert there.solution.objective / low == pytest.approx(
+        here.solution.objective / here_low, rel=1e-4
+    )
+    assert there.solution.objective <= there.budget * (1 + 1e-7)
+    with pytest.raises(of.Infeasible):
+        largest_balance(there.problem, 0.9 * low)
+    assert not replace(there, budget=0.99 * there.solution.objective).verify()
+    X, groups = there.problem.cost.points, there.problem.data["groups"]
+    found = bounded_cost_kmeans(
+        X, groups=groups, n_clusters=4, price_of_fairness=1.05, random_state=0
+    )
+    one = bounded_cost_kmeans(
+        X / scale, groups=groups, n_clusters=4, price_of_fairness=1.05, random_state=0
+    )
+    assert found.verify() and found.solution.objective <= found.budget * (1 + 1e-7)
+    assert found.balance == pytest.approx(one.balance, abs=2e-4)
+
+
+def test_budgets_small_beside_the_cost_of_a_row_are_kept():
+    # tight clusters far apart: the optimum is 1e-9 of the mean distance to all centers
+    rng = np.random.default_rng(0)
+    centers = 1e3 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    X = centers[np.arange(90) % 3] + 0.05 * rng.normal(size=(90, 2))
+    # two of the clusters share a place for the rows of both groups to be exchanged
+    twin = np.concatenate([centers, centers[:1] + 0.05])
+    labels = rng.choice(["a", "b"], 90, p=[0.6, 0.4])
+    p = of.FairAssignment(X, groups=labels, centers=twin, fairness=None)
+    low = p.solve(tolerance=1e-11).objective
+    found = largest_balance(p, 1.0001 * low)
+    assert found.solution.objective <= found.budget * (1 + 1e-7)
+    assert found.status == "converged" and found.verify()
+
+
+def test_clusters_of_equal_rows_need_no_budget():
+    X = np.repeat([[0.1], [0.7], [1e3]], [6, 6, 6], axis=0)
+    labels = np.array(["a", "b", "b"] * 6)
+    found = bounded_cost_kmeans(X, groups=labels, n_clusters=3, random_state=0)
+    assert found.balance == pytest.approx(0.5) and found.verify()
+
+
+@pytest.mark.parametrize("n_init", [0, 2.5, "x", True])
+def test_a_number_of_starts_that_is_none(n_init):
+    p = declared()
+    with pytest.raises(of.DeclarationError, match="n_init"):
+        bounded_cost_kmeans(p.cost.points, groups=p.data["groups"], n_clusters=4, n_init=n_init)
+
+
+def test_groups_may_be_a_column_of_a_frame():
+    pd = pytest.importorskip("pandas")
+    p = declared()
+    frame = pd.DataFrame(p.cost.points, columns=["x", "y"])
+    frame["sex"] = p.group_names[p.data["groups"]]
+    named = bounded_cost_kmeans(frame, groups="sex", n_clusters=4, random_state=0)
+    given = bounded_cost_kmeans(p.cost.points, groups=frame["sex"], n_clusters=4, random_state=0)
+    assert named.balance == given.balance and named.budget == given.budget

@@ -179,3 +179,23 @@ def test_repr_tells_what_is_soft_and_what_is_hard():
     X, groups = rows()
     text = repr(fairlet_clustering(X, groups=groups, n_clusters=3, random_state=0))
     assert "(soft)" in text and "inside the fairlets" in text and "hard" in text
+
+
+@pytest.mark.parametrize("n_init", [0, -1, 2.5, "x", True, None])
+def test_a_number_of_starts_that_is_none(n_init):
+    X, groups = rows()
+    with pytest.raises(of.DeclarationError, match="n_init"):
+        fairlet_clustering(X, groups=groups, n_clusters=3, n_init=n_init)
+
+
+def test_groups_may_be_a_column_of_a_frame():
+    pd = pytest.importorskip("pandas")
+    X, groups = rows()
+    frame = pd.DataFrame(X, columns=["x", "y", "z"])
+    frame.insert(1, "sex", groups)
+    named = fairlet_clustering(frame, groups="sex", n_clusters=3, random_state=0)
+    given = fairlet_clustering(X, groups=groups, n_clusters=3, random_state=0)
+    np.testing.assert_array_equal(named.soft_assignment, given.soft_assignment)
+    assert named.group_names.tolist() == ["a", "b"] and named.objective == given.objective
+    with pytest.raises(of.DataError, match="no column 'sx'"):
+        fairlet_clustering(frame, groups="sx", n_clusters=3)

@@ -232,6 +232,66 @@ def test_units_and_origin_do_not_matter(unit):
     assert there.bound == pytest.approx(unit**2 * here.bound, rel=1e-4, abs=2e-6)
 
 
+def raw_german(n=20):
+    X, sex = of.datasets.load("german_credit").numeric("sex", standardize=False)
+    rows = np.random.default_rng(0).choice(len(X), n, replace=False)
+    return X[rows], np.asarray(sex)[rows]
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 1e3, 1e4, 1e6])
+def test_rows_in_any_units_at_the_default_tolerance(scale):
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        labels = rng.permutation(np.arange(20) % 2)
+        X = rng.normal(size=(20, 3)) + 2.0 * (labels == 0)[:, None] * [1.0, 0.0, 0.0]
+        one, s = (FairKMeansBound(c * X, groups=labels, n_clusters=3).solve() for c in (1.0, scale))
+        assert s.is_optimal() and s.certificate.verify()
+        assert s.bound / scale**2 == pytest.approx(one.bound, rel=1e-6)
+        assert s.bound <= s.objective * (1 + 1e-12)
+        # objective and multipliers are those of the declared problem, in its units
+        assert s.problem.objective_value(s.values) == pytest.approx(s.objective, rel=1e-12)
+        count = s.multipliers["cluster count"] / scale**2
+        assert count == pytest.approx(one.multipliers["cluster count"], rel=1e-3)
+        assert optimality_gap(2 * s.bound, s) == pytest.approx(0.5)
+        assert optimality_gap(s.bound, s) == 0.0
+        for below in (0.1, 0.999):
+            with pytest.raises(of.DataError, match="below the bound"):
+                optimality_gap(below * s.bound, s)
+
+
+def test_raw_rows_at_the_default_tolerance():
+    X, sex = raw_german()
+    assert np.square(X - X.mean(axis=0)).sum(axis=1).mean() > 1e5
+    s = FairKMeansBound(X, groups=sex, n_clusters=3).solve()
+    assert s.is_optimal() and s.certificate.verify()
+    model = of.FairKMeans(3, random_state=0).fit(X, groups=sex)
+    assert 0 <= optimality_gap(model, s) < 0.5
+
+
+def test_a_bound_of_other_units_still_guards_its_multipliers():
+    X, labels = rows(8)
+    s = FairKMeansBound(1e4 * X, groups=labels, n_clusters=2).solve()
+    for name, y in s.multipliers.items():
+        forged = np.array(y, dtype=float, order="C")
+        forged.reshape(-1)[0] += 1e-3 * s.problem.objective_unit
+        assert not replace(s, multipliers={**s.multipliers, name: forged}).certificate.verify()
+    other = FairKMeansBound(1e4 * X, groups=labels, n_clusters=2)
+    assert not replace(s, problem=other).certificate.verify()
+    assert not replace(s, bound=s.bound * (1 + 1e-6)).certificate.verify()
+
+
+def test_warm_starts_and_penalties_are_in_the_units_of_the_rows():
+    X, labels = rows(8)
+    first = FairKMeansBound(1e3 * X, groups=labels, n_clusters=2)
+    s = first.solve()
+    assert first.solve(warm_start=s).bound == pytest.approx(s.bound, rel=1e-6)
+    soft = first.soften("fairness", weight=1e9).solve()
+    assert soft.objective == pytest.approx(s.objective, rel=1e-5)
+    cheap = first.soften("fairness", weight=1e-6).solve()
+    plain = FairKMeansBound(1e3 * X, groups=labels, n_clusters=2, fairness=None).solve()
+    assert cheap.objective == pytest.approx(plain.objective, rel=1e-5)
+
+
 def test_class_and_evidence():
     X, labels = rows(8)
     p = FairKMeansBound(X, groups=labels, n_clusters=2)
