@@ -23,9 +23,12 @@ LAYERS = {
     "transforms": 3,
     "backends": 3,
     "library": 4,
+    "formats": 4,
+    "diagnosis": 4,
     "datasets": 3,
     "metrics": 5,
     "estimators": 5,
+    "comparison": 5,
     "plots": 5,
     "cli": 6,
 }
@@ -33,6 +36,9 @@ LAYERS = {
 ALLOWED = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.transforms.soften"),
+    ("core/verbs.py", "optfair.diagnosis.diagnose"),
+    ("core/verbs.py", "optfair.formats.export"),
+    ("core/verbs.py", "optfair.compile.pyomo"),
     ("core/verbs.py", "optfair.solution.residuals"),
     ("core/verbs.py", "optfair.solution.shadow_prices"),
     ("core/verbs.py", "optfair.solution.files"),
@@ -40,8 +46,11 @@ ALLOWED = {
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
-    "ot": {"backends/structured/network_simplex.py", "backends/structured/entropic.py"},
+    "ot": {"backends/structured/network_simplex.py"},
     "scs": set(),
+    "ortools": {"backends/ortools_worker.py"},
+    "mosek": {"backends/mosek_backend.py"},
+    "pyscipopt": {"backends/scip_model.py"},
 }
 
 

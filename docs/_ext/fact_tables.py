@@ -1,8 +1,9 @@
 """Directives that print the files of facts, so that no page repeats them by hand.
 
-``{solver-table}`` lists the solvers, ``{policy-table}`` the default solvers of each class and
-structure, ``{tolerance-table}`` what each solver is asked for, ``{quirk-list}`` what is known
-about its behaviour, ``{instance-table}`` the instances.
+``{solver-table}`` lists the solvers, ``{capability-table}`` solvers against classes,
+``{policy-table}`` the default solvers of each class and structure, ``{tolerance-table}`` what
+each solver is asked for, ``{option-table}`` its options, ``{quirk-list}`` what is known about
+its behaviour, ``{instance-table}`` the instances.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from sphinx.util.docutils import SphinxDirective
 import optfair as of
 from optfair.backends.registry import profiles
 from optfair.locate import fact_files, load_facts
+
+# LP < QP < ... as in the classes, integer ones after the continuous
+ORDER = ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC", "NLP")
 
 
 def _code(text: str) -> nodes.literal:
@@ -74,6 +78,40 @@ class SolverFacts(Facts):
         return [_table(head, rows, [18, 30, 24, 16, 12])]
 
 
+class CapabilityFacts(Facts):
+    """Solvers against classes: what the profiles claim and the conformance tests try."""
+
+    def content_nodes(self) -> list[nodes.Node]:
+        known = [p for p in profiles().values() if not p.structure]
+        classes = list(dict.fromkeys(c for p in known for c in p.classes))
+        classes.sort(
+            key=lambda c: (
+                c.startswith("MI"),
+                ORDER.index("LP" if c == "MILP" else c.removeprefix("MI")),
+            )
+        )
+        rows = []
+        for p in known:
+            cells: list[Any] = ["yes" if c in p.classes else "" for c in classes]
+            rows.append([[_code(p.name)], *cells, p.nonconvex])
+        return [_table(["solver", *classes, "nonconvex"], rows, [14] + [7] * len(classes) + [10])]
+
+
+class OptionFacts(Facts):
+    """What time_limit, threads, seed and a warm start are for each solver."""
+
+    def content_nodes(self) -> list[nodes.Node]:
+        rows = []
+        for p in profiles().values():
+            names: list[Any] = [
+                [_code(p.options[o])] if o in p.options else "refused"
+                for o in ("time_limit", "threads", "seed")
+            ]
+            rows.append([[_code(p.name)], *names, "used" if p.warm_start else "starts anew"])
+        head = ["solver", "time_limit", "threads", "seed", "warm_start"]
+        return [_table(head, rows, [18, 28, 18, 20, 16])]
+
+
 class PolicyFacts(Facts):
     def content_nodes(self) -> list[nodes.Node]:
         policy, known = load_facts(fact_files("solvers")["_policy"]), profiles()
@@ -81,8 +119,9 @@ class PolicyFacts(Facts):
         for name in policy["structures"]:
             structure = known[name].structure
             rows.append([[nodes.Text("structure "), _code(structure)], [_code(name)], "by class"])
-        for word, names in policy["classes"].items():
-            rows.append([f"class {word}", [_code(names[0])], _codes(names[1:])])
+        for kind, before in (("classes", "class "), ("nonconvex", "nonconvex ")):
+            for word, names in policy[kind].items():
+                rows.append([before + word, [_code(names[0])], _codes(names[1:])])
         return [_table(["problem", "default", "then"], rows, [30, 30, 40])]
 
 
@@ -134,6 +173,8 @@ class InstanceFacts(Facts):
 def setup(app: Any) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("solver-table", SolverFacts)
+    app.add_directive("capability-table", CapabilityFacts)
+    app.add_directive("option-table", OptionFacts)
     app.add_directive("policy-table", PolicyFacts)
     app.add_directive("tolerance-table", ToleranceFacts)
     app.add_directive("quirk-list", QuirkFacts)

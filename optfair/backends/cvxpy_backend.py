@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 from cvxpy import settings as s
+from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
+from numpy.typing import NDArray
 
-from optfair.backends.generic import RawPoint, run_generic
-from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.backends.generic import RawPoint, columns_of, run_generic
+from optfair.backends.probes import environment
+from optfair.compile.conic import ConicProof
+from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
     from optfair.compile.conic import Compiled
     from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+Floats = NDArray[np.float64]
 
 __all__ = ["run"]
 
@@ -34,35 +42,121 @@ _STATUS = {
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve through CVXPY's interface of the solver."""
+    warm = _Start(problem, profile)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
-        return _call(compiled, profile, scale, options, log)
+        return _call(compiled, profile, scale, options, log, warm)
 
-    return run_generic(problem, profile, request, call)
+    return run_generic(problem, profile, request, call, start=warm.prepare)
+
+
+class _Start:
+    """A start in the form CVXPY's interfaces read: a cache entry, or initial values.
+
+    The cache is ours and thrown away, so nothing is shared between solves.
+    """
+
+    def __init__(self, problem: Problem, profile: SolverProfile) -> None:
+        self._problem, self._profile = problem, profile
+        self._x: Floats | None = None
+        self._z: Floats | None = None
+        self._s: Floats | None = None
+
+    def prepare(self, compiled: Compiled, earlier: Solution) -> str:
+        """Keep a start for this compiled problem; say "used", or why not."""
+        name = self._profile.name
+        if not self._profile.warm_start:
+            return f"not used: {name} starts anew"
+        if self._problem.integers:
+            x, why = columns_of(compiled, earlier)
+            self._x = x
+            return why
+        proof = earlier.proof
+        if not isinstance(proof, ConicProof):
+            return f"not used: {name} starts from a compiled primal-dual pair, this one has none"
+        form = compiled.form
+        if proof.compiled.form.A.shape != form.A.shape or proof.compiled.form.cones != form.cones:
+            return "not used: the earlier problem compiles to another shape"
+        self._x, self._z, self._s = proof.x, proof.z, form.slack(proof.x)
+        return "used"
+
+    def arguments(self, data: dict[str, Any], scale: float) -> dict[str, Any]:
+        """Return the further arguments of ``solve_via_data``."""
+        if self._x is None:
+            return {"warm_start": False}
+        if self._z is None:
+            data["init_value"] = self._x
+            return {"warm_start": True}
+        entry = {"x": self._x, "y": self._z * scale, "s": self._s}
+        return {"warm_start": True, "solver_cache": {self._profile.cvxpy_name: entry}}
 
 
 def _call(
-    compiled: Compiled, profile: SolverProfile, scale: float, options: dict[str, Any], log: bool
+    compiled: Compiled,
+    profile: SolverProfile,
+    scale: float,
+    options: dict[str, Any],
+    log: bool,
+    warm: _Start,
 ) -> RawPoint:
     interface = compiled.chain.reductions[-1]
-    data = dict(compiled.data)
+    data, inverse = dict(compiled.data), compiled.inverse[-1]
+    if profile.compile_as:
+        # the same rows, in the arrangement of the solver that gets them
+        interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
+        data, inverse = interface.apply(compiled.data["param_prob"])
     for part in ("c", "q", "P"):
         if data.get(part) is not None:
             data[part] = data[part] * scale
+    held = environment(profile)
+    if held is not None:
+        options = {**options, "env": held}
+    further = warm.arguments(data, scale)
+    given = dict(options)  # interfaces take options out as they read them
     try:
-        result = compiled.chain.solve_via_data(
-            compiled.cvxpy_problem, data, warm_start=False, verbose=log, solver_opts=options
-        )
-    except (TypeError, ValueError) as e:
-        raise UnsupportedProblem(
-            f"{profile.name} does not take these options", str(e), "correct or remove the option"
-        ) from e
-    except cp.error.SolverError as e:
-        raise SolverFailure(f"{profile.name} failed", str(e), "try another solver") from e
-    raw = interface.invert(result, SolverInverseData(compiled.inverse[-1], interface, options))
+        with _silence() if profile.chatty and not log else contextlib.nullcontext():
+            result = interface.solve_via_data(data, verbose=log, solver_opts=options, **further)
+    except Exception as e:  # each library has its own tree of errors
+        raise _explained(e, profile, given) from e
+    raw = interface.invert(result, SolverInverseData(inverse, interface, options))
     status = _STATUS.get(raw.status, str(raw.status))
+    if "interrupted" in profile.reports:
+        word = _found(result, profile.reports["status"])
+        status = "interrupted" if str(word) == profile.reports["interrupted"] else status
     z = compiled.dual_vector(raw)
     z = None if z is None else z / scale
+    bound = None
+    if "bound" in profile.reports:
+        told = _found(result, profile.reports["bound"])
+        bound = None if told is None else float(told) / scale + compiled.form.offset
     if raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
-        return RawPoint(status, z=z)
-    return RawPoint(status, np.asarray(next(iter(raw.primal_vars.values())), dtype=float), z)
+        return RawPoint(status, z=z, bound=bound)
+    x = np.asarray(next(iter(raw.primal_vars.values())), dtype=float)
+    return RawPoint(status, x, z, bound)
+
+
+def _silence() -> Any:
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def _explained(e: Exception, profile: SolverProfile, given: dict[str, Any]) -> OptfairError:
+    """Return the error in our words: about an option where one is to blame."""
+    if isinstance(e, OptfairError):
+        return e
+    said = " ".join(str(e).split()) or type(e).__name__
+    blamed = [name for name in given if name in said]
+    if blamed or isinstance(e, (TypeError, ValueError)):
+        return UnsupportedProblem(
+            f"{profile.name} does not take these options", said, "correct or remove the option"
+        )
+    return SolverFailure(f"{profile.name} failed", said, "try another solver")
+
+
+def _found(result: Any, path: str) -> Any:
+    """Follow a dotted path of keys, attributes and methods into a raw result."""
+    for name in path.split("."):
+        try:
+            result = result[name] if isinstance(result, dict) else getattr(result, name)
+        except (KeyError, AttributeError):
+            return None
+    return result() if callable(result) else result

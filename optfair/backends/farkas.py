@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.solution.conic_form import ConicForm
 
-__all__ = ["InfeasibilityProof", "carriers"]
+__all__ = ["InfeasibilityProof", "carriers", "recedes"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,3 +67,17 @@ def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
     sizes = {k: float(np.abs(v).max(initial=0.0)) for k, v in multipliers.items()}
     largest = max(sizes.values(), default=0.0)
     return tuple(k for k, v in sizes.items() if v > 1e-4 * largest)
+
+
+def recedes(form: ConicForm, d: NDArray[np.float64], tolerance: float = 1e-6) -> bool:
+    """Return whether the objective falls for ever along d: -Ad in the cones, Pd = 0, q'd < 0."""
+    if d.size != form.q.size or not np.isfinite(d).all():
+        return False
+    fall = -float(form.q @ d)
+    if not fall > 0.0:
+        return False
+    d = d / max(fall, float(np.abs(d).max()))
+    moved = -(form.A @ d)
+    outside = max((c.distance(moved[c.start : c.stop]) for c in form.cones), default=0.0)
+    curved = float(np.abs(form.P @ d).max(initial=0.0))
+    return max(outside, curved) <= tolerance and -float(form.q @ d) > tolerance

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import InfeasibilityProof, carriers
+from optfair.backends.farkas import InfeasibilityProof, carriers, recedes
+from optfair.backends.probes import refuse_size
+from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome, Request
 from optfair.compile.conic import Compiled, ConicProof, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
+from optfair.core.solution import Solution
 from optfair.errors import Infeasible, Unbounded
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["RawPoint", "ReportedBound", "run_generic"]
+__all__ = ["RawPoint", "ReportedBound", "columns_of", "run_generic"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +44,21 @@ class RawPoint:
         Multipliers, or a Farkas vector when infeasible.
     bound : float or None
         Bound of branch and bound on the compiled objective, offset included.
+    ray : array or None
+        Direction of unbounded improvement.
     """
 
     status: str
     x: Floats | None = None
     z: Floats | None = None
     bound: float | None = None
+    ray: Floats | None = None
 
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
+# (compiled problem, earlier solution) -> "used", or why not
+Start = Callable[[Compiled, Solution], str]
 
 
 @dataclass(frozen=True)
@@ -66,24 +74,57 @@ class ReportedBound:
         return DualCheck(self.bound, 0.0)
 
 
-def run_generic(problem: Problem, profile: SolverProfile, request: Request, call: Call) -> Outcome:
-    """Compile through CVXPY's reductions, let ``call`` solve, and read the result by name."""
+def run_generic(
+    problem: Problem,
+    profile: SolverProfile,
+    request: Request,
+    call: Call,
+    *,
+    start: Start | None = None,
+    canonical: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Compile through CVXPY's reductions, let ``call`` solve, and read the result by name.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to solve.
+    profile : SolverProfile
+        Who solves it.
+    request : Request
+        What is asked.
+    call : callable
+        Solves the compiled form.
+    start : callable, optional
+        Prepares a warm start and says "used", or why not.
+    canonical : mapping, optional
+        Options of CVXPY's reductions.
+    """
     begin = time.perf_counter()
-    compiled = compile_problem(problem, profile.cvxpy_name, {})
+    compiled = compile_problem(
+        problem, profile.compile_as or profile.cvxpy_name, dict(canonical or {})
+    )
+    refuse_size(profile, compiled.form, open_takers(problem))
     options = request.solver_options(profile)
+    warm = ""
+    if start is not None and request.warm_start is not None:
+        warm = start(compiled, request.warm_start)
     compiled_at = time.perf_counter()
     raw = call(
         compiled, _objective_scale(compiled, profile.objective_scale), options, request.verbose >= 2
     )
     solved_at = time.perf_counter()
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
-    if raw.status == "infeasible":
+    # without an objective nothing is unbounded
+    if raw.status == "infeasible" or (
+        raw.status == "infeasible_or_unbounded" and not problem.objective
+    ):
         raise _infeasible(problem, profile, compiled, raw)
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
-        raise _unbounded(problem, profile, request, call)
+        raise _unbounded(problem, profile, request, call, compiled, raw, canonical)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
-        return Outcome(raw.status, {}, {}, None, seconds)
+        return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
     z = None if mixed else raw.z
@@ -98,7 +139,19 @@ def run_generic(problem: Problem, profile: SolverProfile, request: Request, call
     elif z is not None and z.size == compiled.form.b.size:
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
-    return Outcome(raw.status, values, multipliers, proof, seconds)
+    return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm)
+
+
+def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, str]:
+    """Return earlier values in the columns of a compiled problem, NaN where none is known."""
+    form = compiled.form
+    x = np.full(form.q.size, np.nan)
+    for name, columns in form.columns.items():
+        value = earlier.values.get(name)
+        if value is None or np.size(value) != columns.stop - columns.start:
+            return None, f"not used: it has no value of the shape of {name!r}"
+        x[columns] = np.ravel(value, order="F")
+    return x, "used"
 
 
 def _objective_scale(compiled: Compiled, which: str) -> float:
@@ -141,13 +194,29 @@ def _infeasible(
     )
 
 
-def _unbounded(problem: Problem, profile: SolverProfile, request: Request, call: Call) -> Unbounded:
+def _unbounded(
+    problem: Problem,
+    profile: SolverProfile,
+    request: Request,
+    call: Call,
+    compiled: Compiled,
+    raw: RawPoint,
+    canonical: Mapping[str, Any] | None,
+) -> Unbounded:
     """Tell unbounded from infeasible by dropping the objective."""
     feasibility = problem.with_terms({}, problem.constraints)
-    run_generic(feasibility, profile, request, call)  # raises Infeasible when it is that
+    run_generic(
+        feasibility, profile, request, call, canonical=canonical
+    )  # raises Infeasible when it is that
     terms = ", ".join(map(repr, problem.objective))
+    ray = None
+    if raw.ray is not None and recedes(compiled.form, raw.ray):
+        # reductions are affine in x: the difference of two images is the direction
+        there, here = (compiled.by_name(x, None)[0] for x in (raw.ray, 0.0 * raw.ray))
+        ray = {name: there[name] - here[name] for name in there}
     return Unbounded(
         f"the objective ({terms}) improves without limit",
         f"{profile.name} reports it unbounded, and the constraints alone have a solution",
         "bound the variables it depends on",
+        ray=ray,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optfair.backends.generic import RawPoint, run_generic
+from optfair.backends.generic import RawPoint, columns_of, run_generic
 from optfair.backends.linear_program import solve_form
 
 if TYPE_CHECKING:
@@ -14,12 +15,22 @@ if TYPE_CHECKING:
     from optfair.backends.request import Outcome, Request
     from optfair.compile.conic import Compiled
     from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+Floats = NDArray[np.float64]
 
 __all__ = ["run"]
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form; Ctrl-C returns the incumbent."""
+    begin: list[Floats | None] = [None]
+
+    def start(compiled: Compiled, earlier: Solution) -> str:
+        if not any(name in compiled.form.columns for name in problem.integers):
+            return f"not used: {profile.name} starts integer problems only from a point"
+        begin[0], why = columns_of(compiled, earlier)
+        return why
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         form = compiled.form
@@ -27,6 +38,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         for name in problem.integers:
             if name in form.columns:
                 integer[form.columns[name]] = True
-        return solve_form(form, integer, scale, options, log)
+        return solve_form(form, integer, scale, options, log, begin[0])
 
-    return run_generic(problem, profile, request, call)
+    return run_generic(problem, profile, request, call, start=start)

@@ -111,6 +111,7 @@ def solve_form(
     scale: float,
     options: dict[str, Any],
     log: bool,
+    start: Floats | None = None,
 ) -> RawPoint:
     """Solve a polyhedral form with a linear or convex quadratic objective.
 
@@ -126,6 +127,8 @@ def solve_form(
         Options by the solver's own names.
     log : bool
         Show the solver's log.
+    start : array (n,), optional
+        Point to start from, NaN where none is known.
 
     Raises
     ------
@@ -158,6 +161,9 @@ def solve_form(
                 "correct or remove the option",
             )
     solver.passModel(model)
+    if start is not None:
+        known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
+        solver.setSolution(known.size, known, start[known])
     if threading.current_thread() is threading.main_thread():
         solver.HandleKeyboardInterrupt = True  # Ctrl-C stops the solver, not Python
     solver.solve()
@@ -170,6 +176,9 @@ def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
     if status == "infeasible":
         _, there, ray = solver.getDualRay()
         return RawPoint(status, z=-np.asarray(ray, dtype=float) if there else None)
+    if status in ("unbounded", "infeasible_or_unbounded"):
+        _, there, ray = solver.getPrimalRay()
+        return RawPoint(status, ray=np.asarray(ray, dtype=float) if there else None)
     solution, info = solver.getSolution(), solver.getInfo()
     x = np.asarray(solution.col_value, dtype=float) if solution.value_valid else None
     z = -np.asarray(solution.row_dual, dtype=float) / scale if solution.dual_valid else None

@@ -6,8 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optfair.backends.probes import refuse_unlicensed
 from optfair.backends.profile import Refusal, SolverProfile
-from optfair.backends.registry import profile, profiles
+from optfair.backends.registry import open_takers, profile, profiles, takers
 from optfair.errors import NotInstalled, UnsupportedProblem
 from optfair.locate import fact_files, load_facts
 
@@ -37,7 +38,9 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     UnsupportedProblem
         The named solver, or every solver, refuses the problem.
     NotInstalled
-        The named solver is not installed.
+        The named solver, or the default, is not installed.
+    NotLicensed
+        The named solver has no licence to solve.
     """
     if solver is not None:
         named = profile(solver)
@@ -46,21 +49,28 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     policy = _policy(fact_files("solvers")["_policy"])
     known = profiles()
     by_structure = [name for name in policy["structures"] if known[name].accepts(problem)]
+    pc = problem.problem_class
     by_class = [
         name
-        for name in policy["classes"].get(problem.problem_class.name, ())
+        for name in policy["classes" if pc.convex else "nonconvex"].get(pc.name, ())
         if known[name].accepts(problem)
     ]
     chosen = tuple(known[name] for name in dict.fromkeys(by_structure + by_class))
     if not chosen:
         raise UnsupportedProblem(
-            f"no open solver takes this {problem.problem_class}",
+            f"no open solver takes this {pc}"
+            if not takers(problem)
+            else f"there is no default solver for this {pc}",
             "; ".join(_reasons(problem)),
             "see explain() for the term that decides the class; " + _offer(problem),
         )
     if not chosen[0].installed:
         missing = chosen[0]
-        raise NotInstalled(f"{missing.name} is not installed", remedy=missing.install)
+        raise NotInstalled(
+            f"{missing.name} is not installed",
+            f"it is the default for this {pc}; the module {missing.module!r} was not found",
+            missing.install,
+        )
     return tuple(p for p in chosen if p.installed)
 
 
@@ -76,6 +86,7 @@ def _check(problem: Problem, named: SolverProfile) -> None:
             f"module {named.module!r} was not found",
             named.install,
         )
+    refuse_unlicensed(named, open_takers(problem))
 
 
 def _reasons(problem: Problem) -> list[str]:

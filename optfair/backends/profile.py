@@ -46,8 +46,9 @@ class SolverProfile:
     ----------
     name, title : str
         Name users type; one line on what it is.
-    via : {"cvxpy", "highspy", "structured"}
-        Who talks to it: CVXPY, a direct adapter, or a route of ours.
+    via : str
+        Who talks to it: "cvxpy", "structured" (a route of ours), or the direct adapter
+        ``backends/VIA_backend.py``.
     cvxpy_name, route : str
         Name CVXPY knows it by; module of the structured algorithm.
     module, package : str
@@ -60,17 +61,38 @@ class SolverProfile:
         Cones it takes when CONIC is among the classes.
     structure : str
         Structure it needs; it is then not offered by class.
+    nonconvex : {"", "global", "local"}
+        Whether it takes problems that are not known to be convex: to the global optimum,
+        with a bound, or to a local one, without.
+    compile_as : str
+        CVXPY's name of the interface whose form is compiled, when the solver's own keeps
+        its data in a form that cannot be read.
     objective_scale : {"largest", "typical"}
         Which coefficient of the objective is brought near 1 before it is handed over.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
-        What it hands back: primal, dual, farkas, bound.
+        What it hands back: primal, dual, farkas, ray, bound.
     tolerance : dict
         Option that carries each tolerance; ``share`` is the part of the asked tolerance
         handed on, ``smallest`` the least value allowed.
     options : dict
         Option names of time_limit, threads, seed.
+    known_options : tuple of str
+        Every option there is, for solvers that pass over those they do not know.
+    reports : dict
+        Where CVXPY's raw result keeps what its interface passes over, as dotted paths:
+        ``bound`` and ``status``; ``interrupted`` is the status after Ctrl-C.
+    misses : tuple of str
+        Outcomes it does not recognise: "infeasible", "unbounded", "unbounded QP"; its result
+        then fails verification.
+    chatty : bool
+        Whether it prints although it is told not to; the line is held back.
+    probe : str
+        Recipe in ``backends/probes.py`` that finds out the state of the licence.
+    limits : dict
+        Largest problem without a full licence: variables, constraints, and variables of
+        problems with a quadratic term.
     fixed : dict
         Options always set.
     quirks : dict
@@ -89,6 +111,12 @@ class SolverProfile:
     cvxpy_name: str = ""
     route: str = ""
     structure: str = ""
+    nonconvex: str = ""
+    compile_as: str = ""
+    probe: str = ""
+    known_options: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+    chatty: bool = False
     objective_scale: str = "largest"
     warm_start: bool = False
     cones: tuple[str, ...] = ()
@@ -97,6 +125,8 @@ class SolverProfile:
     options: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     quirks: Mapping[str, str] = field(default_factory=dict)
+    reports: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def installed(self) -> bool:
@@ -117,7 +147,7 @@ class SolverProfile:
                 why = f"{self.name} needs the structure {self.structure!r}; {lost}"
                 return Refusal((why,), ())
         reasons = []
-        if not pc.convex:
+        if not pc.convex and not self.nonconvex:
             culprits = [t for t in problem.terms if not t.evidence.problem_class.convex]
             named = "; ".join(str(t.evidence) for t in culprits)
             reasons.append(f"{self.name} needs a convex problem; this one is {pc} ({named})")
@@ -141,7 +171,7 @@ class SolverProfile:
             remedies.append("solve without integer variables")
         if forcing:
             remedies.append(f"remove {', '.join(map(repr, forcing))}")
-        if not pc.convex:
+        if not pc.convex and not self.nonconvex:
             remedies.append("write the nonconvex term in a convex form, or relax it")
         return tuple(remedies)
 

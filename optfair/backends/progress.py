@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["round_progress"]
+__all__ = ["round_progress", "show_line"]
 
 
 @contextmanager
@@ -33,3 +34,8 @@ def round_progress(verbose: int, what: str) -> Iterator[Callable[[Any], None] | 
                 console.log(line)
 
         yield report
+
+
+def show_line(text: str) -> None:
+    """Write a piece of a solver's log to the terminal's error stream."""
+    sys.stderr.write(text)

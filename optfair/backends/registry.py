@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optfair.backends.probes import licence_state
 from optfair.backends.profile import SolverProfile, load_profile
 from optfair.errors import UnsupportedProblem, nearest
 from optfair.locate import fact_files
@@ -14,7 +15,7 @@ from optfair.locate import fact_files
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["SolverTable", "profile", "profiles", "solvers", "takers"]
+__all__ = ["SolverTable", "open_takers", "profile", "profiles", "solvers", "takers"]
 
 
 def profiles() -> dict[str, SolverProfile]:
@@ -50,6 +51,11 @@ def takers(problem: Problem) -> list[str]:
     return [p.name for p in profiles().values() if p.installed and p.accepts(problem)]
 
 
+def open_takers(problem: Problem) -> list[str]:
+    """Return the names of the open solvers that take a problem, installed or not."""
+    return [p.name for p in profiles().values() if p.kind == "open" and p.accepts(problem)]
+
+
 @dataclass(frozen=True)
 class SolverTable:
     """Rows of solver facts that print as a table."""
@@ -72,18 +78,24 @@ class SolverTable:
 
 
 def solvers() -> SolverTable:
-    """Return a table of all solvers: version, classes, licence, whether installed and how to get it."""
+    """Return a table of all solvers: version, classes, licence, its state and how to get it."""
     rows = []
     for p in profiles().values():
         what = ", ".join(p.classes) + (f" with {p.structure}" if p.structure else "")
-        state = "installed" if p.installed else f"not installed: {p.install}"
+        if p.nonconvex:
+            what += f", nonconvex ({p.nonconvex})"
+        probed = licence_state(p)
         rows.append(
             {
                 "solver": p.name,
                 "version": p.version if p.installed else "-",
                 "classes": what,
                 "licence": p.licence,
-                "state": state,
+                "state": str(probed),
+                "installed": p.installed,
+                "usable": probed.usable,
+                "nonconvex": p.nonconvex,
+                "install": p.install,
                 "title": p.title,
                 "returns": list(p.returns),
                 "quirks": dict(p.quirks),

@@ -115,6 +115,16 @@ class Request:
                     f"it has {', '.join(profile.options) or 'none of time_limit, threads, seed'}",
                     f"leave {name} out, or choose another solver",
                 )
+        known = set(profile.known_options) | set(chosen)
+        unknown = [
+            repr(name) for name in self.options if profile.known_options and name not in known
+        ]
+        if unknown:
+            raise UnsupportedProblem(
+                f"{profile.name} has no option {', '.join(unknown)}",
+                f"it would pass over it in silence; it has {', '.join(sorted(known))}",
+                "correct or remove the option",
+            )
         chosen.update(self.options)
         return chosen
 
@@ -145,7 +155,7 @@ class Outcome:
     Attributes
     ----------
     termination : str
-        optimal, inaccurate, time_limit, interrupted, stalled, failed.
+        optimal, local, inaccurate, time_limit, interrupted, stalled, failed.
     values, multipliers : mapping
         By name; empty when there is no point.
     proof : DualProof or None
@@ -154,6 +164,8 @@ class Outcome:
         Seconds of compile, solve and recover.
     progress : tuple
         Rounds of a structured algorithm.
+    warm_start : str
+        "used", or why not; empty when the profile knows.
     """
 
     termination: str
@@ -162,3 +174,4 @@ class Outcome:
     proof: DualProof | None
     seconds: Mapping[str, float]
     progress: tuple[Any, ...] = ()
+    warm_start: str = ""

@@ -14,8 +14,15 @@ from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
 from optfair.core.solution import Solution, Status
-from optfair.errors import Infeasible, OptfairError, SolverFailure, Unbounded, UnsupportedProblem
-from optfair.solution.residuals import measure
+from optfair.errors import (
+    Infeasible,
+    OptfairError,
+    SizeLimited,
+    SolverFailure,
+    Unbounded,
+    UnsupportedProblem,
+)
+from optfair.solution.residuals import Residuals, measure
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -75,11 +82,12 @@ def solve(
     Returns
     -------
     Solution
-        With verified residuals; ``status.termination`` says when it stopped early.
+        With verified residuals; ``status.termination`` says when it stopped early. A local
+        solver, which must be named, leaves a feasible point that is "local", without a bound.
 
     Raises
     ------
-    UnsupportedProblem, NotInstalled
+    UnsupportedProblem, NotInstalled, NotLicensed, SizeLimited
         Before anything is solved.
     Infeasible, Unbounded
         With the terms in conflict where they are known.
@@ -114,7 +122,7 @@ def solve(
             unproved = unproved or e
             attempts.append(f"{profile.name}: {e.cause}, not proved")
             continue
-        except (UnsupportedProblem, SolverFailure) as e:
+        except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if last:  # an option or a form that only this solver lacks
                 raise (unproved or e) from None
             attempts.append(f"{profile.name}: {e.cause}")
@@ -170,10 +178,14 @@ def _verified(
     feasible = off.feasibility <= request.tolerance
     termination = outcome.termination
     complaints: tuple[str, ...] = ()
-    if not off.above(request.tolerance):
+    if termination == "local":
+        # no bound was asked of it: what it left must hold, and is never called optimal
+        complaints = _local_complaints(off, request.tolerance, outcome)
+    elif not off.above(request.tolerance):
         termination = "optimal"
     elif termination == "time_limit" and request.time_limit is None:
-        complaints = ("it stopped at a limit of its own before it was done",)
+        above = off.above(request.tolerance) if outcome.values else ("it left no point",)
+        complaints = ("it stopped at a limit of its own before it was done", *above)
     elif not (termination in EARLY and feasible):
         complaints = off.above(request.tolerance) if outcome.values else ("it left no point",)
     status = Status(
@@ -192,17 +204,25 @@ def _verified(
         multipliers=outcome.multipliers,
         proof=outcome.proof,
         seconds={"choose": chosen, **outcome.seconds, "verify": time.perf_counter() - begin},
-        options=_asked(request, profile),
+        options=_asked(request, profile, outcome),
         attempts=tuple(attempts),
         progress=outcome.progress,
     )
     return solution, complaints
 
 
-def _asked(request: Request, profile: SolverProfile) -> dict[str, Any]:
+def _local_complaints(off: Residuals, tolerance: float, outcome: Outcome) -> tuple[str, ...]:
+    if not outcome.values:
+        return ("it left no point",)
+    return tuple(
+        f"{name!r} is violated by {v:.1e}" for name, v in off.primal.items() if not v <= tolerance
+    )
+
+
+def _asked(request: Request, profile: SolverProfile, outcome: Outcome) -> dict[str, Any]:
     """Return the options on record, and whether a warm start was used."""
     asked = request.to_dict()
     if request.warm_start is not None:
         cold = f"not used: {profile.name} starts anew"
-        asked["warm_start"] = "used" if profile.warm_start else cold
+        asked["warm_start"] = outcome.warm_start or ("used" if profile.warm_start else cold)
     return asked

@@ -12,6 +12,7 @@ from optfair.backends.registry import profiles
 from optfair.core.problem_class import ProblemClass
 from optfair.locate import fact_files, load_facts
 
+BACKENDS = Path(of.__file__).parent / "backends"
 GOOD = """schema = 1
 name = "mine"
 title = "a solver"
@@ -28,9 +29,18 @@ classes = ["LP"]
 
 def test_every_profile_names_known_classes() -> None:
     for p in profiles().values():
-        assert p.kind in ("open", "commercial") and p.via in ("cvxpy", "highspy", "structured")
+        assert p.kind in ("open", "commercial") and p.nonconvex in ("", "global", "local")
+        module = f"structured/{p.route}" if p.via == "structured" else f"{p.via}_backend"
+        assert (BACKENDS / f"{module}.py").is_file(), p.name
         for name in p.classes:
             assert ProblemClass.parse(name).name == name
+        assert set(p.returns) <= {"primal", "dual", "farkas", "ray", "bound"}
+        assert set(p.options) <= {"time_limit", "threads", "seed"}
+        assert set(p.misses) <= {"infeasible", "unbounded", "unbounded QP"}
+        assert set(p.reports) <= {"bound", "status", "interrupted"}
+        assert (p.kind == "commercial") == bool(p.probe)
+        # what it does not do has a reason on record
+        assert p.structure or "time_limit" in {*p.options, *p.quirks}, p.name
 
 
 def test_policy_names_known_open_solvers() -> None:
@@ -39,8 +49,11 @@ def test_policy_names_known_open_solvers() -> None:
     for name in [
         *policy["structures"],
         *(n for names in policy["classes"].values() for n in names),
+        *(n for names in policy["nonconvex"].values() for n in names),
     ]:
-        assert known[name].kind == "open"
+        assert known[name].kind == "open" and known[name].nonconvex != "local"
+    for name, solvers in policy["nonconvex"].items():
+        assert all(known[s].nonconvex == "global" and name in known[s].classes for s in solvers)
     for name, solvers in policy["classes"].items():
         assert all(name in known[s].classes for s in solvers)
 

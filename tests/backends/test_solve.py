@@ -86,7 +86,9 @@ def test_the_record_says_whether_a_warm_start_was_used() -> None:
     s = p.solve()
     assert "warm_start" not in s.options
     assert p.solve(warm_start=s).options["warm_start"] == "used"
-    assert p.solve("highs", warm_start=s).options["warm_start"] == "not used: highs starts anew"
+    assert p.solve("clarabel", warm_start=s).options["warm_start"] == (
+        "not used: clarabel starts anew"
+    )
     with pytest.raises(of.DeclarationError, match="not a Solution"):
         p.solve(warm_start=3)
 

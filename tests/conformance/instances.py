@@ -94,10 +94,40 @@ def _integer_disk() -> tuple[Any, list[str]]:
     return cp.Problem(cp.Maximize(2 * x[0] + x[1]), [cp.norm(x) <= 2.5]), ["disk"]
 
 
+def _integer_quadratic() -> tuple[Any, list[str]]:
+    # the same points, the disk as a quadratic
+    x = cp.Variable(2, name="x")
+    return cp.Problem(cp.Maximize(2 * x[0] + x[1]), [cp.sum_squares(x) <= 6.25]), ["disk"]
+
+
+def _large_sdp() -> tuple[Any, list[str]]:
+    # the largest eigenvalue of a path of four nodes, 2 cos(π/5): order and triangle matter
+    X = cp.Variable((4, 4), name="X", symmetric=True)
+    C = np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1)
+    rows = [cp.trace(X) == 1, X >> 0]
+    return cp.Problem(cp.Maximize(cp.trace(C @ X)), rows), ["trace", "psd"]
+
+
 def _nonconvex() -> tuple[Any, list[str]]:
+    # outside the disk and inside the box: the far corner
     x = cp.Variable(2, name="x")
     rows = [cp.sum_squares(x) >= 1, cp.abs(x) <= 2]
     return cp.Problem(cp.Minimize(cp.sum(x)), rows), ["out", "box"]
+
+
+def _ring() -> tuple[Any, list[str]]:
+    # the point of a ring nearest to (0.5, 0): radially outwards to (1, 0)
+    x = cp.Variable(2, name="x")
+    rows = [cp.sum_squares(x) >= 1, cp.sum_squares(x) <= 4]
+    goal = cp.Minimize(cp.sum_squares(x - np.array([0.5, 0.0])))
+    return cp.Problem(goal, rows), ["out", "in"]
+
+
+def _saddle() -> tuple[Any, list[str]]:
+    # x1² - x2² on the box [-1, 2]²: down the second axis as far as it goes
+    x = cp.Variable(2, name="x")
+    goal = cp.Minimize(cp.quad_form(x, np.diag([1.0, -1.0])))
+    return cp.Problem(goal, [x >= -1, x <= 2]), ["lo", "up"]
 
 
 CASES = {
@@ -116,7 +146,11 @@ CASES = {
     "MILP": Case("MILP", _knapsack, 90.0, {"x": [0, 1, 0, 1]}, integers=("x",)),
     "MIQP": Case("MIQP", _nearest_integer, 0.32, {"x": [1, 3]}, integers=("x",)),
     "MISOCP": Case("MISOCP", _integer_disk, 5.0, {"x": [2, 1]}, integers=("x",)),
-    "nonconvex QCQP": Case("QCQP", _nonconvex, float("nan")),
+    "MIQCQP": Case("MIQCQP", _integer_quadratic, 5.0, {"x": [2, 1]}, integers=("x",)),
+    "SDP of order 4": Case("SDP", _large_sdp, 2.0 * float(np.cos(np.pi / 5))),
+    "nonconvex QP": Case("QP", _saddle, -4.0, {"x": [0, 2]}),
+    "nonconvex QCQP": Case("QCQP", _nonconvex, -4.0, {"x": [-2, -2]}),
+    "nonconvex QCQP, ring": Case("QCQP", _ring, 0.25, {"x": [1, 0]}),
 }
 
 
@@ -151,3 +185,37 @@ def _unbounded(kind: str) -> tuple[Any, list[str]]:
 
 INFEASIBLE = {k: (lambda k=k: _infeasible(k)) for k in ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC")}
 UNBOUNDED = {k: (lambda k=k: _unbounded(k)) for k in ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC")}
+
+
+def _random(seed: int, quadratic: bool) -> tuple[Any, list[str], float]:
+    # optimal by construction: a point, multipliers of its active rows, the costs from both
+    rng = np.random.default_rng(seed)
+    m, n = (10, 5) if quadratic else (12, 6)
+    active = 3 if quadratic else n
+    A, best, root = rng.normal(size=(m, n)), rng.normal(size=n), rng.normal(size=(n + 2, n))
+    root = root * quadratic
+    price = np.r_[rng.random(active) + 0.1, np.zeros(m - active)]
+    slack = np.r_[np.zeros(active), rng.random(m - active) + 0.1]
+    cost = A.T @ price - 2 * root.T @ (root @ best)
+    x = cp.Variable(n, name="x")
+    goal = cost @ x + (cp.sum_squares(root @ x) if quadratic else 0.0)
+    value = float(cost @ best + np.sum((root @ best) ** 2))
+    return cp.Problem(cp.Minimize(goal), [A @ x >= A @ best - slack]), ["rows"], value
+
+
+def _badly_scaled() -> tuple[Any, list[str], float]:
+    # rows of sizes 1e-3 and 1e3; the vertex is (1000, 0.001)
+    x = cp.Variable(2, name="x")
+    rows = [1e-3 * x[0] <= 1, 1e3 * x[1] <= 1]
+    return cp.Problem(cp.Maximize(1e-3 * x[0] + 1e3 * x[1]), rows), ["long", "short"], 2.0
+
+
+# the linear and quadratic programs that every tolerance is asked of: problem, names, optimum
+PRECISE: dict[str, Callable[[], tuple[Any, list[str], float]]] = {
+    "LP": lambda: (*_lp(), 36.0),
+    "degenerate LP": lambda: (*_degenerate_lp(), 3.0),
+    "QP": lambda: (*_qp(), 3.0),
+    "badly scaled LP": _badly_scaled,
+    **{f"random LP {i}": (lambda i=i: _random(i, False)) for i in range(4)},
+    **{f"random QP {i}": (lambda i=i: _random(i, True)) for i in range(4)},
+}

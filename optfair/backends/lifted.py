@@ -1,0 +1,217 @@
+"""A problem as quadratics that branch and bound takes well, with further variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.atoms.quad_over_lin import quad_over_lin
+from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
+from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
+
+from optfair.compile.quadratic import QuadraticForms, quadratic_terms
+from optfair.compile.quadratic_map import NotQuadratic, quadratic_map
+from optfair.core.expressions import substitute
+from optfair.core.problem import Declaration, Problem
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.errors import UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.core.term import Term
+
+__all__ = ["quadratic_form"]
+
+_PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
+
+
+def quadratic_form(problem: Problem) -> QuadraticForms:
+    r"""Return a problem as quadratics, its second-order cones written as quadratics.
+
+    .. math:: \|u\|_2 \le t \iff \|u\|_2^2 \le t^2,\; t \ge 0
+
+    A convex term that is not quadratic is reduced to cones by CVXPY. A sum of squares of
+    combinations, :math:`\|Ax - b\|^2` or :math:`x^T P x` with P positive definite, gets a
+    variable per square: the relaxations of a sum of separate squares are far tighter (a
+    dense least-squares problem in 100 variables: optimal after 2 s, not a gap of 0.14 after 10).
+    The variables that are added stand behind the problem's own.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A term that this does not express; it is named.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [cp.norm(x) <= 1]), ["ball"])
+    >>> [term.name for term in quadratic_form(p).constraints]
+    ['ball side 0', 'ball cone 0', 'ball 1']
+    """
+    objective: dict[str, ObjectiveTerm] = {}
+    constraints: dict[str, ConstraintTerm] = {}
+    offsets, at = {}, 0
+    for v in problem.variables.values():
+        offsets[v.id] = at
+        at += v.size
+    for term in problem.objective.values():
+        built = term.build()
+        if not _plain(built) and _follows(built, problem.sense):
+            top = cp.Variable()
+            side = built <= top if problem.sense == "minimize" else built >= top
+            constraints |= _conic_parts(term, side)
+            objective[term.name] = _objective(term, top)
+            continue
+        lifted, squares = _separate_squares(built, offsets, at)
+        constraints |= {n: _constraint(n, term, c) for n, c in _named(term, squares)}
+        objective[term.name] = _objective(term, lifted) if squares else term
+    for constraint in problem.constraints.values():
+        built = constraint.build()
+        if not _plain(built) and built.is_dcp():
+            constraints |= _conic_parts(constraint, built)
+            continue
+        lifted, squares = _separate_squares(built, offsets, at)
+        constraints |= {n: _constraint(n, constraint, c) for n, c in _named(constraint, squares)}
+        constraints[constraint.name] = (
+            _constraint(constraint.name, constraint, lifted) if squares else constraint
+        )
+    return quadratic_terms(_Lifted(problem, objective, constraints))
+
+
+def _named(term: Term, squares: list[Any]) -> Iterator[tuple[str, Any]]:
+    for i, c in enumerate(squares):
+        yield f"{term.name} squares {i}", c
+
+
+def _separate_squares(built: Any, offsets: Mapping[int, int], size: int) -> tuple[Any, list[Any]]:
+    """Return an expression or constraint whose sums of squares are of plain variables.
+
+    Also returns the equalities that define these variables.
+    """
+    swaps: dict[int, Any] = {}
+    equalities: list[Any] = []
+    for node in _nodes(built):
+        if id(node) in swaps:
+            continue
+        if isinstance(node, quad_over_lin) and node.args[1].is_constant():
+            if _combines(node.args[0], offsets, size):
+                part = cp.Variable(node.args[0].shape)
+                more = {"axis": node.axis, "keepdims": node.keepdims}
+                swaps[id(node)] = quad_over_lin(part, node.args[1], **more)
+                equalities.append(part == node.args[0])
+        elif isinstance(node, QuadForm) and node.args[1].is_constant():
+            factor = _factor(node.args[1].value)
+            if factor is not None and node.args[0].is_affine():
+                part = cp.Variable(factor.shape[1])
+                swaps[id(node)] = cp.sum_squares(part)
+                equalities.append(part == factor.T @ cp.vec(node.args[0], order="F"))
+    return (substitute(built, swaps), equalities) if swaps else (built, [])
+
+
+def _nodes(e: Any) -> Iterator[Any]:
+    yield e
+    for a in e.args:
+        yield from _nodes(a)
+
+
+def _combines(expression: Any, offsets: Mapping[int, int], size: int) -> bool:
+    """Whether an entry of an affine expression depends on more than one scalar."""
+    if isinstance(expression, cp.Variable) or not expression.is_affine():
+        return False
+    try:
+        A = quadratic_map(expression, offsets, size).A
+    except NotQuadratic:
+        return False
+    return bool((np.diff(A.indptr) > 1).any())
+
+
+def _factor(P: Any) -> Any:
+    """Return L with P = L Lᵀ, None unless P is positive definite and not diagonal."""
+    dense = np.asarray(P.toarray() if hasattr(P, "toarray") else P, dtype=float)
+    if not np.count_nonzero(dense - np.diag(np.diag(dense))):
+        return None
+    try:
+        return np.linalg.cholesky((dense + dense.T) / 2)
+    except np.linalg.LinAlgError:
+        return None
+
+
+class _Lifted(Problem):
+    """A problem with further variables behind its own."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Mapping[str, ObjectiveTerm],
+        constraints: Mapping[str, ConstraintTerm],
+    ) -> None:
+        terms = (*objective.values(), *constraints.values())
+        variables = dict(problem.variables)
+        known = {v.id for v in variables.values()}
+        for v in (v for t in terms for v in t.build().variables()):
+            if v.id not in known:
+                known.add(v.id)
+                name = f"added {len(variables)}"
+                while name in variables:
+                    name += " more"
+                variables[name] = v
+        super().__init__(
+            {
+                "declaration": Declaration(
+                    variables,
+                    problem.sense,
+                    tuple(objective.values()),
+                    tuple(constraints.values()),
+                    problem.integers,
+                )
+            }
+        )
+
+    def declare(self) -> Declaration:
+        declared: Declaration = self.data["declaration"]
+        return declared
+
+
+def _plain(built: Any) -> bool:
+    """Whether a built term is quadratic as it stands; CVXPY's word, checked when expanded."""
+    if isinstance(built, _PLAIN):
+        return all(arg.is_quadratic() for arg in built.args)
+    return bool(not isinstance(built, cp.Constraint) and built.is_quadratic())
+
+
+def _follows(expression: Any, sense: str) -> bool:
+    return bool(expression.is_convex() if sense == "minimize" else expression.is_concave())
+
+
+def _objective(term: ObjectiveTerm, top: Any) -> ObjectiveTerm:
+    return ObjectiveTerm(term.name, frozenset(), term.evidence, lambda: top)
+
+
+def _conic_parts(term: Term, constraint: Any) -> dict[str, ConstraintTerm]:
+    """Reduce a convex constraint to linear and second-order cones, these to quadratics."""
+    reduced, _ = Dcp2Cone(quad_obj=False).apply(cp.Problem(cp.Minimize(0), [constraint]))
+    parts: dict[str, Any] = {}
+    for i, part in enumerate(reduced.constraints):
+        if isinstance(part, _PLAIN):
+            parts[f"{term.name} {i}"] = part
+        elif isinstance(part, SOC):
+            side, inside = part.args
+            parts[f"{term.name} side {i}"] = side >= 0
+            axis = part.axis if inside.ndim > 1 else None
+            parts[f"{term.name} cone {i}"] = cp.sum_squares(inside, axis=axis) <= cp.square(side)
+        else:
+            raise UnsupportedProblem(
+                f"{term.name!r} is not quadratic",
+                f"it needs the cone {type(part).__name__}; quadratics express linear and"
+                " second-order cones only",
+                f"remove {term.name!r}, or choose a solver that has this cone",
+            )
+    return {name: _constraint(name, term, part) for name, part in parts.items()}
+
+
+def _constraint(name: str, term: Term, part: Any) -> ConstraintTerm:
+    return ConstraintTerm(name, frozenset(), term.evidence, lambda: part)

@@ -1,0 +1,324 @@
+"""Local optimisation of smooth nonlinear programs, from several starts."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
+from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
+from cvxpy.reductions.dnlp2smooth.dnlp2smooth import Dnlp2Smooth
+from cvxpy.reductions.flip_objective import FlipObjective
+from cvxpy.reductions.solvers.defines import SOLVER_MAP_NLP
+from cvxpy.reductions.solvers.solving_chain import SolvingChain
+from numpy.typing import NDArray
+
+from optfair.backends.request import Outcome
+from optfair.core.expressions import substitute
+from optfair.errors import NotInstalled, SolverFailure, Unbounded, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import Request
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["STARTS", "run"]
+
+#: starting points that are tried
+STARTS = 5
+SILENT = "SILENT"
+KKT = "FEASIBLE_KKT_POINT"
+# An objective beyond this at a feasible point is taken for unbounded.
+BEYOND = 1e15
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve from several starts and keep the best feasible point: *local*, never optimal.
+
+    The first start is the warm start where there is one; the others are drawn with the
+    seed. The best is the one with the best declared objective among those whose violation of
+    every declared term is within the tolerance; nothing is claimed about other local optima.
+
+    Parameters
+    ----------
+    problem : Problem
+        Continuous variables; terms by the rules of disciplined nonlinear programming.
+    profile : SolverProfile
+        Facts about the solver.
+    request : Request
+        Options that mean the same for every solver.
+
+    Returns
+    -------
+    Outcome
+        Terminated "local" when the solver reports first-order optimality at a feasible point;
+        no multipliers, no bound. Where no start led to a feasible point, the least violated
+        one under the solver's own word: that proves nothing about feasibility.
+
+    Raises
+    ------
+    UnsupportedProblem
+        Integer variables, a term that these rules do not take, an option the solver does not
+        have.
+    NotInstalled
+        The solver's module is missing.
+    Unbounded
+        A feasible point has an objective beyond 1e15.
+    """
+    begin = time.perf_counter()
+    program, variables = _smooth_problem(problem, profile)
+    chain = _chain(program, profile)
+    _options(profile, request)  # a general option it lacks fails before anything is solved
+    if not profile.installed:
+        raise NotInstalled(
+            f"{profile.name} is not installed",
+            f"module {profile.module!r} was not found",
+            profile.install,
+        )
+    begun = time.perf_counter()
+    seconds = {"compile": begun - begin, "solve": 0.0}
+    points, warm = _starts(problem, request)
+    best: Rank | None = None
+    kept: dict[str, Floats] = {}
+    word, stopped = "failed", ""
+    for start in points:
+        for name, variable in variables.items():
+            variable.save_value(start[name])
+        options = _options(profile, request)  # what is left of the time limit
+        with _ctrl_c() as pressed:
+            found, said = _solve(chain, program, variables, options, request.verbose >= 2)
+        if pressed:
+            stopped = "interrupted"
+        rank = _rank(problem, found, said, request.tolerance)
+        if best is None:
+            word = said
+        if rank is not None and (best is None or rank < best):
+            best, kept, word = rank, found, said
+        if time.perf_counter() > request.deadline:
+            stopped = stopped or "time_limit"
+        if stopped:
+            break
+    seconds["solve"] = time.perf_counter() - begun
+    if best is not None and not best.infeasible and best.value <= -BEYOND:
+        raise _unbounded(problem, profile, kept)
+    # a point found before later starts were cut off stands
+    local = best is not None and not best.infeasible and not best.unfinished
+    if local:
+        termination = "local"
+    elif word == "optimal":
+        termination = stopped or "stationary, not feasible"
+    else:
+        termination = stopped or word
+    return Outcome(termination, kept, {}, None, seconds, warm_start=warm)
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[list[int]]:
+    """Yield a list that gets an entry when Ctrl-C is pressed meanwhile.
+
+    A solver that calls back into Python takes the interrupt for a failed evaluation, ends
+    or tries a shorter step, and nobody else hears of it.
+    """
+    pressed: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+
+    def note(number: int, frame: Any) -> None:
+        pressed.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Rank(NamedTuple):
+    """Order of results: feasible before infeasible, finished before cut off, then by value.
+
+    ``value`` is the objective as minimised, or the violation of an infeasible point.
+    """
+
+    infeasible: bool
+    unfinished: bool
+    value: float
+
+
+_WORDS = {
+    cp.OPTIMAL: "optimal",
+    cp.OPTIMAL_INACCURATE: "inaccurate",
+    cp.USER_LIMIT: "time_limit",
+}
+
+
+def _solve(
+    chain: Any, program: Any, variables: Mapping[str, Any], options: dict[str, Any], log: bool
+) -> tuple[dict[str, Floats], str]:
+    """Solve from the values the variables hold; return values by name and the solver's word."""
+    data, inverse = chain.apply(program)
+    try:
+        raw = chain.solver.solve_via_data(data, True, log, solver_opts=dict(options))
+    except (KeyError, TypeError, ValueError) as e:
+        raise UnsupportedProblem(
+            "the solver does not take these options, or not this form",
+            " ".join(map(str, e.args)),
+            "correct or remove the option",
+        ) from e
+    except KeyboardInterrupt:
+        return {}, "interrupted"
+    except RuntimeError as e:
+        raise SolverFailure("the solver failed", str(e), "try another start or solver") from e
+    solution = chain.invert(raw, inverse)
+    values = {
+        name: np.asarray(solution.primal_vars[v.id], dtype=float).reshape(v.shape)
+        for name, v in variables.items()
+        if v.id in solution.primal_vars
+    }
+    # a variable that no term uses keeps its start
+    for name, v in variables.items():
+        if name not in values and values:
+            values[name] = np.asarray(v.value, dtype=float)
+    word = _WORDS.get(solution.status, str(solution.status))
+    # "optimal" only says that the solver ended by itself; this says at what
+    ended = str(raw.get("solution_status", "")) if isinstance(raw, Mapping) else ""
+    if word == "optimal" and ended and ended != KKT:
+        word = ended.lower().replace("_", " ")
+    return values, word
+
+
+def _rank(
+    problem: Problem, values: Mapping[str, Floats], word: str, tolerance: float
+) -> Rank | None:
+    if not values:
+        return None
+    worst = max((t.relative_violation(values) for t in problem.constraints.values()), default=0.0)
+    value = problem.objective_value(values)
+    if not (worst <= tolerance and np.isfinite(value)):
+        return Rank(True, True, max(worst, 0.0) if worst > tolerance else np.inf)
+    return Rank(False, word != "optimal", value if problem.sense == "minimize" else -value)
+
+
+def _unbounded(problem: Problem, profile: SolverProfile, values: Mapping[str, Floats]) -> Unbounded:
+    return Unbounded(
+        f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
+        f"{profile.name} found a feasible point with objective"
+        f" {problem.objective_value(values):.3g}",
+        "bound the variables it depends on",
+    )
+
+
+def _starts(problem: Problem, request: Request) -> tuple[Iterator[dict[str, Floats]], str]:
+    """Return the starting points, and what became of the warm start."""
+    shapes = {name: tuple(v.shape) for name, v in problem.variables.items()}
+    given, warm = None, ""
+    if request.warm_start is not None:
+        values = request.warm_start.values
+        lacking = [n for n, s in shapes.items() if n not in values or np.shape(values[n]) != s]
+        if lacking:
+            warm = f"not used: it has no value of the shape of {lacking[0]!r}"
+        else:
+            given, warm = {n: np.asarray(values[n], dtype=float) for n in shapes}, "used"
+
+    def draw() -> Iterator[dict[str, Floats]]:
+        rng = np.random.default_rng(request.seed or 0)
+        if given is not None:
+            yield given
+        for k in range(STARTS - (given is not None)):
+            point = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+            # every other start is positive: logarithms, roots and quotients are defined there
+            yield point if k % 2 else {name: np.abs(x) for name, x in point.items()}
+
+    return draw(), warm
+
+
+def _options(profile: SolverProfile, request: Request) -> dict[str, Any]:
+    """Return the options by the solver's own names; the seed draws starts, not in the solver."""
+    chosen = request.solver_options(profile)
+    seed = profile.options.get("seed")
+    if seed is not None and seed not in request.options:
+        chosen.pop(seed, None)
+    if request.verbose >= 2:  # a solver that the facts keep silent may speak now
+        hushed = [k for k, v in profile.fixed.items() if v == SILENT and k not in request.options]
+        for name in hushed:
+            chosen.pop(name)
+    return chosen
+
+
+def _chain(program: Any, profile: SolverProfile) -> Any:
+    solver = SOLVER_MAP_NLP[profile.cvxpy_name]
+    flip = [FlipObjective()] if isinstance(program.objective, cp.Maximize) else []
+    reduced = CvxAttr2Constr(reduce_bounds=not solver.BOUNDED_VARIABLES)
+    return SolvingChain(reductions=[*flip, reduced, Dnlp2Smooth(), solver])
+
+
+def _smooth_problem(problem: Problem, profile: SolverProfile) -> tuple[Any, dict[str, Any]]:
+    """Return the problem on plain variables of its own, which may hold starting values."""
+    if problem.integers:
+        raise UnsupportedProblem(
+            f"{profile.name} has no integer variables",
+            f"{', '.join(map(repr, sorted(problem.integers)))} are integer",
+            "solve without them, or choose a solver for integer programs",
+        )
+    variables = {name: cp.Variable(v.shape, name=name) for name, v in problem.variables.items()}
+    swaps = {id(problem.variables[name]): v for name, v in variables.items()}
+    goals = []
+    for name, term in problem.objective.items():
+        goal = substitute(term.build(), swaps)
+        _check(name, cp.Minimize(goal) if problem.sense == "minimize" else cp.Maximize(goal))
+        goals.append(goal)
+    constraints: list[Any] = []
+    for name, constraint in problem.constraints.items():
+        constraints.append(_relation(name, substitute(constraint.build(), swaps)))
+        _check(name, constraints[-1])
+    for name, v in problem.variables.items():
+        constraints += _pattern(name, v, variables[name])
+    total = sum(goals) if goals else cp.Constant(0.0)
+    goal = cp.Minimize(total) if problem.sense == "minimize" else cp.Maximize(total)
+    return cp.Problem(goal, constraints), variables
+
+
+def _check(name: str, part: Any) -> None:
+    if not part.is_dnlp():
+        raise UnsupportedProblem(
+            f"{name!r} does not follow the rules of disciplined nonlinear programming",
+            "nonsmooth functions must be convex in a convex place, concave in a concave one;"
+            f" got {' '.join(str(part).split())[:120]}",
+            f"write {name!r} with smooth functions, or remove it",
+        )
+
+
+def _relation(name: str, constraint: Any) -> Any:
+    """Return a constraint as == or <=: the route drops whatever else it is handed."""
+    if isinstance(constraint, (Equality, Inequality)):
+        return constraint
+    if isinstance(constraint, Zero):
+        return constraint.args[0] == 0
+    if isinstance(constraint, NonNeg):
+        return constraint.args[0] >= 0
+    if isinstance(constraint, NonPos):
+        return constraint.args[0] <= 0
+    raise UnsupportedProblem(
+        f"{name!r} is a constraint in the cone {type(constraint).__name__}",
+        "local solvers take ==, <= and >= of functions",
+        f"write {name!r} as an inequality, or choose a conic solver",
+    )
+
+
+def _pattern(name: str, declared: Any, variable: Any) -> list[Any]:
+    """Return constraints for what the declared variable's attributes say."""
+    if declared.attributes.get("diag") or declared.attributes.get("sparsity"):
+        raise UnsupportedProblem(
+            f"{name!r} is a matrix with a fixed pattern",
+            remedy="declare its free entries as a vector",
+        )
+    return [variable == variable.T] if declared.attributes.get("symmetric") else []
