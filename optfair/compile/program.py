@@ -1,0 +1,303 @@
+"""A problem as rows of linear and quadratic functions, each entry with a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
+from numpy.typing import NDArray
+
+from optfair.compile.quadratic import (
+    Kind,
+    QuadraticTerm,
+    attribute_terms,
+    constraint_set,
+    named_map,
+)
+from optfair.compile.quadratic_map import QuadraticMap
+from optfair.errors import DeclarationError, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Block", "Program", "program"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive columns or rows that share a name.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable or term.
+    start : int
+        First column or row.
+    shape : tuple of int
+        Shape; entries follow column by column.
+    """
+
+    name: str
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape))
+
+    @property
+    def stop(self) -> int:
+        """One past the last column or row."""
+        return self.start + self.size
+
+    def indices(self) -> list[tuple[int, ...]]:
+        """Return the index of each entry, in order."""
+        where = np.unravel_index(np.arange(self.size), self.shape, order="F")
+        return list(zip(*(w.tolist() for w in where), strict=True)) if self.shape else [()]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    r"""Rows of linear and quadratic functions between bounds.
+
+    .. math::
+        \min_x \text{ or } \max_x\; \tfrac12 x^T P x + q^T x + r
+        \quad\text{s.t.}\quad
+        l_k \le \tfrac12 x^T P_k x + a_k^T x \le u_k,\;
+        l \le x \le u,\; x_j \in \mathbb{Z}\; (j \in J)
+
+    Parameters
+    ----------
+    sense : str
+        "minimize" or "maximize".
+    columns, rows : tuple of Block
+        What the columns and rows are called.
+    P : sparse (n, n)
+        Symmetric.
+    q, offset
+        Linear part (n,) and constant r.
+    A : sparse csr (m, n)
+        Linear part of the rows.
+    products : QuadraticMap
+        Quadratic part of the rows; its linear part is empty.
+    row_lower, row_upper : array (m,)
+        Infinite where there is none.
+    lower, upper : array (n,)
+        Bounds of the columns.
+    integer : array (n,) of bool
+        J.
+    """
+
+    sense: str
+    columns: tuple[Block, ...]
+    rows: tuple[Block, ...]
+    P: Any
+    q: Floats
+    offset: float
+    A: Any
+    products: QuadraticMap
+    row_lower: Floats
+    row_upper: Floats
+    lower: Floats
+    upper: Floats
+    integer: NDArray[np.bool_]
+
+    @property
+    def quadratic_rows(self) -> NDArray[np.int64]:
+        """Rows that have a quadratic part."""
+        return np.flatnonzero(np.diff(self.products.Q.indptr))
+
+    def row_products(self, row: int) -> tuple[NDArray[Any], NDArray[Any], Floats]:
+        """Return (i, j, coefficient of x_i x_j) of a row, each pair i <= j once."""
+        Q, pairs = self.products.Q, self.products.pairs
+        at = slice(Q.indptr[row], Q.indptr[row + 1])
+        i, j = pairs[:, Q.indices[at]]
+        return i, j, np.asarray(Q.data[at], dtype=float)
+
+    def row_hessian(self, row: int) -> Any:
+        """Return P_k of a row: sparse symmetric (n, n)."""
+        i, j, value = self.row_products(row)
+        half = sp.coo_array((value, (i, j)), shape=(self.q.size, self.q.size))
+        return sp.csc_array(half + half.T)
+
+    def by_name(self, x: Floats) -> dict[str, Floats]:
+        """Return values by variable name."""
+        return {
+            b.name: np.asarray(x[b.start : b.stop]).reshape(b.shape, order="F")
+            for b in self.columns
+        }
+
+
+def program(problem: Problem) -> Program:
+    """Return a problem as rows: every term by its name, in its order.
+
+    A term that is piecewise linear or a norm with linear description (``abs``, ``maximum``,
+    ``norm1`` ...) becomes rows in further columns ``NAME auxiliary``, the way CVXPY reduces
+    it; the row of the term itself keeps its name.
+
+    Parameters
+    ----------
+    problem : Problem
+        Terms of degree at most 2, convex or not, and piecewise linear ones.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A term needs a cone that rows cannot state; it is named.
+    DeclarationError
+        The problem uses no variable.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm1(x)), [cp.sum(x) == 1]), ["budget"])
+    >>> rows = program(p)
+    >>> [b.name for b in rows.columns], [(b.name, b.shape) for b in rows.rows]
+    (['x', 'objective auxiliary'], [('objective 1', (2,)), ('objective 2', (2,)), ('budget', ())])
+    """
+    if not any(v.size for v in problem.variables.values()):
+        raise DeclarationError("no variable, there is nothing to write", remedy="add a variable")
+    pieces = _Pieces(problem)
+    for name, t in problem.objective.items():
+        pieces.add_objective(name, t.build())
+    for name, c in problem.constraints.items():
+        pieces.add_constraint(name, c.build())
+    return pieces.assembled()
+
+
+class _Pieces:
+    """Terms split into rows, before the number of columns is known."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.variables: dict[str, Any] = dict(problem.variables)
+        self.offsets: dict[int, int] = {}
+        self.size = 0
+        for v in self.variables.values():
+            self._place(v)
+        self.objective: list[tuple[str, Any]] = []
+        self.rows: list[tuple[str, Kind, float, Any]] = []
+        self.names: set[str] = set(problem.constraints)
+
+    def _place(self, variable: Any) -> None:
+        self.offsets[variable.id] = self.size
+        self.size += variable.size
+
+    def add_objective(self, name: str, expression: Any) -> None:
+        """Take an objective term, reduced if it is not quadratic."""
+        if not _polyhedral(self.problem.objective[name].evidence):
+            self.objective.append((name, expression))
+            return
+        sign = 1.0 if self.problem.sense == "minimize" else -1.0
+        reduced = self._reduced(name, cp.Problem(cp.Minimize(sign * expression)))
+        self.objective.append((name, sign * reduced.objective.args[0]))
+        self._add_parts(name, reduced.constraints)
+
+    def add_constraint(self, name: str, constraint: Any) -> None:
+        """Take a constraint, reduced if it is not quadratic."""
+        if not _polyhedral(self.problem.constraints[name].evidence):
+            self.rows.append((name, *constraint_set(name, constraint)))
+            return
+        reduced = self._reduced(name, cp.Problem(cp.Minimize(0), [constraint]))
+        *parts, own = reduced.constraints
+        self._add_parts(name, parts)
+        self.rows.append((name, *constraint_set(name, own)))
+
+    def _add_parts(self, name: str, constraints: list[Any]) -> None:
+        for i, c in enumerate(constraints, start=1):
+            self.rows.append((_unique(f"{name} {i}", self.names), *constraint_set(name, c)))
+
+    def _reduced(self, name: str, problem: Any) -> Any:
+        """Apply CVXPY's reduction to one term; its new variables become columns."""
+        try:
+            reduced, _ = Dcp2Cone(quad_obj=True).apply(problem)
+        except (cp.error.DCPError, ValueError) as e:
+            raise UnsupportedProblem(
+                f"{name!r} cannot be written as rows",
+                " ".join(str(e).split())[:200],
+                "write it by the rules of disciplined convex programming",
+            ) from e
+        new = [v for v in reduced.variables() if v.id not in self.offsets]
+        for i, v in enumerate(new):
+            label = f"{name} auxiliary" + (f" {i + 1}" if i else "")
+            self.variables[_unique(label, set(self.variables))] = v
+            self._place(v)
+        return reduced
+
+    def assembled(self) -> Program:
+        """Return the program, once every column is known."""
+        n = self.size
+        total = QuadraticMap.constant(np.zeros(1), n)
+        for name, e in self.objective:
+            total = total + named_map(name, e, self.offsets, n)
+        terms = [
+            QuadraticTerm(name, kind, tuple(e.shape), sign * named_map(name, e, self.offsets, n))
+            for name, kind, sign, e in self.rows
+        ]
+        columns = tuple(
+            Block(name, self.offsets[v.id], tuple(v.shape)) for name, v in self.variables.items()
+        )
+        for b in columns:
+            terms += attribute_terms(b.name, self.variables[b.name], b.start, n)
+        integer = np.zeros(n, dtype=bool)
+        for b in columns:
+            if b.name in self.problem.integers:
+                integer[b.start : b.stop] = True
+        return _program(self.problem.sense, columns, total, terms, integer)
+
+
+def _program(
+    sense: str,
+    columns: tuple[Block, ...],
+    total: QuadraticMap,
+    terms: list[QuadraticTerm],
+    integer: NDArray[np.bool_],
+) -> Program:
+    n = integer.size
+    goal = QuadraticTerm("objective", "objective", (), total)
+    blocks, at = [], 0
+    for t in terms:
+        blocks.append(Block(t.name, at, t.shape))
+        at += t.size
+    rows = QuadraticMap.stacked([QuadraticMap.constant(np.zeros(0), n), *(t.map for t in terms)])
+    upper = -rows.b
+    equal = np.concatenate([np.zeros(0, bool), *(np.full(t.size, t.set == "zero") for t in terms)])
+    free = np.full(n, np.inf)
+    return Program(
+        sense=sense,
+        columns=columns,
+        rows=tuple(blocks),
+        P=goal.P(),
+        q=goal.q(),
+        offset=float(goal.r[0]),
+        A=rows.A,
+        products=replace(rows, A=sp.csr_array((at, n)), b=np.zeros(at)),
+        row_lower=np.where(equal, upper, -np.inf),
+        row_upper=upper + 0.0,  # no -0.0
+        lower=-free,
+        upper=free,
+        integer=integer,
+    )
+
+
+def _polyhedral(evidence: Any) -> bool:
+    """Whether a term is not quadratic but linear rows in more columns can state it."""
+    return evidence.problem_class.convex and "piecewise linear" in evidence.function
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    candidate, i = name, 1
+    while candidate in taken:
+        i += 1
+        candidate = f"{name} {i}"
+    taken.add(candidate)
+    return candidate

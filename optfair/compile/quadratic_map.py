@@ -1,0 +1,325 @@
+"""Multiply out CVXPY expressions of degree two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.affine.binary_operators import MulExpression, multiply
+from cvxpy.atoms.affine.cumsum import cumsum
+from cvxpy.atoms.elementwise.power import Power
+from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.atoms.quad_over_lin import quad_over_lin
+from cvxpy.cvxcore.python import canonInterface
+from cvxpy.settings import SCIPY_CANON_BACKEND
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+__all__ = ["NotQuadratic", "QuadraticMap", "quadratic_map"]
+
+
+class NotQuadratic(Exception):
+    """An expression is no quadratic; the text says which part."""
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticMap:
+    r"""A vector of quadratics of x, with the products it uses listed once.
+
+    .. math:: f(x) = Q\,(x_{i_p} x_{j_p})_p + A x + b
+
+    Parameters
+    ----------
+    Q : sparse csr (m, k)
+        Coefficients of the products.
+    pairs : array (2, k)
+        Indices i <= j of each product.
+    A : sparse csr (m, n)
+        Linear coefficients.
+    b : array (m,)
+        Constants.
+    """
+
+    Q: Any
+    pairs: Indices
+    A: Any
+    b: Floats
+
+    @classmethod
+    def affine(cls, A: Any, b: Floats) -> QuadraticMap:
+        """Return an affine map."""
+        return cls(sp.csr_array((b.size, 0)), np.zeros((2, 0), dtype=np.int64), A, b)
+
+    @classmethod
+    def constant(cls, b: Floats, n: int) -> QuadraticMap:
+        """Return a constant map on n scalars."""
+        return cls.affine(sp.csr_array((b.size, n)), b)
+
+    @staticmethod
+    def stacked(maps: Sequence[QuadraticMap]) -> QuadraticMap:
+        """Return one map with the entries of all, their products listed once."""
+        n = maps[0].A.shape[1]
+        keys = np.concatenate([m.pairs[0] * n + m.pairs[1] for m in maps])
+        union, at = np.unique(keys, return_inverse=True)
+        Q = sp.csr_array(sp.block_diag([m.Q for m in maps]))
+        move = (np.ones(keys.size), (np.arange(keys.size), at))
+        Q = sp.csr_array(Q @ sp.csr_array(move, shape=(keys.size, union.size)))
+        Q.sort_indices()
+        return QuadraticMap(
+            Q,
+            np.stack([union // max(n, 1), union % max(n, 1)]),
+            sp.csr_array(sp.vstack([m.A for m in maps])),
+            np.concatenate([m.b for m in maps]),
+        )
+
+    def __call__(self, x: Floats) -> Floats:
+        """Return f(x)."""
+        products = x[self.pairs[0]] * x[self.pairs[1]]
+        return np.asarray(self.Q @ products + self.A @ x + self.b, dtype=float)
+
+    def __add__(self, other: QuadraticMap) -> QuadraticMap:
+        both = self.stacked([self, other])
+        m = self.b.size
+        eye = sp.eye_array(m, format="csr")
+        return both.after(sp.csr_array(sp.hstack([eye, eye])), np.zeros(m))
+
+    def __rmul__(self, factor: float) -> QuadraticMap:
+        return QuadraticMap(factor * self.Q, self.pairs, factor * self.A, factor * self.b)
+
+    def after(self, D: Any, b: Floats) -> QuadraticMap:
+        """Return D f(x) + b."""
+        return QuadraticMap(
+            sp.csr_array(D @ self.Q), self.pairs, sp.csr_array(D @ self.A), D @ self.b + b
+        ).tidy()
+
+    def tidy(self) -> QuadraticMap:
+        """Drop coefficients that cancelled, and products nobody uses."""
+        Q, A = sp.csr_array(self.Q), sp.csr_array(self.A)
+        for matrix in (Q, A):
+            matrix.sum_duplicates()
+            matrix.eliminate_zeros()
+        used = np.unique(Q.indices).astype(np.int64)
+        if used.size < self.pairs.shape[1]:
+            Q = sp.csr_array(sp.csc_array(Q)[:, used])
+        else:
+            used = np.arange(self.pairs.shape[1], dtype=np.int64)
+        Q.sort_indices()
+        return QuadraticMap(Q, self.pairs[:, used], A, np.asarray(self.b, dtype=float))
+
+
+def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
+    """Return the coefficients of an expression without parameters.
+
+    Parameters
+    ----------
+    expression : cvxpy.Expression
+        Real, of degree at most 2.
+    offsets : dict
+        CVXPY variable id -> position of its first entry in x; entries follow column by column.
+    size : int
+        Length n of x.
+
+    Raises
+    ------
+    NotQuadratic
+        Some part is not known to be quadratic.
+    """
+    if expression.is_constant():
+        b = np.ravel(_dense(expression.value), order="F")
+        return QuadraticMap.constant(np.asarray(b, dtype=float), size)
+    special: dict[int, tuple[Any, QuadraticMap]] = {}
+    _collect(expression, offsets, size, special)
+    if id(expression) in special:
+        return special[id(expression)][1]
+    head = expression
+    ids = dict(offsets)
+    at = size
+    for stand_in, _ in special.values():
+        ids[stand_in.id] = at
+        at += stand_in.size
+    if special:
+        head = _replaced(expression, {k: v for k, (v, _) in special.items()})
+    A, b = _affine(head, ids, at)
+    inner = [QuadraticMap.affine(sp.eye_array(size, format="csr"), np.zeros(size))]
+    inner += [m for _, m in special.values()]
+    return QuadraticMap.stacked(inner).after(A, b) if special else QuadraticMap.affine(A, b).tidy()
+
+
+def _collect(
+    e: Any, offsets: Mapping[int, int], size: int, special: dict[int, tuple[Any, QuadraticMap]]
+) -> None:
+    """Find the outermost parts that are not affine atoms, each with its coefficients."""
+    if id(e) in special or e.is_constant() or isinstance(e, cp.Variable):
+        return
+    product = isinstance(e, MulExpression) and not any(a.is_constant() for a in e.args)
+    if isinstance(e, AffAtom) and not product and not isinstance(e, cumsum):
+        for a in e.args:
+            _collect(a, offsets, size, special)
+    else:
+        special[id(e)] = (cp.Variable(e.shape), _special(e, offsets, size))
+
+
+def _special(e: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
+    """Return the coefficients of a product, a power or a quadratic form."""
+
+    def arg(i: int) -> QuadraticMap:
+        found = quadratic_map(e.args[i], offsets, size)
+        if found.Q.nnz:
+            raise NotQuadratic(f"{_short(e)} multiplies what is quadratic already")
+        return found
+
+    def entries(i: int) -> Indices:
+        return _count(e.args[i].shape)
+
+    out = _count(e.shape)
+    if isinstance(e, multiply):
+        left, right = (np.broadcast_to(entries(i), e.shape) for i in (0, 1))
+        return _products(e.size, out, left, right, 1.0, arg(0), arg(1))
+    if isinstance(e, MulExpression):
+        return _products(e.size, *_matrix_product(out, entries(0), entries(1)), 1.0, arg(0), arg(1))
+    if isinstance(e, cumsum):  # the one affine atom without a form for the affine backends
+        (gradient,) = e._grad([np.zeros(e.args[0].shape)])
+        summed = quadratic_map(e.args[0], offsets, size)
+        return summed.after(sp.csr_array(gradient.T), np.zeros(e.size))
+    if isinstance(e, Power):
+        exponent = float(getattr(e.p, "value", e.p))
+        if exponent == 1.0:
+            return quadratic_map(e.args[0], offsets, size)
+        if exponent == 2.0:
+            return _products(e.size, out, out, out, 1.0, arg(0), arg(0))
+    elif isinstance(e, quad_over_lin) and e.args[1].is_constant():
+        inside = entries(0)
+        total = out if e.axis is None or e.keepdims else np.expand_dims(out, e.axis)
+        scale = 1.0 / float(np.squeeze(_dense(e.args[1].value)))
+        return _products(
+            e.size, np.broadcast_to(total, inside.shape), inside, inside, scale, arg(0), arg(0)
+        )
+    elif isinstance(e, QuadForm) and e.args[1].is_constant():
+        form = sp.coo_array(e.args[1].value)
+        zero = np.zeros(form.nnz, dtype=np.int64)
+        return _products(e.size, zero, form.row, form.col, form.data, arg(0), arg(0))
+    raise NotQuadratic(f"{_short(e)} is not of degree 2 by any rule known here")
+
+
+def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
+    """Return a copy with parts replaced; ``tree_copy`` passes over powers."""
+    if id(e) in stand_ins:
+        return stand_ins[id(e)]
+    if not e.args or e.is_constant():
+        return e
+    return e.copy(args=[_replaced(a, stand_ins) for a in e.args])
+
+
+def _short(e: Any) -> str:
+    text = " ".join(str(e).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _dense(value: Any) -> Floats:
+    dense: Any = value.toarray() if hasattr(value, "toarray") else value
+    return np.asarray(dense, dtype=float)
+
+
+def _count(shape: tuple[int, ...]) -> Indices:
+    """Return the position of each entry, column by column."""
+    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape, order="F")
+
+
+def _affine(expression: Any, offsets: Mapping[int, int], size: int) -> tuple[Any, Floats]:
+    """Return (A, b) of an affine expression, by CVXPY's own canonicalisation."""
+    if not expression.is_affine():
+        raise NotQuadratic(f"{_short(expression)} is not of degree 2 by any rule known here")
+    m = int(expression.size)
+    # the compiled backend of CVXPY knows two dimensions only
+    deep = any(len(n.shape) > 2 for n in _nodes(expression))
+    tensor = canonInterface.get_problem_matrix(
+        [expression.canonical_form[0]],
+        size,
+        dict(offsets),
+        {-1: 1},
+        {-1: 0},
+        m,
+        SCIPY_CANON_BACKEND if deep else None,
+    )
+    flat = sp.coo_array(tensor)
+    row, column = flat.row % m, flat.row // m
+    constant = column == size
+    b = np.zeros(m)
+    np.add.at(b, row[constant], flat.data[constant])
+    part = ~constant
+    A = sp.csr_array((flat.data[part], (row[part], column[part])), shape=(m, size))
+    return A, b
+
+
+def _nodes(e: Any) -> Iterator[Any]:
+    yield e
+    for a in e.args:
+        yield from _nodes(a)
+
+
+def _matrix_product(
+    out: Indices, left: Indices, right: Indices
+) -> tuple[Indices, Indices, Indices]:
+    """Return for every scalar product in left @ right (entry of the result, left, right)."""
+    a = left[None, :] if left.ndim == 1 else left
+    b = right[:, None] if right.ndim == 1 else right
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], a.shape[-1], b.shape[-1])
+    # out has the axes of the result only: put back those a vector does not have
+    full = out.reshape((*batch, a.shape[-2], 1, b.shape[-1])) if out.ndim != 2 else out[:, None, :]
+    return (
+        np.broadcast_to(full, shape),
+        np.broadcast_to(a[..., None], shape),
+        np.broadcast_to(b[..., None, :, :], shape),
+    )
+
+
+def _products(
+    m: int, entry: Any, left: Any, right: Any, weight: Any, L: QuadraticMap, R: QuadraticMap
+) -> QuadraticMap:
+    """Return f with m entries, f[entry[p]] the sum of weight[p] * L(x)[left[p]] * R(x)[right[p]]."""
+    k, i, j = (np.ravel(np.asarray(v, dtype=np.int64)) for v in (entry, left, right))
+    w = np.broadcast_to(np.asarray(weight, dtype=float), k.shape)
+    n = L.A.shape[1]
+    A1, A2, b1, b2 = sp.csr_array(L.A), sp.csr_array(R.A), L.b, R.b
+    put = sp.csr_array((np.ones(k.size), (k, np.arange(k.size))), shape=(m, k.size))
+    b = put @ (w * b1[i] * b2[j])
+    # coefficients of the linear parts: entry x row of L, entry x row of R
+    on_left = sp.csr_array((w * b2[j], (k, i)), shape=(m, b1.size))
+    on_right = sp.csr_array((w * b1[i], (k, j)), shape=(m, b2.size))
+    A = sp.csr_array(on_left @ A1 + on_right @ A2)
+    if m == 1:  # one entry: a product of sparse matrices, instead of every product by itself
+        W = sp.csr_array((w, (i, j)), shape=(b1.size, b2.size))
+        H = sp.coo_array(A1.T @ W @ A2)
+        row, value = np.zeros(H.nnz, dtype=np.int64), np.asarray(H.data, dtype=float)
+        first, second = H.row.astype(np.int64), H.col.astype(np.int64)
+    else:
+        row, first, second, value = _expand(k, i, j, w, A1, A2)
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    keys, at = np.unique(low * n + high, return_inverse=True)
+    Q = sp.csr_array((value, (row, at)), shape=(m, keys.size))
+    return QuadraticMap(Q, np.stack([keys // n, keys % n]), A, np.asarray(b)).tidy()
+
+
+def _expand(
+    k: Indices, i: Indices, j: Indices, w: Floats, A1: Any, A2: Any
+) -> tuple[Indices, Indices, Indices, Floats]:
+    """Return every product of a coefficient of row i of A1 with one of row j of A2."""
+    c1, c2 = np.diff(A1.indptr)[i], np.diff(A2.indptr)[j]
+    each = (c1 * c2).astype(np.int64)
+    p = np.repeat(np.arange(k.size), each)
+    within = np.arange(p.size) - np.repeat(np.cumsum(each) - each, each)
+    s, t = A1.indptr[i][p] + within // c2[p], A2.indptr[j][p] + within % c2[p]
+    return (
+        k[p],
+        A1.indices[s].astype(np.int64),
+        A2.indices[t].astype(np.int64),
+        w[p] * A1.data[s] * A2.data[t],
+    )

@@ -1,0 +1,1 @@
+"""Problem <-> file: MPS, LP and CBF."""

@@ -1,0 +1,349 @@
+"""Read CBF files (conic benchmark format, versions 1 to 3)."""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.core.adopt import AdoptedProblem, from_cvxpy
+from optfair.formats.cbf import MARK
+from optfair.formats.columns import Columns
+from optfair.formats.entry_names import Family, families
+from optfair.formats.file_program import unique_names
+from optfair.formats.lines import Source
+
+Floats = NDArray[np.float64]
+
+__all__ = ["read_cbf"]
+
+_CONES = ("F", "L=", "L+", "L-", "Q", "QR", "EXP")
+
+
+def read_cbf(path: Path) -> AdoptedProblem:
+    """Read a CBF file into a problem.
+
+    Known are linear, second-order and rotated, semidefinite, exponential and power cones of
+    three entries, integer variables, and semidefinite matrix variables.
+
+    Names are those in the comment that `export` writes; without it the scalar variables are
+    one vector ``x``, matrix variables ``X0``, ``X1``, ..., and constraints ``c0``, ``c1``, ...
+
+    Raises
+    ------
+    DataError
+        What cannot be read or is not known, with the number of the line.
+    """
+    return _Reader(Source(path)).read()
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.maximize = False
+        self.names: dict[str, Any] = {}
+        self.powers: list[list[float]] = []
+        self.domains: dict[str, list[tuple[str, int, int]]] = {"VAR": [], "CON": []}
+        self.size = {"VAR": 0, "CON": 0}
+        self.orders: dict[str, list[int]] = {"PSDVAR": [], "PSDCON": []}
+        self.integer: list[int] = []
+        self.offset = 0.0
+        self.entries: dict[str, list[tuple[list[int], float]]] = {}
+
+    def read(self) -> AdoptedProblem:
+        """Read every section and build the problem."""
+        lines = self._lines()
+        version = False
+        for head in lines:
+            if head == "VER":
+                number = self.source.integer(next(lines, ""))
+                if number not in (1, 2, 3):
+                    raise self.source.fail(
+                        f"version {number} is not known here", "known are 1 to 3"
+                    )
+                version = True
+                continue
+            if not version:
+                raise self.source.fail("the file does not begin with VER")
+            self._section(head, lines)
+        if not version:
+            raise self.source.fail("the file is empty")
+        return self._problem()
+
+    def _lines(self) -> Iterator[str]:
+        named = ""
+        for at, line in enumerate(self.source.lines, start=1):
+            self.source.line = at
+            text = line.strip()
+            if line.startswith(MARK):
+                named += line.removeprefix(MARK)
+            elif text and not text.startswith("#"):
+                yield text
+        self._read_names(named)
+
+    def _read_names(self, text: str) -> None:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return  # somebody else's comment
+        if not isinstance(found, dict) or not {"columns", "rows", "matrices"} <= set(found):
+            return
+        rows = found["rows"]
+        if all(isinstance(v, list) for v in found.values()) and all(
+            isinstance(r, list) and len(r) == 3 and {type(r[1]), type(r[2])} == {int} for r in rows
+        ):
+            self.names = found
+
+    def _next(self, lines: Iterator[str], count: int | None) -> list[str]:
+        words = next(lines, "").split()
+        if not words:
+            raise self.source.fail("the file ends within a section", "check that it is complete")
+        if count is not None and len(words) != count:
+            raise self.source.fail(f"{count} numbers are needed here")
+        return words
+
+    def _section(self, head: str, lines: Iterator[str]) -> None:
+        if head == "OBJSENSE":
+            (word,) = self._next(lines, 1)
+            if word not in ("MIN", "MAX"):
+                raise self.source.fail(f"{word!r} is neither MIN nor MAX")
+            self.maximize = word == "MAX"
+        elif head in ("VAR", "CON"):
+            self._domains(head, lines)
+        elif head in ("PSDVAR", "PSDCON"):
+            count = self.source.integer(self._next(lines, 1)[0])
+            self.orders[head] = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
+        elif head == "INT":
+            count = self.source.integer(self._next(lines, 1)[0])
+            found = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
+            if any(j >= self.size["VAR"] for j in found):
+                raise self.source.fail("an integer variable is not among the variables")
+            self.integer = found
+        elif head == "POWCONES":
+            count = self.source.integer(self._next(lines, 2)[0])
+            for _ in range(count):
+                length = self.source.integer(self._next(lines, 1)[0])
+                self.powers.append(
+                    [self.source.number(self._next(lines, 1)[0]) for _ in range(length)]
+                )
+        elif head == "OBJBCOORD":
+            self.offset = self.source.number(self._next(lines, 1)[0])
+        elif head in _COORDINATES:
+            self._coordinates(head, lines)
+        else:
+            raise self.source.fail(f"the section {head!r} is not known here")
+
+    def _domains(self, head: str, lines: Iterator[str]) -> None:
+        words = self._next(lines, 2)
+        total, count = (self.source.integer(w) for w in words)
+        at = 0
+        for _ in range(count):
+            kind, text = self._next(lines, 2)
+            size = self.source.integer(text)
+            known = kind in _CONES or (kind.startswith("@") and kind.endswith(":POW"))
+            if not known:
+                raise self.source.fail(f"the cone {kind!r} is not known here")
+            if (kind == "EXP" or kind.startswith("@")) and size != 3:
+                raise self.source.fail(f"the cone {kind} has 3 entries here, not {size}")
+            if size < {"Q": 1, "QR": 2}.get(kind, 0):
+                raise self.source.fail(f"the cone {kind} has too few entries")
+            self.domains[head].append((kind, at, at + size))
+            at += size
+        if at != total:
+            raise self.source.fail(f"the cones of {head} have {at} entries, {total} are declared")
+        self.size[head] = total
+
+    def _coordinates(self, head: str, lines: Iterator[str]) -> None:
+        limits = _COORDINATES[head]
+        count = self.source.integer(self._next(lines, 1)[0])
+        found = []
+        for _ in range(count):
+            *where, value = self._next(lines, len(limits) + 1)
+            index = [self.source.integer(w) for w in where]
+            self._check(index, limits)
+            found.append((index, self.source.number(value)))
+        self.entries[head] = found
+
+    def _check(self, index: list[int], limits: tuple[str, ...]) -> None:
+        order = 0
+        for i, limit in zip(index, limits, strict=True):
+            if limit in ("PSDVAR", "PSDCON"):
+                bound = len(self.orders[limit])
+                order = self.orders[limit][i] if i < bound else 0
+            else:
+                bound = order if limit == "order" else self.size[limit]
+            if i >= bound:
+                raise self.source.fail(f"the index {i} is outside: there are {bound}")
+
+    # --- building ------------------------------------------------------------------------
+
+    def _problem(self) -> AdoptedProblem:
+        groups = self._columns()
+        integer = np.zeros(self.size["VAR"], dtype=bool)
+        integer[self.integer] = True
+        variables = []
+        for g in groups:
+            kinds = integer[g.members]
+            variables.append(cp.Variable(g.shape, name=g.name, integer=bool(kinds.any())))
+        matrices = [
+            cp.Variable((n, n), symmetric=True, name=f"X{k}")
+            for k, n in enumerate(self.orders["PSDVAR"])
+        ]
+        x = Columns(groups, variables)
+        goal = self.offset + x.times(self._matrix("OBJACOORD", 1, fixed=True))[0]
+        for (k, i, j), v in self.entries.get("OBJFCOORD", []):
+            goal = goal + v * (1.0 if i == j else 2.0) * matrices[k][i, j]
+        constraints = self._variable_cones(x) + [
+            (f"X{k} psd", X >> 0) for k, X in enumerate(matrices)
+        ]
+        constraints += self._rows(x, matrices) + self._matrix_rows(x)
+        names = unique_names(name for name, _ in constraints)
+        if not self.size["VAR"] and not matrices:
+            raise self.source.fail("the file has no variables")
+        sense = cp.Maximize if self.maximize else cp.Minimize
+        problem = from_cvxpy(cp.Problem(sense(goal), [c for _, c in constraints]), names)
+        problem._set(title=self.source.path.name)
+        return problem
+
+    def _columns(self) -> list[Family]:
+        n = self.size["VAR"]
+        names = self.names.get("columns", [])
+        integer = [False] * n
+        for j in self.integer:
+            integer[j] = True
+        if len(names) != n:
+            names = [f"x[{j}]" for j in range(n)]
+        return families([str(c) for c in names], integer) if n else []
+
+    def _matrix(self, head: str, rows: int, *, fixed: bool = False) -> Any:
+        found = self.entries.get(head, [])
+        i = [0 if fixed else w[0] for w, _ in found]
+        shape = (rows, self.size["VAR"])
+        return sp.csr_array(([v for _, v in found], (i, [w[-1] for w, _ in found])), shape=shape)
+
+    def _variable_cones(self, x: Columns) -> list[tuple[str, Any]]:
+        found: list[tuple[str, Any]] = []
+        for kind, start, stop in self.domains["VAR"]:
+            if kind == "F" or start == stop:
+                continue
+            pick = sp.csr_array(sp.eye_array(self.size["VAR"], format="csr")[start:stop, :])
+            where = next((g.name for g in x.groups if start in g.members), "x")
+            word = {"L+": "nonnegative", "L-": "nonpositive", "L=": "zero"}.get(kind, "in cone")
+            found += [(f"{where} {word}", c) for c in self._in_cone(kind, x.times(pick))]
+        return found
+
+    def _rows(self, x: Columns, matrices: list[Any]) -> list[tuple[str, Any]]:
+        m = self.size["CON"]
+        A = self._matrix("ACOORD", m)
+        b = np.zeros(m)
+        for (i,), v in self.entries.get("BCOORD", []):
+            b[i] += v
+        inner: dict[int, Any] = {}
+        for (i, k, p, q), v in self.entries.get("FCOORD", []):
+            part = v * (1.0 if p == q else 2.0) * matrices[k][p, q]
+            inner[i] = inner[i] + part if i in inner else part
+        found: list[tuple[str, Any]] = []
+        for kind, name, low, high in self._blocks():
+            if kind != "F":
+                g = x.times(sp.csr_array(A[low:high, :])) + b[low:high]
+                rows = [inner.get(i) for i in range(low, high)]
+                if any(r is not None for r in rows):
+                    g = g + cp.hstack([0.0 if r is None else r for r in rows])
+                found += [(name, c) for c in self._in_cone(kind, g)]
+        return found
+
+    def _blocks(self) -> list[tuple[str, str, int, int]]:
+        """Return (cone, name, first row, one past the last) of each constraint.
+
+        Linear rows are split by the names they carry, other cones stay whole; exponential
+        cones of one name that follow each other are one constraint.
+        """
+        named = sorted((int(a), int(b), str(name)) for name, a, b in self.names.get("rows", []))
+        starts = [a for a, _, _ in named]
+        blocks: list[tuple[str, str, int, int]] = []
+        for index, (kind, start, stop) in enumerate(self.domains["CON"]):
+            first = max(bisect.bisect_right(starts, start) - 1, 0)
+            last = bisect.bisect_left(starts, stop)
+            inside = [
+                (name, max(a, start), min(b, stop))
+                for a, b, name in named[first:last]
+                if max(a, start) < min(b, stop)
+            ]
+            complete = sum(b - a for _, a, b in inside) == stop - start
+            if not complete or (len(inside) > 1 and not kind.startswith("L")):
+                inside = [(f"c{index}", start, stop)]
+            for name, low, high in inside:
+                if kind == "EXP" and blocks and blocks[-1][:2] == (kind, name):
+                    low = blocks.pop()[2]
+                if low < high:
+                    blocks.append((kind, name, low, high))
+        return blocks
+
+    def _in_cone(self, kind: str, g: Any) -> list[Any]:
+        if kind == "L=":
+            return [g == 0]
+        if kind == "L+":
+            return [g >= 0]
+        if kind == "L-":
+            return [g <= 0]
+        if kind == "Q":
+            return [cp.SOC(g[0], g[1:])] if g.size > 1 else [g[0] >= 0]
+        if kind == "QR":  # 2 g0 g1 >= |g2|^2, g0, g1 >= 0
+            root = np.sqrt(0.5)
+            rest = [g[2:]] if g.size > 2 else []
+            return [cp.SOC(root * (g[0] + g[1]), cp.hstack([root * (g[0] - g[1]), *rest]))]
+        if kind == "EXP":
+            # g0 >= g1 exp(g2 / g1) as g2 + g1 log(g1 / g0) <= 0: the same set, and a function
+            # whose value says how far a point is outside
+            return [g[2::3] + cp.rel_entr(g[1::3], g[0::3]) <= 0]
+        index = int(kind[1:].partition(":")[0]) if kind[1:].partition(":")[0].isdigit() else -1
+        if not 0 <= index < len(self.powers) or len(self.powers[index]) != 2:
+            raise self.source.fail(f"the power cone {kind!r} has no two exponents")
+        first, second = self.powers[index]
+        if min(first, second) <= 0.0:
+            raise self.source.fail(f"the exponents of {kind!r} are not positive")
+        return [cp.PowCone3D(g[0], g[1], g[2], first / (first + second))]
+
+    def _matrix_rows(self, x: Columns) -> list[tuple[str, Any]]:
+        given = self.names.get("matrices", [])
+        linear: dict[int, list[tuple[list[int], float]]] = {}
+        for where, v in self.entries.get("HCOORD", []):
+            linear.setdefault(where[0], []).append((where, v))
+        constant: dict[int, list[tuple[list[int], float]]] = {}
+        for where, v in self.entries.get("DCOORD", []):
+            constant.setdefault(where[0], []).append((where, v))
+        found = []
+        for k, n in enumerate(self.orders["PSDCON"]):
+            rows, columns, values = [], [], []
+            for (_, j, p, q), v in linear.get(k, []):
+                for i in {p + n * q, q + n * p}:
+                    rows.append(i)
+                    columns.append(j)
+                    values.append(v)
+            H = sp.csr_array((values, (rows, columns)), shape=(n * n, self.size["VAR"]))
+            D = np.zeros((n, n))
+            for (_, p, q), v in constant.get(k, []):
+                D[p, q] = D[q, p] = v
+            matrix = cp.reshape(x.times(H), (n, n), order="F") + D
+            name = str(given[k]) if k < len(given) else f"psd {k}"
+            found.append((name, matrix >> 0))
+        return found
+
+
+#: section -> what each of its indices counts
+_COORDINATES: dict[str, tuple[str, ...]] = {
+    "OBJACOORD": ("VAR",),
+    "OBJFCOORD": ("PSDVAR", "order", "order"),
+    "ACOORD": ("CON", "VAR"),
+    "BCOORD": ("CON",),
+    "FCOORD": ("CON", "PSDVAR", "order", "order"),
+    "HCOORD": ("PSDCON", "VAR", "order", "order"),
+    "DCOORD": ("PSDCON", "order", "order"),
+}

@@ -1,0 +1,337 @@
+"""Read LP files (the dialect of CPLEX)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from optfair.errors import DataError
+from optfair.formats.columns import Products
+from optfair.formats.file_program import FileProgram
+from optfair.formats.lines import Source
+from optfair.formats.lp import ONE
+
+__all__ = ["read_lp"]
+
+_SECTIONS = {
+    **dict.fromkeys(("max", "maximize", "maximise", "maximum"), "max"),
+    **dict.fromkeys(("min", "minimize", "minimise", "minimum"), "min"),
+    **dict.fromkeys(("subject to", "such that", "st", "s.t.", "st."), "rows"),
+    **dict.fromkeys(("bounds", "bound"), "bounds"),
+    **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
+    **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
+    "end": "end",
+}
+_REFUSED = ("sos", "sos1", "sos2", "semi", "semis", "semi-continuous", "lazy constraints", "pwlobj")
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_NAME = r"[A-Za-z_!\"#$%&(),;?@'`{}~][A-Za-z0-9_!\"#$%&(),;?@'`{}~.\[\]|]*"
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<label>{_NAME})\s*:(?!=)|(?P<number>{_NUMBER})|(?P<power>\^\s*2(?![\d.]))"
+    rf"|(?P<sense><=|>=|=<|=>|<|>|=)|(?P<mark>[+\-*/\[\]])|(?P<name>{_NAME}))"
+)
+_INFINITY = ("inf", "infinity")
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def read_lp(path: Path) -> FileProgram:
+    """Read an LP file: linear and quadratic objective and rows, bounds, integers, binaries.
+
+    Special ordered sets, semicontinuous columns, indicators, lazy and piecewise linear
+    sections are refused. A column without bounds lies between 0 and infinity; a column
+    ``ONE_VAR_CONSTANT`` fixed at 1 is the constant of the objective.
+
+    Raises
+    ------
+    DataError
+        What cannot be read or is not known, with the number of the line.
+    """
+    return _Reader(Source(path)).read()
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.f = FileProgram()
+        self.column: dict[str, int] = {}
+        self.rows: set[str] = set()
+
+    def read(self) -> FileProgram:
+        """Read every section."""
+        seen: set[str] = set()
+        for section, tokens in self._sections():
+            if section in ("max", "min"):
+                if seen & {"max", "min"}:
+                    raise self.source.fail("the file has two objectives")
+                self.f.maximize = section == "max"
+                self._objective(tokens)
+            elif section == "rows":
+                self._rows(tokens)
+            elif section == "bounds":
+                self._bounds(tokens)
+            else:
+                self._integers(tokens, binary=section == "binary")
+            seen.add(section)
+        if not seen & {"max", "min"}:
+            raise self.source.fail("the file has no objective")
+        if not self.f.columns:
+            raise self.source.fail("the file has no columns")
+        self._drop_one()
+        return self.f
+
+    def _sections(self) -> Iterator[tuple[str, list[_Token]]]:
+        section = ""
+        tokens: list[_Token] = []
+        for at, raw in enumerate(self.source.lines, start=1):
+            self.source.line = at
+            line = raw.split("\\", 1)[0]
+            word = " ".join(line.split()).lower()
+            if not word:
+                continue
+            if word in _REFUSED or word.split()[0] in _REFUSED:
+                raise self.source.fail(f"the section {word!r} is not known here")
+            if section == "end":
+                raise self.source.fail("there is text after End")
+            head = next((h for h in (word, word.split()[0]) if h in _SECTIONS), None)
+            two = " ".join(word.split()[:2])
+            head = two if two in _SECTIONS else head
+            # a column may be called like a section, but no section continues with an operator
+            rest = line.split(None, len(head.split()))[len(head.split()) :] if head else []
+            if head is not None and not (rest and re.match(r"[<>=:+\-*^]", rest[0].lstrip())):
+                if section:
+                    yield section, tokens
+                section, tokens = _SECTIONS[head], []
+                line = rest[0] if rest else ""
+            elif not section:
+                raise self.source.fail("the file does not begin with Minimize or Maximize")
+            tokens += self._tokens(line)
+        if section != "end":
+            raise self.source.fail("the file ends without End", "check that it is complete")
+
+    def _tokens(self, line: str) -> Iterator[_Token]:
+        at = 0
+        line = line.rstrip()
+        while at < len(line):
+            match = _TOKEN.match(line, at)
+            if match is None or match.lastgroup is None:
+                raise self.source.fail(f"{line[at:].strip()[:20]!r} is not understood")
+            kind = match.lastgroup
+            yield _Token(kind, match[kind], self.source.line)
+            at = match.end()
+
+    def _fail(self, tokens: list[_Token], at: int, reason: str) -> DataError:
+        if tokens:
+            self.source.line = tokens[min(at, len(tokens) - 1)].line
+        return self.source.fail(reason)
+
+    def _index(self, name: str) -> int:
+        if name not in self.column:
+            self.column[name] = self.f.add_column(name)
+        return self.column[name]
+
+    def _objective(self, tokens: list[_Token]) -> None:
+        at = 1 if tokens and tokens[0].kind == "label" else 0
+        linear, products, constant, at = self._expression(tokens, at, halved=True)
+        if at < len(tokens):
+            raise self._fail(tokens, at, f"{tokens[at].text!r} cannot follow the objective")
+        self.f.offset, self.f.products = constant, products
+        for j, v in linear.items():
+            self.f.cost[j] += v
+
+    def _rows(self, tokens: list[_Token]) -> None:
+        at = 0
+        while at < len(tokens):
+            if tokens[at].kind == "label":
+                name, at = tokens[at].text, at + 1
+            else:
+                name = f"R{len(self.f.rows) + 1}"
+            if name in self.rows:
+                raise self._fail(tokens, at, f"the row {name!r} is there already")
+            self.rows.add(name)
+            at = self._row(name, tokens, at)
+
+    def _row(self, name: str, tokens: list[_Token], at: int) -> int:
+        first, products, constant, at = self._expression(tokens, at)
+        sense, at = self._sense(tokens, at)
+        low, high = -np.inf, np.inf
+        if not first and not products:  # number <= expression (<= number)
+            low, high = _side(_flipped(sense), constant, low, high)
+            first, products, constant, at = self._expression(tokens, at)
+            if at < len(tokens) and tokens[at].kind == "sense":
+                sense, at = self._sense(tokens, at)
+                number, at = self._number(tokens, at)
+                low, high = _side(sense, number, low, high)
+        else:
+            number, at = self._number(tokens, at)
+            low, high = _side(sense, number, low, high)
+        if at < len(tokens) and tokens[at].kind not in ("label", "number", "name", "mark"):
+            raise self._fail(tokens, at, f"{tokens[at].text!r} cannot stand here")
+        i = len(self.f.rows)
+        self.f.rows.append(name)
+        self.f.row_lower.append(low - constant)
+        self.f.row_upper.append(high - constant)
+        self.f.entries += [(i, j, v) for j, v in first.items()]
+        if products:
+            self.f.row_products[i] = products
+        return at
+
+    def _sense(self, tokens: list[_Token], at: int) -> tuple[str, int]:
+        if at >= len(tokens) or tokens[at].kind != "sense":
+            raise self._fail(tokens, at, "a row needs <=, >= or = and a number")
+        return tokens[at].text.replace("=<", "<=").replace("=>", ">=")[0], at + 1
+
+    def _number(self, tokens: list[_Token], at: int) -> tuple[float, int]:
+        sign = 1.0
+        while at < len(tokens) and tokens[at].text in ("+", "-"):
+            sign, at = sign * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+        if at < len(tokens) and tokens[at].text.lower() in _INFINITY:
+            return sign * np.inf, at + 1
+        if at >= len(tokens) or tokens[at].kind != "number":
+            raise self._fail(tokens, at, "a number is missing")
+        self.source.line = tokens[at].line
+        return sign * self.source.number(tokens[at].text, bound=True), at + 1
+
+    def _expression(
+        self, tokens: list[_Token], at: int, *, halved: bool = False
+    ) -> tuple[dict[int, float], Products, float, int]:
+        """Read a sum: its linear part, products, constant, and where it ends."""
+        linear: dict[int, float] = {}
+        products: Products = {}
+        constant = 0.0
+        first = True
+        while at < len(tokens) and tokens[at].kind in ("mark", "number", "name"):
+            start = at
+            sign = 1.0
+            while at < len(tokens) and tokens[at].text in ("+", "-"):
+                sign, at = sign * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+            if not first and at == start:
+                break  # the next row, without a name
+            first = False
+            value, numbered = sign, at < len(tokens) and tokens[at].kind == "number"
+            if numbered:
+                self.source.line = tokens[at].line
+                value, at = sign * self.source.number(tokens[at].text), at + 1
+            if at < len(tokens) and tokens[at].text == "[":
+                found, at = self._bracket(tokens, at + 1, halved=halved)
+                for pair, v in found.items():
+                    products[pair] = products.get(pair, 0.0) + value * v
+            elif at < len(tokens) and tokens[at].kind == "name":
+                j = self._index(tokens[at].text)
+                linear[j] = linear.get(j, 0.0) + value
+                at += 1
+            elif numbered:
+                constant += value
+            else:
+                raise self._fail(tokens, at, "a number or a column is missing")
+        return linear, products, constant, at
+
+    def _bracket(self, tokens: list[_Token], at: int, *, halved: bool) -> tuple[Products, int]:
+        """Read ``... ]``, and ``/ 2`` behind it in an objective."""
+        products: Products = {}
+        while at < len(tokens) and tokens[at].text != "]":
+            value = 1.0
+            while at < len(tokens) and tokens[at].text in ("+", "-"):
+                value, at = value * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+            if at < len(tokens) and tokens[at].kind == "number":
+                self.source.line = tokens[at].line
+                value, at = value * self.source.number(tokens[at].text), at + 1
+            kinds = [t.kind for t in tokens[at : at + 3]]
+            if kinds[:2] == ["name", "power"]:
+                i = j = self._index(tokens[at].text)
+                at += 2
+            elif kinds == ["name", "mark", "name"] and tokens[at + 1].text == "*":
+                i, j = self._index(tokens[at].text), self._index(tokens[at + 2].text)
+                at += 3
+            else:
+                raise self._fail(tokens, at, "between [ and ] stand x ^2 and x * y")
+            pair = (min(i, j), max(i, j))
+            products[pair] = products.get(pair, 0.0) + value
+        if at >= len(tokens):
+            raise self._fail(tokens, at, "a [ has no ]")
+        at += 1
+        if [t.text for t in tokens[at : at + 2]] == ["/", "2"]:
+            return {k: v / 2.0 for k, v in products.items()}, at + 2
+        if halved:
+            raise self._fail(tokens, at, "the quadratic part of an objective ends in ] / 2")
+        return products, at
+
+    def _bounds(self, tokens: list[_Token]) -> None:
+        at = 0
+        while at < len(tokens):
+            start, left = at, None
+            if tokens[at].kind != "name" or tokens[at].text.lower() in _INFINITY:
+                number, at = self._number(tokens, at)
+                sense, at = self._sense(tokens, at)
+                left = (_flipped(sense), number)
+            if at >= len(tokens) or tokens[at].kind != "name":
+                raise self._fail(tokens, at, "a column is missing")
+            name = tokens[at].text
+            if name not in self.column:
+                raise self._fail(tokens, at, f"there is no column {name!r}")
+            j, at = self.column[name], at + 1
+            low, high = self.f.lower[j], self.f.upper[j]
+            if left is not None:
+                low, high = _side(*left, low, high)
+            if at < len(tokens) and tokens[at].text.lower() == "free":
+                low, high, at = -np.inf, np.inf, at + 1
+            elif at < len(tokens) and tokens[at].kind == "sense":
+                sense, at = self._sense(tokens, at)
+                number, at = self._number(tokens, at)
+                low, high = _side(sense, number, low, high)
+            elif left is None:
+                raise self._fail(tokens, start, f"{name!r} has no bound")
+            if low > high:
+                raise self._fail(tokens, start, f"{name!r} has no value between its bounds")
+            self.f.lower[j], self.f.upper[j] = low, high
+
+    def _integers(self, tokens: list[_Token], *, binary: bool) -> None:
+        for at, t in enumerate(tokens):
+            if t.kind != "name" or t.text not in self.column:
+                raise self._fail(tokens, at, f"there is no column {t.text!r}")
+            j = self.column[t.text]
+            self.f.integer[j] = True
+            if binary:
+                self.f.lower[j], self.f.upper[j] = 0.0, 1.0
+
+    def _drop_one(self) -> None:
+        """Turn the column that carries a constant into that constant."""
+        j = self.column.get(ONE)
+        f = self.f
+        if j is None or not f.lower[j] == f.upper[j] == 1.0:
+            return
+        quadratic = [*f.products, *(p for q in f.row_products.values() for p in q)]
+        if any(e[1] == j for e in f.entries) or any(j in pair for pair in quadratic):
+            return
+        f.offset += f.cost[j]
+        for part in (f.columns, f.cost, f.lower, f.upper, f.integer):
+            del part[j]
+
+        def moved(k: int) -> int:
+            return k - (k > j)
+
+        f.entries = [(i, moved(k), v) for i, k, v in f.entries]
+        f.products = {(moved(a), moved(b)): v for (a, b), v in f.products.items()}
+        f.row_products = {
+            i: {(moved(a), moved(b)): v for (a, b), v in q.items()}
+            for i, q in f.row_products.items()
+        }
+
+
+def _flipped(sense: str) -> str:
+    return {"<": ">", ">": "<", "=": "="}[sense]
+
+
+def _side(sense: str, number: float, low: float, high: float) -> tuple[float, float]:
+    """Return the two sides after ``expression sense number``."""
+    if sense == "=":
+        return number, number
+    return (low, number) if sense == "<" else (number, high)

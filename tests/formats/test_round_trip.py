@@ -1,0 +1,239 @@
+"""What is written is read back as the same problem: class, names, optimum."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optfair as of
+from optfair.compile.program import program
+from optfair.formats.entry_names import file_name
+from optfair.formats.export import export
+from optfair.formats.read import read
+
+NAMES = of.library.names()
+# the widest instances say nothing a smaller one does not
+LARGE = {"german_balance", "german_k10", "german_k5", "three_groups", "german_coupling"}
+SMALL = [n for n in NAMES if n.split("/")[1] not in LARGE]
+LINEAR = {"LP", "QP", "QCQP", "MILP", "MIQP", "nonconvex QCQP"}
+
+
+def outcome(problem):
+    """The optimum, or that there is none."""
+    try:
+        return problem.solve(tolerance=1e-7).objective
+    except (of.Infeasible, of.Unbounded) as e:
+        return type(e).__name__
+
+
+def assert_same_outcome(q, p, tolerance):
+    found, expected = outcome(q), outcome(p)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp"])
+@pytest.mark.parametrize("name", SMALL)
+def test_rows(name, ending, tmp_path):
+    instance = of.library.load(name)
+    p = instance.problem()
+    file = tmp_path / f"p{ending}"
+    if instance.problem_class not in LINEAR:
+        with pytest.raises(of.UnsupportedProblem, match=r"\.cbf"):
+            export(p, file)
+        assert not list(tmp_path.iterdir())
+        return
+    export(p, file)
+    q = read(file)
+    assert q.problem_class == p.problem_class and q.sense == p.sense
+    rows = program(p)
+    assert [file_name(b.name) for b in rows.columns] == list(q.variables)
+    assert {b.name: b.shape for b in rows.columns} == {
+        b.name: q.variables[file_name(b.name)].shape for b in rows.columns
+    }
+    integer = {b.name for b in rows.columns if b.name in p.integers}
+    assert {file_name(n) for n in integer} == q.integers
+    mine = {file_name(b.name) for b in rows.rows}
+    theirs = {c.partition("[")[0].partition("(")[0] for c in q.constraints}
+    assert theirs == mine
+    if p.problem_class.convex:
+        assert_same_outcome(q, p, 1e-7)
+    # the coefficients are the same to the last digit, so is a second file
+    export(q, tmp_path / f"q{ending}")
+    again = program(read(tmp_path / f"q{ending}"))
+    assert abs(again.P - program(q).P).nnz == 0 and abs(again.A - program(q).A).nnz == 0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_cones(name, tmp_path):
+    instance = of.library.load(name)
+    p = instance.problem()
+    file = tmp_path / "p.cbf"
+    if not p.problem_class.convex:
+        with pytest.raises(of.UnsupportedProblem):
+            export(p, file)
+        return
+    export(p, file)
+    q = read(file)
+    expected = instance.problem_class
+    for quadratic in ("QCQP", "QP"):  # quadratics become second-order cones
+        expected = expected.replace(quadratic, "SOCP")
+    assert str(q.problem_class) == expected
+    assert set(q.constraints) >= {
+        n for n, t in p.constraints.items() if t.evidence.function == "affine"
+    }
+    assert set(q.variables) >= set(p.variables)
+    assert_same_outcome(q, p, 1e-6)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_mosek_reads_what_is_written(name, tmp_path):
+    mosek = pytest.importorskip("mosek")
+    p = of.library.load(name).problem()
+    if not p.problem_class.convex:
+        return
+    export(p, tmp_path / "p.cbf")
+    q = read(tmp_path / "p.cbf")
+    with mosek.Env() as env, env.Task() as task:
+        task.readdata(str(tmp_path / "p.cbf"))
+        assert task.getnumvar() == sum(v.size for v in q.variables.values())
+        assert task.getcfix() == pytest.approx(
+            q.objective_value({k: np.zeros(v.shape) for k, v in q.variables.items()})
+        )
+        assert (task.getobjsense() == mosek.objsense.maximize) == (p.sense == "maximize")
+        kinds = task.getvartypelist(list(range(task.getnumvar())))
+        count = sum(k == mosek.variabletype.type_int for k in kinds)
+        assert count == sum(q.variables[n].size for n in q.integers)
+
+
+def optima_by_highs(file):
+    highspy = pytest.importorskip("highspy")
+    h = highspy.Highs()
+    h.silent()
+    assert h.readModel(str(file)) == highspy.HighsStatus.kOk
+    h.run()
+    return h.getModelStatus(), h.getInfo().objective_function_value
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp"])
+@pytest.mark.parametrize("name", SMALL)
+def test_highs_reads_what_is_written(name, ending, tmp_path):
+    instance = of.library.load(name)
+    if instance.problem_class not in ("LP", "QP", "MILP") or instance.optimum is None:
+        return
+    export(instance.problem(), tmp_path / f"p{ending}")
+    _, value = optima_by_highs(tmp_path / f"p{ending}")
+    assert value == pytest.approx(instance.optimum.value, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp"])
+@pytest.mark.parametrize("name", SMALL)
+def test_scip_reads_what_is_written(name, ending, tmp_path):
+    scip = pytest.importorskip("pyscipopt")
+    instance = of.library.load(name)
+    if instance.problem_class not in LINEAR or instance.optimum is None:
+        return
+    p = instance.problem()
+    export(p, tmp_path / f"p{ending}")
+    model = scip.Model()
+    model.hideOutput()
+    model.readProblem(str(tmp_path / f"p{ending}"))
+    q = read(tmp_path / f"p{ending}")
+    names = {v.name for v in model.getVars()}
+    for n, v in q.variables.items():
+        for index in np.ndindex(v.shape):
+            brackets = "[]" if ending == ".mps" else "()"
+            label = f"{brackets[0]}{','.join(map(str, index))}{brackets[1]}" if v.shape else ""
+            assert f"{n}{label}" in names
+    assert model.getNConss() >= sum(t.build().size for t in q.constraints.values())
+    if instance.problem_class in ("LP", "MILP"):
+        model.optimize()
+        assert model.getObjVal() == pytest.approx(instance.optimum.value, rel=1e-6, abs=1e-6)
+
+
+def random_problem(seed):
+    """A bounded problem with every kind of row, both senses, an offset, integers."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 5))
+    x = cp.Variable(n, name="x")
+    y = cp.Variable((2, 2), name="tableau", integer=bool(rng.integers(2)))
+    t = cp.Variable(name="t")
+    A = rng.integers(-3, 4, size=(3, n)).astype(float)
+    c = rng.normal(size=n)
+    goal = c @ x + cp.sum(cp.multiply(rng.integers(-3, 4, size=(2, 2)), y)) + t + rng.normal()
+    curved = bool(rng.integers(2))
+    R = rng.normal(size=(n, n))
+    if curved:
+        goal = goal + cp.sum_squares(R @ x - 1)
+    maximize = bool(rng.integers(2))
+    constraints = [
+        x <= 4,
+        x >= -rng.integers(1, 4),
+        A @ x <= 5,
+        y[0, :] >= y[1, :] - 7,
+        y <= 3,
+        y >= -2,
+        t == 2 * cp.sum(x) - 1.0 / 3.0,
+    ]
+    labels = ["upper side", "lower side", "rows 1", "order", "2nd", "y lower", "free"]
+    if rng.integers(2):
+        constraints.append(cp.abs(x) <= 3)
+        labels.append("width")
+    objective = cp.Maximize(-goal) if maximize else cp.Minimize(goal)
+    return of.from_cvxpy(cp.Problem(objective, constraints), labels)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 10_000), ending=st.sampled_from([".mps", ".lp", ".cbf"]))
+def test_random_problems(seed, ending, tmp_path_factory):
+    p = random_problem(seed)
+    file = tmp_path_factory.mktemp("files") / f"p{ending}"
+    export(p, file)
+    q = read(file)
+    if ending != ".cbf":
+        assert q.problem_class == p.problem_class
+    assert_same_outcome(q, p, 1e-6)
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp"])
+def test_nonconvex_rows(ending, tmp_path):
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y", integer=True)
+    p = of.from_cvxpy(
+        cp.Problem(
+            cp.Maximize(x[0] * x[1] - 2 * y * x[0] + 0.1),
+            [x[0] * y + 3 * cp.square(x[1]) == 1, cp.sum_squares(x) >= 1, x <= 2, x >= -2, y == 1],
+        ),
+        ["curve", "outside", "upper", "lower", "one"],
+    )
+    export(p, tmp_path / f"p{ending}")
+    q = read(tmp_path / f"p{ending}")
+    assert q.problem_class == p.problem_class and list(q.constraints) == list(p.constraints)
+    a, b = program(p), program(q)
+    assert abs(a.P - b.P).nnz == 0 and a.offset == b.offset and np.array_equal(a.q, b.q)
+    for row in range(a.row_upper.size):
+        signs = [np.sign(m.row_upper[row]) or 1.0 for m in (a, b)]
+        left, right = (s * m.row_hessian(row).toarray() for m, s in zip((a, b), signs, strict=True))
+        assert np.array_equal(np.abs(left), np.abs(right))
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp"])
+def test_scip_finds_the_optimum_of_a_nonconvex_file(ending, tmp_path):
+    scip = pytest.importorskip("pyscipopt")
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(
+        cp.Problem(
+            cp.Maximize(x[0] + x[1] + 2), [3 * x[0] * x[1] <= 1, x >= 0, x[0] <= 2, x[1] <= 1]
+        ),
+        ["hyperbola", "sign", "first", "second"],
+    )
+    export(p, tmp_path / f"p{ending}")
+    model = scip.Model()
+    model.hideOutput()
+    model.readProblem(str(tmp_path / f"p{ending}"))
+    model.optimize()
+    assert model.getObjVal() == pytest.approx(2 + 2 + 1 / 6, abs=1e-5)
