@@ -23,9 +23,12 @@ def soften(problem: Problem, name: str, weight: float) -> Any:
         f(x) \le 0 \;\to\; + \lambda \sum_i \max(f_i(x), 0), \qquad
         f(x) = 0 \;\to\; + \lambda \sum_i |f_i(x)|
 
-    The penalty is exact: with a weight above the constraint's largest multiplier, the
-    softened problem has the same solutions. Class: that of the problem with the penalty's
-    epigraph; a linear constraint stays linear.
+    Preserves all variables, the other constraints and their names. The feasible set grows and
+    feasible points keep their objective, so the softened optimum bounds the original's. The
+    penalty is exact: with a weight above the constraint's largest multiplier, the softened
+    problem has the same solutions. There is no way back to compute: values of the softened
+    problem are values of the original, by the same names. Class: that of the problem with the
+    penalty's epigraph; a linear constraint stays linear.
 
     Parameters
     ----------

@@ -1,0 +1,278 @@
+"""The dual as a declared problem: one variable per constraint, one constraint per variable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.core.classify import constraint_term, objective_term
+from optfair.core.expressions import Values
+from optfair.core.problem import Declaration, Problem
+from optfair.errors import Unbounded
+from optfair.solution.conic_form import Cone
+from optfair.transforms.term_program import TermProgram, TermRows
+
+Floats = NDArray[np.float64]
+
+__all__ = ["DualProblem", "Multiplier", "multipliers_of"]
+
+_WORDS = {
+    "zero": "equations",
+    "nonneg": "inequalities",
+    "soc": "cone",
+    "psd": "matrix",
+    "exp": "exponential",
+    "pow": "power",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Multiplier:
+    """A variable of the dual and the rows of the cone program it stands for.
+
+    Attributes
+    ----------
+    name, shape
+        Of the variable.
+    rows : TermRows
+        The term it belongs to.
+    map : sparse (rows of the term, size)
+        Its contribution to z; entries of the variable column by column.
+    cone : Cone
+        Kind, order and power of its blocks.
+    block : int
+        Length of each block of rows in that cone.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    rows: TermRows
+    map: Any
+    cone: Cone
+    block: int
+
+    def violation(self, values: Values) -> Floats:
+        """Return how far each block of y is outside the dual cone, in closed form."""
+        z = self.map @ np.ravel(np.asarray(values[self.name], dtype=float), order="F")
+        blocks = z[np.flatnonzero(np.diff(self.map.indptr))].reshape(-1, self.block)
+        return np.array([self.cone.distance(block, dual=True) for block in blocks])
+
+    def membership(self, y: Any) -> Any | None:
+        """Return the constraint that y lies in the dual cone; None where that is everything."""
+        kind = self.cone.kind
+        if kind == "zero":
+            return None
+        if kind == "nonneg":
+            return y >= 0
+        if kind == "psd":
+            return y >> 0
+        used = np.flatnonzero(np.diff(self.map.indptr))  # the rows it stands for, in order
+        z = self.map[used, :] @ cp.vec(y, order="F")
+        if kind == "soc":
+            if self.block == 1:
+                return y >= 0
+            blocks = cp.reshape(z, (self.block, used.size // self.block), order="F")
+            return cp.SOC(blocks[0, :], blocks[1:, :], axis=0)
+        u, v, w = z[0::3], z[1::3], z[2::3]
+        if kind == "exp":  # K* = {(u, v, w): -u exp(v / u - 1) <= w, u < 0} and its closure
+            return cp.ExpCone(u - v, -u, w)
+        power = self.cone.power
+        return cp.PowCone3D(u / power, v / (1.0 - power), w, power)
+
+
+def multipliers_of(program: TermProgram) -> tuple[Multiplier, ...]:
+    """Return the variables of the dual, in the order of the terms."""
+    found: list[Multiplier] = []
+    for part in program.parts:
+        form = part.compiled.form
+        free = np.ones(form.b.size, dtype=bool)
+        if part.matrix is not None:
+            free[part.matrix.start : part.matrix.stop] = False
+            found.append(_matrix(part.name, part, part.matrix))
+        elif part.own is not None and part.sign is not None:
+            own = np.ravel(part.own, order="F")
+            free[own] = False
+            shape, height = np.shape(part.own), form.b.size
+            entries = np.ravel(part.sign, order="F"), (own, np.arange(own.size))
+            cone = next(c for c in form.cones if c.start <= own.min() < c.stop)
+            picked = sp.csr_array(entries, shape=(height, own.size))
+            block = cone.stop - cone.start
+            found.append(Multiplier(part.name, shape, part, picked, cone, block))
+        found += _added(part, free)
+    return tuple(found)
+
+
+def _added(part: TermRows, free: NDArray[np.bool_]) -> Iterator[Multiplier]:
+    """Yield the variables for rows that a term's epigraph adds, one per kind of cone."""
+    form = part.compiled.form
+
+    def kind(cone: Cone) -> tuple[Any, ...]:
+        # half-lines and points stack row by row; matrices stay apart
+        size = 1 if cone.kind in ("zero", "nonneg") else cone.stop - cone.start
+        return cone.kind, size, cone.power, cone.start if cone.kind == "psd" else 0
+
+    cones = [c for c in form.cones if free[c.start : c.stop].any()]
+    taken: dict[str, int] = {}
+    for (word, block, *_), group in groupby(sorted(cones, key=kind), key=kind):
+        blocks = list(group)
+        name = f"{part.name} {_WORDS[word]}"
+        taken[name] = taken.get(name, 0) + 1
+        name += "" if taken[name] == 1 else f" {taken[name]}"
+        if word == "psd":
+            yield _matrix(name, part, blocks[0])
+            continue
+        rows = np.concatenate([np.arange(c.start, c.stop) for c in blocks])
+        rows = rows[free[rows]]
+        picked = sp.csr_array(
+            (np.ones(rows.size), (rows, np.arange(rows.size))), shape=(form.b.size, rows.size)
+        )
+        yield Multiplier(name, (rows.size,), part, picked, blocks[0], block)
+
+
+def _matrix(name: str, part: TermRows, cone: Cone) -> Multiplier:
+    """Return a symmetric variable for the scaled triangle of a psd block."""
+    n = cone.order
+    i, j = np.tril_indices(n) if cone.upper else np.triu_indices(n)
+    rows = np.arange(cone.start, cone.stop)
+    half = np.where(i == j, 0.5, np.sqrt(0.5))  # both halves of the matrix carry the entry
+    entries = np.concatenate([half, half])
+    at = np.concatenate([rows, rows]), np.concatenate([i + n * j, j + n * i])
+    height = part.compiled.form.b.size
+    return Multiplier(name, (n, n), part, sp.csr_array((entries, at), (height, n * n)), cone, 0)
+
+
+class DualProblem(Problem):
+    """The Lagrange dual of a convex problem; made by `dualize`."""
+
+    def __init__(self, program: TermProgram) -> None:
+        factors = {p.name: _factor(p.compiled.form.P) for p in program.parts}
+        self._set(title=f"Dual of {program.problem.title or type(program.problem).__name__}")
+        super().__init__(
+            {
+                "program": program,
+                "multipliers": multipliers_of(program),
+                "factors": {name: F for name, F in factors.items() if F is not None},
+            }
+        )
+
+    @property
+    def equations(self) -> Mapping[str, str]:
+        """Columns of the primal program -> name of the constraint they are the multiplier of."""
+        names: dict[str, str] = {}
+        for name, at in self.data["program"].columns.items():
+            if at.stop > at.start:
+                names[name] = _free(name, names.values())
+        return names
+
+    def declare(self) -> Declaration:
+        """Declare the multipliers, the bound they give, and stationarity per variable."""
+        program: TermProgram = self.data["program"]
+        form, sign = program.form, program.form.sign
+        variables: dict[str, Any] = {}
+        memberships: list[tuple[Multiplier, Any]] = []
+        bound: dict[str, Any] = {}
+        gradient: list[tuple[Any, Any]] = []  # (rows over all columns, variable)
+        for m in self.data["multipliers"]:
+            y = cp.Variable(m.shape, name=m.name, symmetric=m.cone.kind == "psd")
+            variables[m.name] = y
+            inside = m.membership(y)
+            if inside is not None:
+                memberships.append((m, inside))
+            part = m.rows
+            A, b = m.map.T @ part.compiled.form.A, m.map.T @ part.compiled.form.b
+            gradient.append((_spread(A.T, part.columns, form.q.size), cp.vec(y, order="F")))
+            if b.any():
+                bound[part.name] = bound.get(part.name, 0.0) - sign * (b @ cp.vec(y, order="F"))
+        for name, F in self.data["factors"].items():
+            part = next(p for p in program.parts if p.name == name)
+            label = _free(f"{name} curvature", variables)
+            u = variables[label] = cp.Variable(F.shape[1], name=label)
+            gradient.append((_spread(F, part.columns, form.q.size), u))
+            bound[label] = -sign * cp.sum_squares(u) / 2.0
+        if form.offset:
+            bound["constant"] = cp.Constant(sign * form.offset)
+        sense = "maximize" if sign > 0 else "minimize"
+        names = {v.id: name for name, v in variables.items()}
+        goals = tuple(objective_term(k, e, names, sense) for k, e in bound.items())
+        equations = self._stationarity(gradient)
+        terms = [constraint_term(k, c, names) for k, c in equations.items()]
+        for m, inside in memberships:
+            term = constraint_term(_free(f"{m.name} in dual cone", equations), inside, names)
+            if m.cone.kind in ("exp", "pow"):  # CVXPY would project by calling a solver
+                term = replace(term, violation=m.violation)
+            terms.append(term)
+        return Declaration(variables, "maximize" if sign > 0 else "minimize", goals, tuple(terms))
+
+    def _stationarity(self, gradient: list[tuple[Any, Any]]) -> dict[str, Any]:
+        """Return one equation per variable of the primal; its shadow price is that variable."""
+        program: TermProgram = self.data["program"]
+        sign, q = program.form.sign, program.form.q
+        found: dict[str, Any] = {}
+        for name, label in self.equations.items():
+            at = program.columns[name]
+            rows = [(sp.csr_array(G)[at, :], y) for G, y in gradient]
+            left = [R @ y for R, y in rows if R.nnz]
+            right = sign * q[at]
+            entries = sum((np.diff(R.indptr) for R, _ in rows), np.zeros(right.size))
+            if right[entries == 0].any():
+                raise Unbounded(
+                    f"no constraint limits {name!r}, and the objective is linear in it",
+                    "its dual equation 0 = c cannot hold",
+                    f"add a constraint on {name!r}",
+                )
+            if not left:
+                continue
+            variable = program.problem.variables.get(name)
+            shape = (at.stop - at.start,) if variable is None else tuple(variable.shape)
+            if int(np.prod(shape)) != at.stop - at.start:
+                shape = (at.stop - at.start,)  # the triangle of a symmetric variable
+            total = cp.reshape(-sign * sum(left), shape, order="F")
+            found[label] = total == right.reshape(shape, order="F")
+        return found
+
+    def point(self, values: Values) -> Floats:
+        """Return z, the multipliers of the primal cone program, from values of the dual."""
+        z = np.zeros(self.data["program"].form.b.size)
+        for m in self.data["multipliers"]:
+            z[m.rows.rows] += m.map @ np.ravel(np.asarray(values[m.name], dtype=float), order="F")
+        return z
+
+
+def _spread(matrix: Any, columns: NDArray[np.intp], width: int) -> Any:
+    """Return the rows of a part's matrix at their place among all columns."""
+    found = sp.coo_array(matrix)
+    return sp.csr_array((found.data, (columns[found.row], found.col)), (width, found.shape[1]))
+
+
+def _factor(P: Any) -> Any | None:
+    """Return F with P = F Fᵀ, None where P is zero."""
+    if P.nnz == 0 or not np.abs(P.data).any():
+        return None
+    full = sp.coo_array(P)
+    if (full.row == full.col).all():
+        diagonal = P.diagonal()
+        kept = np.flatnonzero(diagonal > 0.0)
+        entries = np.sqrt(diagonal[kept]), (kept, np.arange(kept.size))
+        return sp.csc_array(entries, shape=(P.shape[0], kept.size))
+    support = np.unique(full.row)
+    block = P[support, :][:, support].toarray()
+    eigenvalues, vectors = np.linalg.eigh((block + block.T) / 2.0)
+    kept = np.flatnonzero(eigenvalues > 1e-13 * eigenvalues[-1])
+    F = sp.lil_array((P.shape[0], kept.size))
+    F[support, :] = vectors[:, kept] * np.sqrt(eigenvalues[kept])
+    return sp.csc_array(F)
+
+
+def _free(name: str, taken: Any) -> str:
+    number, candidate = 1, name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name} {number}"
+    return candidate
