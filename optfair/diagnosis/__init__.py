@@ -1,0 +1,1 @@
+"""Why a problem has no solution: conflicts, least relaxations, rays, witnesses, scaling."""

@@ -1,0 +1,452 @@
+"""Conflicts of every class with known sets and known least relaxations, and their proofs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import optfair as of
+from optfair.diagnosis.clock import Clock
+from optfair.diagnosis.conflict import Conflict, find_conflict
+from optfair.diagnosis.diagnose import diagnose
+from optfair.diagnosis.relaxation import ElasticProblem, elastic_names
+from optfair.diagnosis.system import FeasiblePoint, System
+
+ROOT = np.sqrt(2.0)
+
+
+def adopted(rows, goal=0.0, integers=()):
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), list(rows.values())), list(rows))
+    return p.with_integrality(*integers) if integers else p
+
+
+def lp():
+    x = cp.Variable(2, name="x")
+    rows = {"far": cp.sum(x) >= 10, "sign": x >= 0, "near": cp.sum(x) <= 1}
+    return adopted(rows, x[0]), {"far": 9, "near": 9}
+
+
+def qp():
+    x = cp.Variable(3, name="x")
+    rows = {"sum": cp.sum(x) == 6, "cap": x <= 1, "sign": x >= 0}
+    return adopted(rows, cp.sum_squares(x)), {"sum": 3, "cap": 3}
+
+
+def qcqp():
+    x = cp.Variable(2, name="x")
+    rows = {"far": cp.sum(x) >= 10, "disk": cp.sum_squares(x) <= 1, "loose": x <= 99}
+    return adopted(rows), {"far": 10 - ROOT, "disk": 49}
+
+
+def socp():
+    x = cp.Variable(2, name="x")
+    rows = {"loose": x <= 99, "far": cp.sum(x) >= 10, "disk": cp.norm(x) <= 1}
+    return adopted(rows, x[1]), {"far": 10 - ROOT, "disk": 10 / ROOT - 1}
+
+
+def sdp():
+    # unit diagonal and an off-diagonal entry of 2: the least eigenvalue is -1
+    X = cp.Variable((2, 2), name="X", symmetric=True)
+    rows = {"psd": X >> 0, "diagonal": cp.diag(X) == 1, "corner": X[0, 1] == 2}
+    return adopted(rows, cp.trace(X)), {"psd": 1, "diagonal": 2, "corner": 1}
+
+
+def exponential():
+    x = cp.Variable(2, name="x")
+    rows = {"far": cp.sum(x) >= 10, "small": cp.exp(x[0]) + cp.exp(x[1]) <= 1}
+    return adopted(rows), {"far": 10 + 2 * np.log(2), "small": 2 * np.exp(5) - 1}
+
+
+def second_order_cone():
+    x, t = cp.Variable(2, name="x"), cp.Variable(name="t")
+    rows = {"cone": cp.SOC(t, x), "height": t == 1, "far": cp.sum(x) >= 10}
+    give = {"cone": 10 / ROOT - 1, "height": 10 / ROOT - 1, "far": 10 - ROOT}
+    return adopted(rows), give
+
+
+def power_cone():
+    x = cp.Variable(3, name="x")
+    rows = {"cone": cp.PowCone3D(x[0], x[1], x[2], 0.5), "point": x == np.array([1.0, 1.0, 2.0])}
+    return adopted(rows), {"cone": 1, "point": 1}
+
+
+CLASSES = {
+    "LP": lp,
+    "QP": qp,
+    "QCQP": qcqp,
+    "SOCP": socp,
+    "SDP": sdp,
+    "CONIC": exponential,
+    "a second-order cone": second_order_cone,
+    "a power cone": power_cone,
+}
+IRRELEVANT = {"sign", "loose"}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_class_has_its_conflict_and_its_least_relaxation(kind):
+    p, give = CLASSES[kind]()
+    d = diagnose(p)
+    assert d.verdict == "infeasible", d
+    assert set(d.conflict) == set(p.constraints) - IRRELEVANT
+    found = d["conflict"]
+    assert found.numbers["proved"]
+    assert found.numbers["irreducible"]
+    assert found.numbers["smallest"]
+    assert found.verify(), found.verify()
+    alone = d["relaxation"].numbers["alone"]
+    for name, amount in give.items():
+        assert alone[name] == pytest.approx(amount, rel=1e-5), name
+    assert d["relaxation"].verify(), d["relaxation"].verify()
+    assert d.verify()
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_giving_as_much_as_is_said_is_enough_and_less_is_not(kind):
+    p, _ = CLASSES[kind]()
+    system = System(p, 1e-7)
+    r = diagnose(p)["relaxation"].evidence.together
+    problem = r.solution.problem
+    assert isinstance(problem, ElasticProblem)
+    total = r.solution.objective
+    assert total > 0.1
+
+    def within(limit):
+        slacks = [problem[ElasticProblem.given(n)] for n in r.elastic]
+        weights = [1 / (1 + system.problem.constraints[n].scale) for n in r.elastic]
+        spent = sum(w * cp.sum(s) for w, s in zip(weights, slacks, strict=True))
+        return problem.with_terms({}, problem.constraints).with_constraints(budget=spent <= limit)
+
+    within(1.001 * total).solve()
+    with pytest.raises(of.Infeasible):
+        within(0.99 * total).solve()
+
+
+def test_an_exponential_cone_gives_along_a_direction_inside_it():
+    # (1, 1, 1) + s (-1, 1, 1) is in the cone when exp((1 - s) / (1 + s)) <= 1, so s = 1
+    x = cp.Variable(3, name="x")
+    rows = {"cone": cp.constraints.ExpCone(x[0], x[1], x[2]), "point": x == 1}
+    system = System(adopted(rows), 1e-7)
+    assert elastic_names(system, system.names) == ("cone", "point")
+    assert ElasticProblem(system, ("cone",)).cvxpy.solve("CLARABEL") == pytest.approx(1, rel=1e-6)
+
+
+def test_three_constraints_of_which_any_two_hold():
+    x = cp.Variable(2, name="x")
+    rows = {"demand": cp.sum(x) >= 3, "a": x[0] <= 1, "b": x[1] <= 1, "sign": x >= 0}
+    d = diagnose(adopted(rows))
+    assert d.conflict == ("demand", "a", "b")
+    assert d["conflict"].numbers["smallest"]
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"demand": 1, "a": 1, "b": 1})
+
+
+def test_the_entry_that_gives_most_is_named():
+    x = cp.Variable(3, name="x")
+    limits = np.array([5.0, 5.0, 1.0])
+    d = diagnose(adopted({"low": x >= np.array([1.0, 1.0, 4.0]), "high": x <= limits}, x[0]))
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"low": 3, "high": 3})
+    assert [row[2] for row in d["relaxation"].rows] == ["3 at [2]", "3 at [2]"]
+
+
+def test_small_amounts_are_not_rounded_away():
+    x = cp.Variable(name="x")
+    d = diagnose(adopted({"low": x >= 1, "high": x <= 1 - 1e-5}, x))
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"low": 1e-5, "high": 1e-5})
+    assert "less than the tolerance" not in str(d)
+
+
+def test_a_conflict_below_the_tolerance_is_called_that():
+    x = cp.Variable(name="x")
+    d = diagnose(adopted({"low": x >= 1e9, "high": x <= 1e9 - 1}, x))
+    assert set(d.conflict) == {"low", "high"}
+    assert any("less than the tolerance" in line for line in d["relaxation"].lines)
+    assert not any("give by" in r for r in d["relaxation"].remedies)
+
+
+def two_conflicts():
+    x, z = cp.Variable(2, name="x"), cp.Variable(name="z")
+    rows = {"a": x[0] >= 1, "b": x[1] >= 1, "c": cp.sum(x) <= 1, "d": z >= 1, "e": z <= 0}
+    return adopted(rows)
+
+
+def test_a_smaller_conflict_elsewhere_is_found():
+    system = System(two_conflicts(), 1e-7)
+    found = find_conflict(system, Clock(), hints=[("a", "b", "c")])
+    assert isinstance(found, Conflict)
+    assert found.names == ("d", "e")
+    assert found.smallest
+    assert found.verify()
+
+
+def test_irreducible_is_not_called_smallest():
+    system = System(two_conflicts(), 1e-7)
+    found = find_conflict(system, Clock(), within=("a", "b", "c"))
+    assert found.names == ("a", "b", "c")
+    assert found.irreducible and not found.smallest
+    claimed = replace(found, smallest=True)
+    assert "no point rules out every smaller conflict" in claimed.verify().reasons
+
+
+def test_conflicts_without_a_common_constraint_are_all_found():
+    d = diagnose(two_conflicts())
+    found = [set(f.numbers["names"]) for f in d if f.kind == "conflict"]
+    assert found == [{"d", "e"}, {"a", "b", "c"}]
+    numbers = d["relaxation"].numbers
+    assert numbers["alone"] == dict.fromkeys("deabc")  # none helps alone
+    assert sum(numbers["together"].values()) == pytest.approx(2.0)
+    assert d.verify()
+
+
+def test_further_conflicts_that_share_constraints_are_relaxed_too():
+    x, z = cp.Variable(name="x"), cp.Variable(name="z")
+    rows = {"low": x <= 0, "high": x >= 1, "link": z == x, "over": z >= 2}
+    d = diagnose(adopted(rows))
+    assert len(d.conflict) == 2
+    assert d["relaxation"].evidence.together.solution is not None
+    assert d.verify()
+
+
+def test_the_domain_of_the_objective_takes_part():
+    x = cp.Variable(name="x")
+    d = diagnose(adopted({"negative": x <= -1}, -cp.log(x)))
+    assert d.verdict == "infeasible"
+    assert d.conflict == ("negative", "domain of objective")
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"negative": 1.0})
+    assert d.verify()
+
+
+def test_numbers_that_contradict_each_other():
+    x = cp.Variable(name="x")
+    d = diagnose(adopted({"nonsense": cp.Constant(2) <= 1, "fine": x >= 1}, x))
+    assert d.conflict == ("nonsense",)
+    assert d["conflict"].verify()
+
+
+# --- integers --------------------------------------------------------------------------------
+
+
+def test_integrality_in_the_conflict_is_named_and_not_called_proved():
+    x = cp.Variable(2, name="x")
+    rows = {"odd": 2 * x[0] + 2 * x[1] == 1, "low": x >= -3, "high": x <= 3}
+    d = diagnose(adopted(rows, integers=["x"]))
+    assert d.verdict == "infeasible"
+    assert set(d.conflict) == {"odd", "x integer"}
+    found = d["conflict"]
+    assert found.numbers["integrality"] == ["x integer"]
+    assert not found.numbers["proved"]
+    assert any("integrality is in the conflict" in line for line in found.lines)
+    assert any("solver's word" in line for line in found.lines)
+    verdict = found.verify()
+    assert not verdict
+    assert "cannot be recomputed" in verdict.reasons[0]
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"odd": 1.0})
+
+
+def test_bounds_between_two_integers():
+    x = cp.Variable(name="x")
+    rows = {"low": x >= 0.25, "high": x <= 0.75, "loose": x <= 9}
+    d = diagnose(adopted(rows, integers=["x"]))
+    assert set(d.conflict) == {"low", "high", "x integer"}
+    assert d["conflict"].numbers["proved"]
+    assert d["conflict"].evidence.proof.leaves == 2
+    assert d["conflict"].verify(), d["conflict"].verify()
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"low": 0.25, "high": 0.25})
+    assert d["relaxation"].verify()
+
+
+def integer_corner():
+    # a triangle with points on both sides of integers, and none in it
+    x = cp.Variable(2, name="x")
+    rows = {
+        "low": 3 * x[0] - x[1] >= 0.5,
+        "high": 3 * x[0] + x[1] <= 3.5,
+        "over": x[1] >= 0.5,
+        "loose": x <= 50,
+    }
+    return adopted(rows, integers=["x"])
+
+
+def test_branching_proves_what_the_solver_only_says():
+    d = diagnose(integer_corner())
+    assert set(d.conflict) == {"low", "high", "over", "x integer"}
+    # by hand: every integer point breaks one of the three
+    points = [(i, j) for i in range(-60, 51) for j in range(-60, 51)]
+    assert not any(3 * i - j >= 0.5 and 3 * i + j <= 3.5 and j >= 0.5 for i, j in points)
+    conflict = d["conflict"].evidence
+    tree = conflict.proof.tree
+    assert conflict.verify(), conflict.verify()
+    assert any("by branching" in line for line in d["conflict"].lines)
+    # a tree that leaves out a case, names another limit or repeats a leaf is no proof
+    for broken in (
+        replace(tree, limit=tree.limit + 1),
+        replace(tree, limit=tree.limit - 1),
+        replace(tree, below=tree.above),
+        replace(tree, above=tree.below),
+        tree.below,
+        tree.above,
+    ):
+        assert not replace(conflict, proof=replace(conflict.proof, tree=broken)).verify()
+    fewer = replace(conflict.proof, names=conflict.names[:-1])
+    assert not fewer.verify()
+    assert not replace(conflict, proof=fewer).verify()
+
+
+def test_integrality_is_left_out_of_a_continuous_conflict():
+    x = cp.Variable(2, name="x")
+    rows = {"sum": cp.sum(x) == 1, "low": x >= 1, "high": x <= 3}
+    d = diagnose(adopted(rows, integers=["x"]))
+    assert set(d.conflict) == {"sum", "low"}
+    assert d["conflict"].numbers["proved"]
+    assert d["conflict"].verify()
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"sum": 1, "low": 1})
+
+
+# --- rules of a model ------------------------------------------------------------------------
+
+
+def assignment():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    return of.FairAssignment(X, groups=["a", "b"] * 15, centers=X[:3])
+
+
+def test_rules_of_a_fair_assignment():
+    p = assignment().with_constraints(
+        share=of.cluster_share(lower=[0.5, 0.1, 0.1]),
+        capacity=of.cluster_share(upper=[0.4, 1.0, 1.0]),
+    )
+    d = diagnose(p)
+    assert set(d.conflict) == {"share.lower", "capacity.upper"}
+    assert d["conflict"].numbers["given"] == ["row sum", "nonnegativity", "mass definition"]
+    assert d["relaxation"].numbers["alone"] == pytest.approx(
+        {"share.lower": 0.1, "capacity.upper": 0.1}, abs=1e-6
+    )
+    assert d.verify(), d.verify()
+
+
+def test_a_rule_that_excludes_the_definition_of_the_model():
+    p = assignment()
+    heavy = p.with_constraints(heavy=cp.sum(p["masses"]) >= 2)
+    d = diagnose(heavy)
+    assert d.conflict == ("heavy",)
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"heavy": 1.0}, abs=1e-6)
+    assert d.verify(), d.verify()
+
+
+def test_rules_keep_their_names_when_the_assignment_is_hard():
+    p = assignment()
+    rows = {"one": cp.sum(p["masses"][:, 0]) >= 0.6, "two": cp.sum(p["masses"][:, 1]) >= 0.6}
+    d = diagnose(p.with_constraints(rows).with_integrality("assignment"))
+    assert set(d.conflict) == {"one", "two"}
+    assert d["relaxation"].numbers["alone"] == pytest.approx({"one": 0.2, "two": 0.2}, abs=1e-6)
+
+
+# --- random programs -------------------------------------------------------------------------
+
+
+@st.composite
+def infeasible_programs(draw):
+    """Rows a'x <= b of which a nonnegative combination reads 0'x <= -1, and other rows."""
+    n = draw(st.integers(1, 3))
+    entry = st.integers(-3, 3)
+    rows = draw(st.lists(st.lists(entry, min_size=n, max_size=n), min_size=1, max_size=5))
+    sides = [draw(st.integers(-4, 4)) for _ in rows]
+    weights = [draw(st.integers(0, 2)) for _ in rows]
+    A, b, w = np.array(rows, float), np.array(sides, float), np.array(weights, float)
+    A = np.vstack([A, -(w @ A)])
+    b = np.append(b, -(w @ b) - 1.0)
+    order = draw(st.permutations(range(len(b))))
+    return A[list(order)], b[list(order)]
+
+
+def feasible(A, b):
+    if not len(b):
+        return True
+    found = linprog(np.zeros(A.shape[1]), A_ub=A, b_ub=b, bounds=(None, None))
+    assert found.status in (0, 2)
+    return found.status == 0
+
+
+@settings(max_examples=20)
+@given(infeasible_programs())
+def test_random_conflicts_are_infeasible_and_every_proper_part_is_feasible(program):
+    A, b = program
+    x = cp.Variable(A.shape[1], name="x")
+    p = adopted({f"row {i}": A[i] @ x <= b[i] for i in range(len(b))}, cp.sum(x))
+    d = diagnose(p)
+    assert d.verdict == "infeasible"
+    at = [int(name.split()[1]) for name in d.conflict]
+    assert not feasible(A[at], b[at])
+    for i in at:
+        rest = [j for j in at if j != i]
+        assert feasible(A[rest], b[rest])
+    assert d["conflict"].numbers["smallest"]
+    assert d.verify(), d.verify()
+    given_together = d["relaxation"].numbers["together"]
+    slack = np.array([given_together.get(f"row {i}", 0.0) for i in range(len(b))])
+    assert feasible(A, b + slack + 1e-6)
+
+
+# --- proofs that do not hold are rejected ----------------------------------------------------
+
+
+@pytest.fixture
+def conflict():
+    x = cp.Variable(2, name="x")
+    rows = {"demand": cp.sum(x) >= 3, "a": x[0] <= 1, "b": x[1] <= 1, "sign": x >= 0}
+    found = find_conflict(System(adopted(rows), 1e-7), Clock())
+    assert found.verify()
+    return found
+
+
+def test_a_changed_farkas_vector_is_rejected(conflict):
+    for i in range(conflict.proof.z.size):
+        z = conflict.proof.z.copy()
+        z[i] += 1e-2 * np.abs(z).max()
+        assert not replace(conflict, proof=replace(conflict.proof, z=z)).verify()
+    flipped = replace(conflict.proof, z=-conflict.proof.z)
+    assert not replace(conflict, proof=flipped).verify()
+
+
+def test_a_proof_about_other_constraints_is_rejected(conflict):
+    fewer = replace(conflict, names=conflict.names[:2], irreducible=False, smallest=False)
+    assert any("other constraints" in r for r in fewer.verify().reasons)
+    form = replace(conflict.proof.form, b=2 * conflict.proof.form.b)
+    scaled = replace(conflict.proof, form=form)
+    assert scaled.verify()  # true of its own data, which are not those declared
+    assert not replace(conflict, proof=scaled).verify()
+
+
+def test_points_that_do_not_hold_are_rejected(conflict):
+    assert not replace(conflict, points=()).verify()
+    moved = tuple(
+        FeasiblePoint(p.system, p.names, {"x": p.values["x"] + 9.0}, p.tolerance)
+        for p in conflict.points
+    )
+    assert not replace(conflict, points=moved).verify()
+    loose = tuple(
+        FeasiblePoint(p.system, conflict.system.names, p.values, 1e9) for p in conflict.points
+    )
+    assert not replace(conflict, points=loose).verify()
+
+
+def test_a_spare_name_is_not_called_irreducible(conflict):
+    wider = replace(conflict, names=(*conflict.names, "sign"), smallest=False)
+    assert any("'sign' is needed" in r for r in wider.verify().reasons)
+
+
+def test_a_changed_relaxation_is_rejected():
+    p, _ = lp()
+    evidence = diagnose(p)["relaxation"].evidence
+    r = evidence.together
+    values = {k: np.asarray(v, dtype=float) * 0.9 for k, v in r.solution.values.items()}
+    assert not replace(r, solution=replace(r.solution, values=values)).verify()
+    assert not replace(r, solution=replace(r.solution, objective=0.0)).verify()
+    assert not replace(r, elastic=("far",)).verify()
+    other = evidence.alone["near"]
+    assert not replace(evidence.alone["far"], solution=other.solution).verify()
