@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optfair.cli.cluster import cluster
+from optfair.cli.compare import compare
+from optfair.cli.diagnose import diagnose
 from optfair.cli.options import Json, Name, Problems, Solvers
 from optfair.cli.output import FAILED, document, lines, reporting, table
 from optfair.errors import DataError, OptfairError, nearest
@@ -40,6 +42,8 @@ def _version(asked: bool) -> None:
 
 
 app.command()(cluster)
+app.command()(diagnose)
+app.command()(compare)
 
 
 @app.callback()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from optfair.cli.files import check_output, write_files
 from optfair.cli.options import Json
 from optfair.cli.output import FAILED, document, lines, reporting, table
+from optfair.cli.page import check_page
 from optfair.errors import DataError
 
 __all__ = ["cluster"]
@@ -79,9 +79,7 @@ def cluster(
     with reporting(as_json):
         _check_outputs(file, out, report, force)
         if report is not None:
-            from optfair.cli.report import check_report
-
-            check_report()
+            check_page()
         read = read_table(file)
         if out is not None and LABELS in read.header:
             raise DataError(
@@ -110,7 +108,7 @@ def cluster(
             from optfair.cli.report import rendered
 
             texts[report] = rendered(found, _command(question, balance, gap, columns, out, report))
-        _write(texts)
+        write_files(texts)
         written = [str(path) for path in texts]
         if as_json:
             document(_numbers(found) | {"written": written})
@@ -125,42 +123,13 @@ def _check_outputs(file: Path, out: Path | None, report: Path | None, force: boo
     given = [("--out", out), ("--report", report)]
     paths = [(option, path) for option, path in given if path is not None]
     for option, path in paths:
-        if not path.parent.is_dir():
-            raise DataError(
-                f"{option} {path} is in a folder that does not exist",
-                f"there is no folder {path.parent}",
-                "make it, or choose another",
-            )
-        if path.is_dir():
-            raise DataError(f"{option} {path} is a folder", remedy="give the name of a file")
         if path.resolve() == file.resolve():
             raise DataError(
                 f"{option} {path} is the file to read", remedy="give another name, rows are kept"
             )
-        if path.exists() and not force:
-            raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise DataError(f"{option} {path} cannot be written", remedy="choose another place")
+        check_output(option, path, force)
     if len(paths) == 2 and paths[0][1].resolve() == paths[1][1].resolve():
         raise DataError(f"--out and --report are both {out}", remedy="give each a file of its own")
-
-
-def _write(texts: dict[Path, str]) -> None:
-    """Write each file in one step, so that none is left half written."""
-    for path, text in texts.items():
-        try:
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", newline="", dir=path.parent, suffix=path.suffix, delete=False
-            ) as f:
-                f.write(text)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(f.name, 0o666 & ~mask)
-            os.replace(f.name, path)
-        except OSError as e:
-            raise DataError(
-                f"{path} cannot be written", e.strerror or str(e), "choose another place"
-            ) from None
 
 
 def _command(

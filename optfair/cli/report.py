@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import platform
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
 from optfair.cli.clustering import Clustering
+from optfair.cli.page import page
 from optfair.cli.question import Question
 from optfair.cli.report_pictures import compositions, pictures
-from optfair.errors import NotInstalled
 
-__all__ = ["check_report", "rendered"]
+__all__ = ["rendered"]
 
 TEMPLATE = "report.html.j2"
 
@@ -34,23 +31,6 @@ class Line:
     cost: str
 
 
-def check_report() -> None:
-    """Raise unless a report can be made.
-
-    Raises
-    ------
-    NotInstalled
-        matplotlib or Jinja2 is missing.
-    """
-    for module in ("matplotlib", "jinja2"):
-        if importlib.util.find_spec(module) is None:
-            raise NotInstalled(
-                f"{module} is not installed",
-                "the report is drawn and written with it",
-                'pip install "optfair[plot]", or leave out --report',
-            )
-
-
 def rendered(found: Clustering, command: str) -> str:
     """Return the page.
 
@@ -61,19 +41,12 @@ def rendered(found: Clustering, command: str) -> str:
     command : str
         What was typed.
     """
-    from jinja2 import Environment, StrictUndefined
-
     from optfair import __version__
 
-    # everything from the file reaches the page through this escaping
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=False, keep_trailing_newline=True
-    )
-    environment.filters["breakable"] = _breakable
-    text = (files("optfair.cli") / "templates" / TEMPLATE).read_text(encoding="utf-8")
     q = found.question
     lines, total = _lines(found)
-    return environment.from_string(text).render(
+    return page(
+        TEMPLATE,
         version=__version__,
         title=f"{q.table.path.name}: {_count(q.clusters, 'cluster')}, fair by {q.group_column}",
         lead=_lead(found),
@@ -92,14 +65,6 @@ def rendered(found: Clustering, command: str) -> str:
         code=_code(q),
         provenance=_provenance(found, __version__),
     )
-
-
-def _breakable(text: str) -> Any:
-    """Return escaped text that may be broken after underscores and the like."""
-    from markupsafe import Markup, escape
-
-    parts = re.split(r"(?<=[_/.\-])", text)
-    return Markup("<wbr>").join(escape(part) for part in parts)
 
 
 def _count(number: int, thing: str) -> str:

@@ -1,0 +1,132 @@
+"""The command ``optfair compare``: solvers side by side on instances of the problem library."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from optfair.cli.files import check_output, write_files
+from optfair.cli.options import Json, Problems
+from optfair.cli.output import FAILED, document, lines, reporting, table
+from optfair.cli.page import check_page
+from optfair.errors import DataError
+
+__all__ = ["compare"]
+
+
+def compare(
+    pattern: Annotated[
+        list[str], typer.Argument(help="Names of instances, or patterns such as 'textbook/*'.")
+    ],
+    names: Annotated[
+        str | None,
+        typer.Option(
+            "--solvers",
+            metavar="A,B,C",
+            help="Names of solvers; by default every open one that is installed."
+            " (Folders with further profiles: OPTFAIR_SOLVERS.)",
+        ),
+    ] = None,
+    tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-8,
+    time_limit: Annotated[float, typer.Option(help="Wall seconds of one run.")] = 60.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each pair.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Runs at the same time; -1: one per core.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder that keeps every run; finished ones are not redone.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the report.")] = False,
+    as_json: Json = False,
+    problems: Problems = None,
+) -> None:
+    """Compare solvers at equal tolerance, by residuals that are recomputed here."""
+    from optfair.comparison import compare_solvers
+
+    with reporting(as_json):
+        if report is not None:
+            check_output("--report", report, force)
+            check_page()
+        asked = None if names is None else _split(names)
+        comparison = compare_solvers(
+            pattern,
+            asked,
+            tolerance=tolerance,
+            time_limit=time_limit,
+            repeats=repeats,
+            n_jobs=jobs,
+            out=out,
+            verbose=int(not as_json and sys.stderr.isatty()),
+        )
+        written = [] if out is None else [str(out)]
+        if report is not None:
+            from optfair.cli.comparison_report import rendered
+
+            command = _command(pattern, names, tolerance, time_limit, repeats, jobs, out, report)
+            write_files({report: rendered(comparison, command)})
+            written.append(str(report))
+        if as_json:
+            document(_content(comparison) | {"written": written})
+        else:
+            _print(comparison, written)
+        if comparison.conflicts():
+            raise typer.Exit(FAILED)
+
+
+def _split(names: str) -> list[str]:
+    found = [name.strip() for name in names.split(",") if name.strip()]
+    if not found:
+        raise DataError("--solvers names nobody", remedy="give names, separated by commas")
+    return found
+
+
+def _command(
+    pattern: list[str],
+    names: str | None,
+    tolerance: float,
+    time_limit: float,
+    repeats: int,
+    jobs: int,
+    out: Path | None,
+    report: Path,
+) -> str:
+    """Return what was typed, with the options that matter."""
+    words = ["optfair", "compare", *pattern]
+    words += [] if names is None else ["--solvers", names]
+    words += ["--tolerance", f"{tolerance:g}", "--time-limit", f"{time_limit:g}"]
+    words += [] if repeats == 1 else ["--repeats", str(repeats)]
+    words += [] if jobs == 1 else ["--jobs", str(jobs)]
+    words += [] if out is None else ["--out", str(out)]
+    return shlex.join([*words, "--report", str(report)])
+
+
+def _content(comparison: Any) -> dict[str, Any]:
+    def brief(runs: Any) -> list[dict[str, str]]:
+        kept = ("problem", "solver", "outcome", "reason")
+        return [{name: getattr(run, name) for name in kept} for run in runs]
+
+    content: dict[str, Any] = comparison.to_dict()
+    return content | {
+        "failures": brief(comparison.failures()),
+        "refusals": brief(comparison.refusals()),
+    }
+
+
+def _print(comparison: Any, written: list[str]) -> None:
+    from optfair.cli.comparison_report import OUTCOME_WORDS
+
+    lines(*repr(comparison).splitlines())
+    failures = comparison.failures()
+    if failures:
+        lines("", "without an answer")
+        head = ("problem", "solver", "outcome", "why")
+        table(head, [(r.problem, r.solver, OUTCOME_WORDS[r.outcome], r.reason) for r in failures])
+    refused = comparison.refusals()
+    lines(
+        "",
+        f"  refused    {len(refused)} pairs where the solver does not take the problem",
+        *(f"  wrote      {path}" for path in written),
+    )

@@ -1,0 +1,16 @@
+"""Solvers side by side: every run in a process of its own, judged by our residuals."""
+
+from __future__ import annotations
+
+from optfair.comparison.compare import compare_solvers
+from optfair.comparison.comparison import Comparison
+from optfair.comparison.run import Run
+from optfair.comparison.statistics import PerformanceProfile, shifted_geometric_mean
+
+__all__ = [
+    "Comparison",
+    "PerformanceProfile",
+    "Run",
+    "compare_solvers",
+    "shifted_geometric_mean",
+]

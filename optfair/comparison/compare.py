@@ -1,0 +1,277 @@
+"""Run every solver on every problem, each time in a process of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optfair.backends.profile import Refusal
+from optfair.backends.registry import profile, profiles
+from optfair.backends.request import Request
+from optfair.comparison.comparison import Comparison
+from optfair.comparison.environment import environment
+from optfair.comparison.fingerprint import fingerprint
+from optfair.comparison.measurement import measured
+from optfair.comparison.process import check_fork, in_fork
+from optfair.comparison.run import Run
+from optfair.comparison.server import FOLDERS, close_idle, run_instance
+from optfair.comparison.store import Store
+from optfair.comparison.subjects import Subject, subjects
+from optfair.errors import DeclarationError, NotInstalled
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+
+__all__ = ["compare_solvers"]
+
+# (planned run, what to call for its result)
+Job = tuple[Run, str, Callable[[], dict[str, Any]]]
+
+
+def compare_solvers(
+    problems: Any,
+    solvers: str | Iterable[str] | None = None,
+    *,
+    tolerance: float = 1e-8,
+    time_limit: float = 60.0,
+    repeats: int = 1,
+    n_jobs: int = 1,
+    out: str | Path | None = None,
+    verbose: int = 0,
+) -> Comparison:
+    """Compare solvers on problems, at equal tolerance and by our residuals.
+
+    A solver has solved a problem when every residual, recomputed on the declared problem, is
+    within the tolerance; what it says itself does not count. Each run has a process of its own,
+    with one thread, in which everything is loaded and the solver has solved a small problem
+    before the clock starts. Wall time, CPU time and peak memory are those of the whole call:
+    choose, compile, solve, recover and verify.
+
+    Parameters
+    ----------
+    problems : str, Problem, Instance, iterable of these, or dict of name to one of these
+        A text is the name of an instance of the problem library, or a pattern of names and
+        tags such as ``"textbook/*"``.
+    solvers : str or iterable of str, optional
+        Names; by default every installed open solver, but for those that find local optima
+        only.
+    tolerance : float
+        Relative residuals to meet.
+    time_limit : float
+        Wall seconds of one run. One that exceeds them counts as at least the limit; one that
+        does not stop is ended.
+    repeats : int
+        Runs per problem and solver; medians are compared.
+    n_jobs : int
+        Runs at the same time, -1 for one per core; they share memory bandwidth and caches, so
+        1 gives the cleanest times. Carried by joblib: inside
+        ``joblib.parallel_config(backend=...)`` instances of the library run on that backend.
+    out : path, optional
+        Folder that keeps every finished run, as well as ``comparison.json`` and ``.csv`` at the
+        end. Runs found there are not made again while problem, solver, version, settings and
+        tolerance are the same; crashed ones are.
+    verbose : {0, 1}
+        1 draws a progress bar.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    DataError, DeclarationError, UnsupportedProblem, NotInstalled
+        No such problem, bad options, no such solver, or one that is not installed; before
+        anything is run.
+
+    Notes
+    -----
+    Instances are declared again from their file in the process that solves them. A problem in
+    memory cannot be sent anywhere; it is handed over by fork, on systems that have it, and on
+    this machine whatever joblib's backend is. Its peak memory includes what this process held;
+    ``megabytes_added`` does not.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> from optfair.comparison import compare_solvers
+    >>> c = compare_solvers("textbook/diet", ["highs", "clarabel"], tolerance=1e-7)
+    >>> [(run.solver, run.outcome) for run in c.runs]
+    [('highs', 'solved'), ('clarabel', 'solved')]
+    >>> c.conflicts()
+    ()
+    """
+    _check(tolerance, time_limit, repeats, n_jobs, verbose)
+    asked = _profiles(solvers)
+    given = subjects(problems)
+    if not all(subject.instance for subject in given):
+        check_fork()
+    store = None if out is None else Store(out)
+    done: dict[tuple[str, str, int], Run] = {}
+    jobs: list[Job] = []
+    for subject in given:
+        answers = {facts.name: subject.answer(facts) for facts in asked}
+        mark = fingerprint(subject.problem) if store is not None and any(answers.values()) else ""
+        for facts in asked:
+            for repeat in range(repeats):
+                run = _planned(subject, facts, repeat, tolerance, time_limit, mark)
+                answer = answers[facts.name]
+                if isinstance(answer, Refusal):
+                    done[_place(run)] = replace(run, reason="; ".join(answer.reasons))
+                    break  # it would say the same again
+                key = "" if store is None else store.key(mark, facts, tolerance, repeat)
+                kept = None if store is None else store.read(key, time_limit)
+                if kept is None:
+                    jobs.append((run, key, _call(subject, run)))
+                else:
+                    done[_place(run)] = replace(
+                        kept, problem=run.problem, repeat=repeat, stated=run.stated
+                    )
+    order = [*done, *(_place(run) for run, _, _ in jobs)]
+    for run, key, result in _results(jobs, n_jobs, verbose):
+        ended = replace(run, **{"environment": environment(), **result})
+        done[_place(run)] = ended
+        if store is not None:
+            store.write(key, ended)
+    names = [s.name for s in given], [p.name for p in asked]
+    order.sort(key=lambda place: (names[0].index(place[0]), names[1].index(place[1]), place[2]))
+    comparison = Comparison(tuple(done[p] for p in order), tolerance, time_limit, repeats)
+    if store is not None:
+        for ending in ("json", "csv"):
+            comparison.save(store.folder / f"comparison.{ending}")
+    return comparison
+
+
+def _check(tolerance: float, time_limit: float, repeats: int, n_jobs: int, verbose: int) -> None:
+    Request(tolerance=tolerance, time_limit=time_limit, verbose=verbose)
+    if time_limit is None:
+        raise DeclarationError("there is no time limit", remedy="give seconds, such as 60")
+    for name, value, least in (("repeats", repeats, 1), ("n_jobs", n_jobs, -1)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or value < least or value == 0:
+            raise DeclarationError(
+                f"{name} {value!r} is not a positive integer" + (" or -1" if least < 0 else ""),
+                remedy="correct the option",
+            )
+
+
+def _profiles(solvers: str | Iterable[str] | None) -> list[SolverProfile]:
+    if solvers is None:
+        known = (p for p in profiles().values() if p.kind == "open" and p.installed)
+        # one that finds local optima only cannot answer here: it must be named
+        return [p for p in known if p.nonconvex != "local"]
+    names = [solvers] if isinstance(solvers, str) else list(solvers)
+    found = [profile(name) for name in dict.fromkeys(names)]
+    if not found:
+        raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")
+    for facts in found:
+        if not facts.installed:
+            raise NotInstalled(f"{facts.name} is not installed", remedy=facts.install)
+    return found
+
+
+def _planned(
+    subject: Subject,
+    facts: SolverProfile,
+    repeat: int,
+    tolerance: float,
+    time_limit: float,
+    mark: str,
+) -> Run:
+    return Run(
+        problem=subject.name,
+        problem_class=subject.problem_class,
+        solver=facts.name,
+        version=facts.version,
+        repeat=repeat,
+        outcome="refused",
+        reason="",
+        tolerance=tolerance,
+        time_limit=time_limit,
+        stated=subject.stated,
+        fingerprint=mark,
+    )
+
+
+def _place(run: Run) -> tuple[str, str, int]:
+    return run.problem, run.solver, run.repeat
+
+
+def _call(subject: Subject, run: Run) -> Callable[[], dict[str, Any]]:
+    """Return what makes a run; for an instance something that can be sent to other machines."""
+    if not subject.instance:
+        problem = subject.problem
+        return lambda: in_fork(lambda: measured(problem, run.solver, run.tolerance, run.time_limit))
+    folders = {name: os.environ[name] for name in FOLDERS if name in os.environ}
+    task = {
+        "problem": subject.instance,
+        "solver": run.solver,
+        "tolerance": run.tolerance,
+        "time_limit": run.time_limit,
+        "folders": folders,
+    }
+    return partial(run_instance, task)
+
+
+def _results(
+    jobs: list[Job], n_jobs: int, verbose: int
+) -> Iterator[tuple[Run, str, dict[str, Any]]]:
+    """Yield each job's run, key and result as it ends."""
+    sent = [(i, call) for i, (run, _, call) in enumerate(jobs) if not _is_local(call)]
+    here = [(i, call) for i, (run, _, call) in enumerate(jobs) if _is_local(call)]
+    with _progress(verbose, len(jobs)) as tell:
+        try:
+            for calls, options in ((sent, {"prefer": "threads"}), (here, {"backend": "threading"})):
+                for i, result in _parallel(calls, n_jobs, options):
+                    run, key, _ = jobs[i]
+                    tell(f"{run.problem} by {run.solver}")
+                    yield run, key, result
+        finally:
+            close_idle()
+
+
+def _is_local(call: Callable[[], Any]) -> bool:
+    return not hasattr(call, "func")
+
+
+def _parallel(
+    calls: list[tuple[int, Callable[[], dict[str, Any]]]], n_jobs: int, options: dict[str, str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    if not calls:
+        return
+    from joblib import Parallel, delayed
+
+    try:
+        # as they end, so that what is finished is kept when the rest is interrupted
+        parallel = Parallel(n_jobs, return_as="generator_unordered", batch_size=1, **options)
+    except ValueError:  # a registered backend without that
+        parallel = Parallel(n_jobs, batch_size=1, **options)
+    yield from parallel(delayed(_numbered)(i, call) for i, call in calls)
+
+
+def _numbered(i: int, call: Callable[[], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    return i, call()
+
+
+@contextmanager
+def _progress(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
+    """Yield a function that counts one more run as ended."""
+    if not verbose or not total:
+        yield lambda what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda what: bar.update(task, description=what, advance=1)

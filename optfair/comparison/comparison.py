@@ -1,0 +1,344 @@
+"""What came out of a comparison."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from optfair.comparison.agreement import conflicts
+from optfair.comparison.run import OUTCOMES, Run
+from optfair.comparison.statistics import (
+    PerformanceProfile,
+    performance_profile,
+    shifted_geometric_mean,
+)
+from optfair.comparison.store import read_json
+from optfair.errors import DataError, NotInstalled, nearest
+
+__all__ = ["Cell", "Comparison", "Summary"]
+
+MEASURES = ("seconds", "cpu_seconds", "megabytes", "megabytes_added")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One solver on one problem, over all repeats.
+
+    Attributes
+    ----------
+    runs : tuple of Run
+        Its repeats.
+    """
+
+    runs: tuple[Run, ...]
+
+    @property
+    def outcome(self) -> str:
+        """The worst outcome of the repeats."""
+        return max((r.outcome for r in self.runs), key=OUTCOMES.index)
+
+    @property
+    def worst(self) -> Run:
+        """The first repeat with that outcome."""
+        return next(r for r in self.runs if r.outcome == self.outcome)
+
+    @property
+    def answered(self) -> bool:
+        """Whether every repeat ended with a verified answer."""
+        return all(r.answered for r in self.runs)
+
+    def median(self, measure: str) -> float | None:
+        """Return the median of a measure over the repeats, None where one has none."""
+        values = [getattr(r, measure) for r in self.runs]
+        return None if None in values else float(statistics.median(values))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One solver over all problems.
+
+    Attributes
+    ----------
+    solver, version : str
+        Who.
+    taken, answered, refused : int
+        Problems it was run on; of these, those with a verified answer; those it does not take.
+    seconds : float or None
+        Shifted geometric mean (1 s) over the problems it was run on; where it has no answer,
+        the time limit.
+    lower_bound : bool
+        Whether it has no answer somewhere, so that ``seconds`` is at least this.
+    ratio : float or None
+        ``seconds`` / the same mean of the best solver of each of these problems.
+    megabytes : float or None
+        Most memory a run added to what had been loaded.
+    """
+
+    solver: str
+    version: str
+    taken: int
+    answered: int
+    refused: int
+    seconds: float | None
+    lower_bound: bool
+    ratio: float | None
+    megabytes: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs of a comparison, and what they say; made by `optfair.compare_solvers`.
+
+    Attributes
+    ----------
+    runs : tuple of Run
+        One per problem, solver and repeat; refusals too.
+    tolerance, time_limit : float
+        What was asked.
+    repeats : int
+        Runs per problem and solver.
+    """
+
+    runs: tuple[Run, ...]
+    tolerance: float
+    time_limit: float
+    repeats: int = 1
+
+    @cached_property
+    def cells(self) -> Mapping[tuple[str, str], Cell]:
+        """Map from (problem, solver) to its repeats together."""
+        found: dict[tuple[str, str], list[Run]] = {}
+        for run in self.runs:
+            found.setdefault((run.problem, run.solver), []).append(run)
+        return {key: Cell(tuple(runs)) for key, runs in found.items()}
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Names of the problems, in order."""
+        return tuple(dict.fromkeys(r.problem for r in self.runs))
+
+    @property
+    def solvers(self) -> tuple[str, ...]:
+        """Names of the solvers, in order."""
+        return tuple(dict.fromkeys(r.solver for r in self.runs))
+
+    @property
+    def environments(self) -> list[dict[str, str]]:
+        """The different environments of the runs; times from several are not comparable."""
+        seen = {json.dumps(dict(r.environment), sort_keys=True) for r in self.runs if r.environment}
+        return [json.loads(text) for text in sorted(seen)]
+
+    def of_class(self, name: str) -> Comparison:
+        """Return the part on problems of one class, as it is printed."""
+        kept = tuple(r for r in self.runs if r.problem_class == name)
+        if not kept:
+            known = dict.fromkeys(r.problem_class for r in self.runs)
+            raise DataError(f"no problem is {name!r}", remedy=nearest(name, known))
+        return Comparison(kept, self.tolerance, self.time_limit, self.repeats)
+
+    def values(self, measure: str = "seconds") -> dict[str, dict[str, float | None]]:
+        """Return solver -> problem -> median measure, None without a verified answer.
+
+        Problems that a solver does not take have no entry.
+        """
+        if measure not in MEASURES:
+            raise DataError(f"unknown measure {measure!r}", remedy=nearest(measure, MEASURES))
+        found: dict[str, dict[str, float | None]] = {solver: {} for solver in self.solvers}
+        for (problem, solver), cell in self.cells.items():
+            if cell.outcome != "refused":
+                found[solver][problem] = cell.median(measure) if cell.answered else None
+        return found
+
+    def profile(self, measure: str = "seconds") -> PerformanceProfile:
+        """Return the performance profile of the solvers that take at least one problem."""
+        taken = {s: v for s, v in self.values(measure).items() if v}
+        return performance_profile(taken, measure)
+
+    def summary(self) -> tuple[Summary, ...]:
+        """Return one row per solver, most answers first, then the fastest against the best."""
+        times = self.values()
+        best: dict[str, float] = {}
+        for by_problem in times.values():
+            for problem, value in by_problem.items():
+                best[problem] = min(best.get(problem, self.time_limit), value or self.time_limit)
+        rows = [self._summary(solver, times[solver], best) for solver in self.solvers]
+        return tuple(sorted(rows, key=_rank))
+
+    def _summary(
+        self, solver: str, times: Mapping[str, float | None], best: Mapping[str, float]
+    ) -> Summary:
+        cells = [c for (_, s), c in self.cells.items() if s == solver]
+        answered = sum(v is not None for v in times.values())
+        added = [r.megabytes_added for c in cells for r in c.runs if r.megabytes_added is not None]
+        mean = ratio = None
+        if times:
+            mean = shifted_geometric_mean(
+                self.time_limit if v is None else v for v in times.values()
+            )
+            ideal = shifted_geometric_mean(best[p] for p in times)
+            ratio = mean / ideal if ideal > 0 else None
+        return Summary(
+            solver,
+            cells[0].runs[0].version,
+            len(times),
+            answered,
+            sum(c.outcome == "refused" for c in cells),
+            mean,
+            answered < len(times),
+            ratio,
+            max(added, default=None),
+        )
+
+    def failures(self) -> tuple[Run, ...]:
+        """Return the worst run of each pair that ended without an answer, refusals left out."""
+        cells = self.cells.values()
+        return tuple(c.worst for c in cells if not c.answered and c.outcome != "refused")
+
+    def refusals(self) -> tuple[Run, ...]:
+        """Return what the solvers do not take."""
+        return tuple(c.worst for c in self.cells.values() if c.outcome == "refused")
+
+    def conflicts(self) -> tuple[str, ...]:
+        """Return where verified answers contradict each other, or a certified optimum.
+
+        There should be none: one of the two is wrong although it passed verification.
+        """
+        return conflicts(self.runs)
+
+    # --- writing -------------------------------------------------------------------------
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one flat row per run, every row with every column."""
+        rows = [run.row() for run in self.runs]
+        columns = dict.fromkeys(k for row in rows for k in row)
+        return [{k: row.get(k) for k in columns} for row in rows]
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per run, versions and machine included.
+
+        Raises
+        ------
+        NotInstalled
+            pandas is missing.
+        """
+        try:
+            import pandas as pd
+        except ImportError as e:
+            raise NotInstalled("pandas is not installed", str(e), "pip install pandas") from None
+        return pd.DataFrame(self.rows())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {
+            "schema": 1,
+            "tolerance": self.tolerance,
+            "time_limit": self.time_limit,
+            "repeats": self.repeats,
+            "environments": self.environments,
+            "summary": [vars(row) for row in self.summary()],
+            "conflicts": list(self.conflicts()),
+            "runs": [run.to_dict() for run in self.runs],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the runs with versions and machine; the ending decides the format.
+
+        Parameters
+        ----------
+        path : path
+            ``.json`` has everything and can be read by `load`; ``.csv`` and ``.parquet`` have
+            one row per run.
+
+        Raises
+        ------
+        DataError
+            Another ending, or a place that cannot be written.
+        NotInstalled
+            Parquet without pyarrow.
+        """
+        path = Path(path)
+        writers = {".json": self._write_json, ".csv": self._write_csv, ".parquet": self._parquet}
+        if path.suffix not in writers:
+            raise DataError(
+                f"{path.name!r} ends in none of {', '.join(writers)}", remedy="choose one of them"
+            )
+        try:
+            writers[path.suffix](path)
+        except OSError as e:
+            raise DataError(f"{path} cannot be written", e.strerror or str(e)) from None
+
+    def _write_json(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False), "utf-8")
+
+    def _write_csv(self, path: Path) -> None:
+        rows = self.rows()
+        with path.open("w", encoding="utf-8", newline="") as f:
+            table = csv.DictWriter(f, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+
+    def _parquet(self, path: Path) -> None:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as e:
+            raise NotInstalled("pyarrow is not installed", str(e), "pip install pyarrow") from None
+        about = {k: v for k, v in self.to_dict().items() if k not in ("runs", "summary")}
+        table = pa.Table.from_pylist(self.rows())
+        table = table.replace_schema_metadata({"optfair": json.dumps(about)})
+        pq.write_table(table, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Comparison:
+        """Read what `save` wrote as JSON.
+
+        Raises
+        ------
+        DataError
+            The file is something else.
+        """
+        record = read_json(Path(path))
+        if not isinstance(record, dict) or record.get("schema") != 1 or not record.get("runs"):
+            raise DataError(f"{path} is not a comparison", remedy="give what Comparison.save wrote")
+        runs = tuple(Run.from_dict(r) for r in record["runs"])
+        return cls(runs, record["tolerance"], record["time_limit"], record["repeats"])
+
+    # --- printing ------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        head = ("solver", "taken", "answered", "seconds", "to best", "added MB")
+        lines = [head, *(_line(row) for row in self.summary())]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+        table = [
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w)
+                for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in lines
+        ]
+        first = (
+            f"{len(self.problems)} problem{'s' * (len(self.problems) != 1)}, tolerance {self.tolerance:g}, time limit"
+            f" {self.time_limit:g} s; seconds: shifted geometric mean (1 s)"
+        )
+        return "\n".join([first, *table, *(f"CONFLICT {text}" for text in self.conflicts())])
+
+
+def _rank(row: Summary) -> tuple[bool, float, float, str]:
+    share = row.answered / row.taken if row.taken else 0.0
+    return (not row.taken, -share, row.ratio or 0.0, row.solver)
+
+
+def _line(row: Summary) -> tuple[str, ...]:
+    least = ">=" if row.lower_bound else ""
+    numbers: Iterable[str] = (
+        "-" if row.seconds is None else f"{least}{row.seconds:.3g}",
+        "-" if row.ratio is None else f"{least}{row.ratio:.3g}",
+        "-" if row.megabytes is None else f"{row.megabytes:.1f}",
+    )
+    return (row.solver, str(row.taken), str(row.answered), *numbers)

@@ -1,0 +1,189 @@
+"""Processes that have loaded everything and copy themselves for each run.
+
+A run that started from nothing would spend seconds on imports. A server has imported but never
+solved, so every copy is fresh. It is a program of its own rather than a copy of the caller:
+nothing the caller holds, threads, memory, loaded solvers, is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import partial
+from typing import Any
+
+from optfair.comparison.measurement import allowance, measured
+from optfair.comparison.process import can_fork, died, in_fork
+
+__all__ = ["close_idle", "run_instance", "serve"]
+
+# Seconds without work after which a server leaves; and those a start may take.
+IDLE, START = 120.0, 120.0
+FOLDERS = ("OPTFAIR_PROBLEMS", "OPTFAIR_SOLVERS", "OPTFAIR_DATA")
+# the caller's path, so that the same package is found
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; from optfair.comparison.server import serve; serve()"
+)
+
+
+def run_instance(task: dict[str, Any]) -> dict[str, Any]:
+    """Run one solver on an instance of the problem library, in a process of its own.
+
+    Parameters
+    ----------
+    task : dict
+        problem, solver, tolerance, time_limit; plain values, so that it can be sent anywhere.
+
+    Returns
+    -------
+    dict
+        See `optfair.comparison.measurement.measured`.
+    """
+    server = _taken()
+    try:
+        result = server.ask(task, START + allowance(task["time_limit"]))
+    except BaseException:
+        server.close()
+        raise
+    if server.alive:
+        _idle.append(server)
+    return result
+
+
+_idle: list[_Server] = []
+
+
+def _taken() -> _Server:
+    while _idle:
+        with contextlib.suppress(IndexError):  # another thread was quicker
+            server = _idle.pop()
+            if server.alive:
+                return server
+            server.close()
+    return _Server()
+
+
+def close_idle() -> None:
+    """End the servers that wait for work."""
+    while _idle:
+        with contextlib.suppress(IndexError):
+            _idle.pop().close()
+
+
+class _Server:
+    """The caller's end."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Return the answer to one task."""
+        process = self._process
+        # copies end themselves where the system has an alarm; this is for where it has none
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        clock = threading.Timer(seconds, end)
+        clock.daemon = True
+        clock.start()
+        said = b""
+        try:
+            if process.stdin is not None and process.stdout is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(json.dumps(task).encode() + b"\n")
+                    process.stdin.flush()
+                said = process.stdout.readline()
+        finally:
+            clock.cancel()
+        if said:
+            answer: dict[str, Any] = json.loads(said)
+            return answer
+        code = process.wait()
+        if late.is_set():
+            return {"outcome": "time_limit", "reason": "it did not stop and was ended"}
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        result = died(code)
+        self.close()
+        return result | {"reason": ": ".join([result["reason"], *lines[-1:]])}
+
+    def close(self) -> None:
+        """End the process."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        # it leaves at the end of its input
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._errors.close()
+
+
+def serve() -> None:
+    """Read tasks, a line each, and answer them until there are no more."""
+    # what a solver prints must not be taken for an answer
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    _load()
+    requests = sys.stdin.buffer
+    while True:
+        if can_fork() and not select.select([requests], [], [], IDLE)[0]:
+            return
+        line = requests.readline()
+        if not line:
+            return
+        task = json.loads(line)
+        # without copies a process serves once
+        result = in_fork(partial(_run, task)) if can_fork() else _run(task)
+        answers.write(json.dumps(result).encode() + b"\n")
+        answers.flush()
+        if not can_fork():
+            return
+
+
+def _load() -> None:
+    """Import what every run needs."""
+    import cvxpy
+    import scipy.sparse.linalg
+    import threadpoolctl
+
+    import optfair.backends.solve
+    import optfair.library
+    import optfair.models
+
+    del cvxpy, scipy, threadpoolctl, optfair
+
+
+def _run(task: dict[str, Any]) -> dict[str, Any]:
+    from optfair.comparison.environment import environment
+    from optfair.library import load
+
+    for name in FOLDERS:
+        os.environ.pop(name, None)
+    os.environ.update(task["folders"])
+    problem = load(task["problem"]).problem()
+    result = measured(problem, task["solver"], task["tolerance"], task["time_limit"])
+    return result | {"environment": environment()}

@@ -1,0 +1,407 @@
+"""Comparisons that are really run: what counts as solved, what is refused, what is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import cvxpy as cp
+import joblib
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.comparison import compare_solvers
+from optfair.comparison.fingerprint import fingerprint
+from optfair.comparison.measurement import measured
+from optfair.comparison.process import in_fork
+from optfair.comparison.server import run_instance
+from optfair.comparison.subjects import subjects
+
+
+def small(shift=1.0, name="x"):
+    x = cp.Variable(2, name=name)
+    return of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - shift)), [x >= 2]), ["far"])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Return (folder, comparison) of three instances, one infeasible and one of another class."""
+    out = tmp_path_factory.mktemp("compared") / "runs"
+    names = ["textbook/diet", "textbook/diet_low_salt", "textbook/smallest_ball"]
+    return out, compare_solvers(names, ["highs", "scs"], time_limit=20, out=out)
+
+
+def outcomes(comparison):
+    return {(r.problem.rpartition("/")[2], r.solver): r.outcome for r in comparison.runs}
+
+
+def test_outcomes(made):
+    _, c = made
+    assert outcomes(c) == {
+        ("diet", "highs"): "solved",
+        ("diet", "scs"): "solved",
+        ("diet_low_salt", "highs"): "infeasible",
+        ("diet_low_salt", "scs"): "infeasible",
+        ("smallest_ball", "highs"): "refused",
+        ("smallest_ball", "scs"): "solved",
+    }
+    assert c.conflicts() == () and c.failures() == ()
+    assert "not SOCP" in c.refusals()[0].reason
+
+
+def test_each_run_has_its_numbers(made):
+    _, c = made
+    for r in c.runs:
+        if r.outcome == "refused":
+            assert r.seconds is None
+            continue
+        assert 0 < r.seconds < 20 and r.cpu_seconds > 0
+        assert 20 < r.megabytes < 2000 and 0 <= r.megabytes_added < 200
+        assert r.environment["optfair"] == of.__version__ and r.environment["cvxpy"]
+        assert r.version
+    diet = c.cells["textbook/diet", "highs"].worst
+    assert diet.objective == pytest.approx(88.2) and diet.stated == 88.2
+    assert max(diet.feasibility, diet.dual, diet.gap) <= 1e-8
+    assert set(diet.phases) == {"choose", "compile", "solve", "recover", "verify"}
+    assert sum(diet.phases.values()) <= diet.seconds
+
+
+def test_finished_runs_are_not_repeated(made, monkeypatch):
+    out, c = made
+    assert {p.name for p in out.iterdir()} == {"runs", "comparison.json", "comparison.csv"}
+    assert of.comparison.Comparison.load(out / "comparison.json") == c
+
+    def never(task):
+        raise AssertionError(f"run again: {task}")
+
+    monkeypatch.setattr("optfair.comparison.compare.run_instance", never)
+    again = compare_solvers(list(c.problems), ["highs", "scs"], time_limit=20, out=out)
+    assert again == c
+    # what was done in less time is done within another limit too
+    longer = compare_solvers(list(c.problems), ["highs", "scs"], time_limit=40, out=out)
+    assert outcomes(longer) == outcomes(c)
+    for changed in ({"tolerance": 1e-7}, {"repeats": 2}):
+        with pytest.raises(AssertionError, match="run again"):
+            compare_solvers("textbook/diet", "highs", **{"time_limit": 20, "out": out} | changed)
+
+
+def test_a_damaged_record_is_made_again(tmp_path):
+    c = compare_solvers("textbook/diet", "highs", time_limit=20, out=tmp_path)
+    (record,) = (tmp_path / "runs").iterdir()
+    record.write_text(record.read_text()[:50])
+    again = compare_solvers("textbook/diet", "highs", time_limit=20, out=tmp_path)
+    assert again.runs[0].outcome == "solved" and again.runs[0].seconds != c.runs[0].seconds
+
+
+def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
+    import optfair.comparison.compare as module
+
+    real, asked = module.run_instance, []
+
+    def interrupted(task):
+        asked.append(task["problem"])
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return real(task)
+
+    monkeypatch.setattr(module, "run_instance", interrupted)
+    names = ["textbook/diet", "textbook/knapsack"]
+    with pytest.raises(KeyboardInterrupt):
+        compare_solvers(names, "highs", out=tmp_path)
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    c = compare_solvers(names, "highs", out=tmp_path)
+    assert asked == [*names, "textbook/knapsack"]
+    assert set(outcomes(c).values()) == {"solved"}
+
+
+def test_a_crash_is_tried_again(tmp_path, monkeypatch):
+    crash = lambda task: {"outcome": "crashed", "reason": "out of memory?"}
+    monkeypatch.setattr("optfair.comparison.compare.run_instance", crash)
+    c = compare_solvers("textbook/diet", "highs", out=tmp_path)
+    assert [r.reason for r in c.failures()] == ["out of memory?"]
+    monkeypatch.undo()
+    c = compare_solvers("textbook/diet", "highs", out=tmp_path)
+    assert c.runs[0].outcome == "solved"
+
+
+def test_a_time_limit_is_measured_again_under_another(tmp_path, monkeypatch):
+    late = lambda task: {"outcome": "time_limit", "reason": "late", "seconds": 5.1}
+    monkeypatch.setattr("optfair.comparison.compare.run_instance", late)
+    c = compare_solvers("textbook/diet", "highs", out=tmp_path, time_limit=5)
+    again = compare_solvers("textbook/diet", "highs", out=tmp_path, time_limit=5)
+    assert again == c
+    monkeypatch.undo()
+    c = compare_solvers("textbook/diet", "highs", out=tmp_path, time_limit=20)
+    assert c.runs[0].outcome == "solved" and c.runs[0].time_limit == 20
+
+
+def test_problems_in_memory_go_by_fork(tmp_path):
+    p = small()
+    # threads of a solver in this process must not stop its copies
+    p.solve("highs", threads=2)
+    given = {"mine": p, "diet": "textbook/diet"}
+    c = compare_solvers(given, ["highs", "clarabel"], tolerance=1e-7, out=tmp_path, n_jobs=2)
+    assert set(outcomes(c).values()) == {"solved"}
+    assert c.problems == ("mine", "diet")
+    assert c.cells["mine", "clarabel"].worst.objective == pytest.approx(2.0)
+    assert c.cells["mine", "clarabel"].worst.megabytes_added < 200
+    again = compare_solvers({"other name": small()}, "clarabel", tolerance=1e-7, out=tmp_path)
+    kept = c.cells["mine", "clarabel"].worst
+    assert again.runs[0].seconds == kept.seconds and again.runs[0].problem == "other name"
+    changed = compare_solvers(small(1.5), "clarabel", tolerance=1e-7, out=tmp_path)
+    assert changed.runs[0].seconds != kept.seconds
+    assert changed.runs[0].objective == pytest.approx(0.5)
+
+
+def test_a_registered_backend_carries_instances():
+    class Counting(joblib.parallel.ThreadingBackend):
+        calls = 0
+
+        def submit(self, func, callback=None):
+            Counting.calls += 1
+            return super().submit(func, callback)
+
+        def apply_async(self, func, callback=None):
+            Counting.calls += 1
+            return super().apply_async(func, callback)
+
+    joblib.register_parallel_backend("counting", Counting)
+    with joblib.parallel_config(backend="counting", n_jobs=2):
+        c = compare_solvers(["textbook/diet", "textbook/knapsack"], "highs", n_jobs=2)
+    assert Counting.calls >= 2
+    assert set(outcomes(c).values()) == {"solved"}
+
+
+def test_a_task_can_be_pickled_and_folders_travel(tmp_path, monkeypatch):
+    import pickle
+
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    text = (of.library.load("textbook/diet").path).read_text()
+    (folder / "meal.toml").write_text(text)
+    monkeypatch.setenv("OPTFAIR_PROBLEMS", str(folder))
+    task = {"problem": "meal", "solver": "highs", "tolerance": 1e-8, "time_limit": 20.0}
+    task["folders"] = {"OPTFAIR_PROBLEMS": str(folder)}
+    sent = pickle.loads(pickle.dumps((run_instance, task)))
+    assert sent[0](sent[1])["outcome"] == "solved"
+    assert compare_solvers("meal", "highs").runs[0].outcome == "solved"
+
+
+# --- what counts ---------------------------------------------------------------------------
+
+
+def test_a_solver_that_lies_has_not_solved(monkeypatch):
+    """A point that misses a constraint is a failure, whatever the solver says."""
+    p = small()
+    honest = p.solve("clarabel", tolerance=1e-8)
+    wrong = type(honest)(**{**vars(honest), "values": {"x": np.array([1.9, 2.0])}})
+    monkeypatch.setattr(type(p), "solve", lambda self, *a, **k: wrong)
+    found = measured(p, "clarabel", 1e-8, 10.0)
+    assert found["outcome"] == "failed"
+    assert "'far' is violated" in found["reason"]
+
+
+def test_a_local_optimum_is_no_answer(monkeypatch):
+    from optfair.core.solution import Status
+
+    p = small()
+    best = p.solve("clarabel", tolerance=1e-8)
+    status = Status("local", "feasible", "unknown")
+    local = type(best)(**{**vars(best), "proof": None, "bound": -np.inf, "status": status})
+    monkeypatch.setattr(type(p), "solve", lambda self, *a, **k: local)
+    found = measured(p, "clarabel", 1e-8, 10.0)
+    assert found["outcome"] == "local" and found["gap"] is None
+    far = type(best)(**{**vars(local), "values": {"x": np.array([1.9, 2.0])}})
+    monkeypatch.setattr(type(p), "solve", lambda self, *a, **k: far)
+    assert measured(p, "clarabel", 1e-8, 10.0)["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "words"),
+    [
+        (of.SolverFailure("no result", "gap 1e-3"), "failed", "no result: gap 1e-3"),
+        (of.Infeasible("no point"), "failed", "not proved"),
+        (of.Unbounded("improves"), "failed", "not proved"),
+        (of.NotLicensed("no licence"), "refused", "no licence"),
+        (of.SizeLimited("too large"), "refused", "too large"),
+        (RuntimeError("segment"), "crashed", "RuntimeError: segment"),
+    ],
+)
+def test_errors_are_outcomes_with_reasons(monkeypatch, error, outcome, words):
+    p = small()
+
+    def solve(self, *a, **k):
+        raise error
+
+    monkeypatch.setattr(type(p), "solve", solve)
+    found = measured(p, "clarabel", 1e-8, 10.0)
+    assert found["outcome"] == outcome and words in found["reason"]
+
+
+def test_an_answer_after_the_limit_is_late(monkeypatch):
+    p = small()
+    s = p.solve("clarabel", tolerance=1e-8)
+    monkeypatch.setattr(type(p), "solve", lambda self, *a, **k: time.sleep(0.2) or s)
+    found = measured(p, "clarabel", 1e-8, 0.1)
+    assert found["outcome"] == "time_limit" and "solved after 0.2 s" in found["reason"]
+
+
+def test_a_run_that_does_not_stop_is_ended(monkeypatch):
+    p = small()
+    monkeypatch.setattr("optfair.comparison.measurement.allowance", lambda limit: 0.3)
+    # the small problem before goes through
+    sleep = lambda self, *a, **k: time.sleep(60) if self is p else None
+    monkeypatch.setattr(type(p), "solve", sleep)
+    begin = time.perf_counter()
+    c = compare_solvers(p, "clarabel", time_limit=0.2)
+    assert time.perf_counter() - begin < 20
+    assert c.runs[0].outcome == "time_limit" and "was ended" in c.runs[0].reason
+    assert c.summary()[0].seconds == pytest.approx(0.2) and c.summary()[0].lower_bound
+
+
+def test_a_dead_process_is_a_finding():
+    assert in_fork(lambda: {"fine": 1}) == {"fine": 1}
+    found = in_fork(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert found["outcome"] == "crashed" and "SIGKILL; out of memory?" in found["reason"]
+    found = in_fork(lambda: os._exit(3))
+    assert found["outcome"] == "crashed" and "exit code 3" in found["reason"]
+    assert "ValueError: no" in in_fork(lambda: int("no"))["reason"].replace("invalid literal", "no")
+
+
+def test_copies_of_several_threads_do_not_wait_for_each_other():
+    results = {}
+
+    def ask(seconds):
+        begin = time.perf_counter()
+        in_fork(lambda: time.sleep(seconds) or {})
+        results[seconds] = time.perf_counter() - begin
+
+    threads = [threading.Thread(target=ask, args=(s,)) for s in (3.0, 0.05)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert results[0.05] < 2.0 and results[3.0] >= 3.0
+
+
+# --- what is asked -------------------------------------------------------------------------
+
+
+def test_default_is_every_installed_open_solver():
+    known = of.solvers().to_list()
+    c = compare_solvers("textbook/knapsack", tolerance=1e-6, time_limit=5)
+    assert {"highs", "clarabel", "scs"} <= set(c.solvers)
+    absent = {row["solver"] for row in known if row["state"].startswith("not installed")}
+    assert not absent & set(c.solvers)
+    assert c.cells["textbook/knapsack", "clarabel"].outcome == "refused"
+
+
+def test_names_patterns_and_objects():
+    found = subjects(["*/r[i]dge_regress*", "ridge_regression", small(), small()])
+    assert [s.name for s in found] == [
+        "textbook/ridge_regression",
+        "CVXPY problem",
+        "CVXPY problem 2",
+    ]
+    assert [s.name for s in subjects(of.library.load("textbook/diet"))] == ["textbook/diet"]
+    assert [s.name for s in subjects({"d": "textbook/diet"})] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("problems", "match"),
+    [
+        ("textbook/diett", "did you mean"),
+        ("nothing/*", "no instance matches"),
+        ([], "no problem to compare on"),
+        (3, "not a problem"),
+        ([cp.Problem(cp.Minimize(0))], "from_cvxpy"),
+        ({"all": "textbook/*"}, "stands for"),
+    ],
+)
+def test_bad_problems(problems, match):
+    with pytest.raises(of.DataError, match=match):
+        compare_solvers(problems, "highs")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"tolerance": 0.0}, "tolerance"),
+        ({"time_limit": -1.0}, "time_limit"),
+        ({"time_limit": None}, "no time limit"),
+        ({"repeats": 0}, "repeats"),
+        ({"repeats": 1.5}, "repeats"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"n_jobs": -2}, "n_jobs"),
+    ],
+)
+def test_bad_options(options, match):
+    with pytest.raises(of.DeclarationError, match=match):
+        compare_solvers("textbook/diet", "highs", **options)
+
+
+def test_bad_solvers(tmp_path, monkeypatch):
+    with pytest.raises(of.UnsupportedProblem, match="did you mean 'highs'"):
+        compare_solvers("textbook/diet", ["higs"])
+    with pytest.raises(of.DeclarationError, match="no solver to compare"):
+        compare_solvers("textbook/diet", [])
+    facts = (of.locate.folders("solvers")[0] / "scs.toml").read_text()
+    facts = facts.replace('name = "scs"', 'name = "absent"').replace(
+        'module = "scs"', 'module = "no_such_module_of_ours"'
+    )
+    (tmp_path / "absent.toml").write_text(facts)
+    monkeypatch.setenv("OPTFAIR_SOLVERS", str(tmp_path))
+    with pytest.raises(of.NotInstalled, match="absent is not installed"):
+        compare_solvers("textbook/diet", "absent")
+
+
+def test_bad_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(of.DataError, match="cannot be made"):
+        compare_solvers("textbook/diet", "highs", out=tmp_path / "file")
+
+
+# --- the hash ------------------------------------------------------------------------------
+
+
+def test_a_fingerprint_sees_every_change():
+    x = cp.Variable(2, name="x")
+    A = np.eye(2)
+
+    def made(A=A, b=1.0, axis=0, power=2.0, name="c", integer=False, sense=cp.Minimize):
+        goal = cp.sum(cp.power(x, power))
+        p = of.from_cvxpy(
+            cp.Problem(sense(goal if sense is cp.Minimize else -goal), [A @ x >= b]), [name]
+        )
+        return p.with_integrality("x") if integer else p
+
+    base = fingerprint(made())
+    assert base == fingerprint(made(A=A.copy()))
+    changes = [
+        {"A": np.array([[1.0, 1e-12], [0.0, 1.0]])},
+        {"b": 1.0 + 1e-12},
+        {"power": 4.0},
+        {"name": "d"},
+        {"integer": True},
+        {"sense": cp.Maximize},
+    ]
+    marks = [fingerprint(made(**change)) for change in changes]
+    assert len({base, *marks}) == 1 + len(changes)
+    assert fingerprint(made().without("c")) not in {base, *marks}
+
+
+def test_fingerprints_of_the_library_differ_and_are_stable():
+    names = ["diet", "diet_salt", "knapsack", "smallest_ball", "dice_entropy", "trust_region"]
+    marks = [fingerprint(of.library.load(n).problem()) for n in names]
+    assert len(set(marks)) == len(names)
+    assert marks == [fingerprint(of.library.load(n).problem()) for n in names]
+    spread = of.library.load("fair_clustering/german_k3").problem()
+    wider = spread.with_constraints(share=of.cluster_share(lower=0.1))
+    assert fingerprint(spread) != fingerprint(wider)
+    assert fingerprint(wider) != fingerprint(
+        spread.with_constraints(share=of.cluster_share(lower=0.2))
+    )

@@ -1,0 +1,194 @@
+"""Means, profiles and summaries, on numbers small enough to check by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.comparison import Comparison, Run, shifted_geometric_mean
+from optfair.comparison.statistics import performance_profile
+
+
+def run(problem, solver, outcome="solved", seconds=1.0, **more):
+    fields = {
+        "problem_class": "LP",
+        "version": "1.0",
+        "repeat": 0,
+        "reason": "" if outcome == "solved" else "why not",
+        "tolerance": 1e-8,
+        "time_limit": 60.0,
+        "cpu_seconds": seconds,
+        "megabytes": 100.0,
+        "megabytes_added": 2.0,
+        "objective": 5.0 if outcome == "solved" else None,
+        "phases": {"solve": 0.5},
+        "environment": {"optfair": of.__version__, "processor": "one"},
+    }
+    return Run(problem=problem, solver=solver, outcome=outcome, seconds=seconds, **fields | more)
+
+
+def compared(*runs):
+    return Comparison(runs, 1e-8, 60.0)
+
+
+FOUR = compared(
+    run("p", "a", seconds=1.0),
+    run("p", "b", seconds=3.0),
+    run("q", "a", seconds=8.0),
+    run("q", "b", seconds=2.0),
+    run("r", "a", "time_limit", 60.0),
+    run("r", "b", seconds=7.0),
+    run("s", "a", "refused", None),
+    run("s", "b", "failed", 0.5),
+)
+
+
+def test_shifted_geometric_mean():
+    assert shifted_geometric_mean([1.0, 7.0]) == pytest.approx(math.sqrt(2 * 8) - 1)
+    assert shifted_geometric_mean([5.0, 5.0, 5.0]) == pytest.approx(5.0)
+    assert shifted_geometric_mean([0.0]) == 0.0
+    assert shifted_geometric_mean([1.0, 7.0], shift=10.0) == pytest.approx(math.sqrt(11 * 17) - 10)
+    for values, shift in (([], 1.0), ([-1.0], 1.0), ([math.nan], 1.0), ([1.0], 0.0)):
+        with pytest.raises(of.DataError):
+            shifted_geometric_mean(values, shift)
+
+
+def test_profile_is_dolan_and_more_on_what_a_solver_takes():
+    profile = FOUR.profile()
+    np.testing.assert_allclose(profile.ratios["a"], [1.0, 4.0])
+    np.testing.assert_allclose(profile.ratios["b"], [1.0, 1.0, 3.0])
+    assert profile.taken == {"a": 3, "b": 4}  # a refuses s
+    assert profile.share("a", 1.0) == pytest.approx(1 / 3)
+    assert profile.share("a", 3.99) == pytest.approx(1 / 3)
+    assert profile.share("a", 4.0) == pytest.approx(2 / 3)
+    assert profile.share("b", 1e9) == pytest.approx(3 / 4)
+    at, shares = profile.steps("b")
+    np.testing.assert_allclose(at, [1.0, 3.0])
+    np.testing.assert_allclose(shares, [0.5, 0.75])
+
+
+def test_profile_of_zeros_and_of_nothing():
+    profile = performance_profile({"a": {"p": 0.0}, "b": {"p": 1.0}, "c": {"p": None}})
+    assert profile.ratios["a"].tolist() == [1.0]
+    assert profile.ratios["b"].tolist() == [np.inf]
+    assert profile.ratios["c"].size == 0 and profile.share("c", 9.0) == 0.0
+    with pytest.raises(of.DataError, match="nonnegative"):
+        performance_profile({"a": {"p": 1.0}, "b": {"p": float("nan")}})
+
+
+def test_summary_counts_and_bounds():
+    b, a = FOUR.summary()
+    assert (b.solver, b.taken, b.answered, b.refused) == ("b", 4, 3, 0)
+    assert (a.solver, a.taken, a.answered, a.refused) == ("a", 3, 2, 1)
+    assert a.seconds == pytest.approx((2 * 9 * 61) ** (1 / 3) - 1)  # the limit for r
+    assert a.lower_bound and b.lower_bound
+    ideal = (2 * 3 * 8) ** (1 / 3) - 1  # best of p, q and r
+    assert a.ratio == pytest.approx(a.seconds / ideal)
+    # nobody has an answer to s: the best is the limit too
+    assert b.ratio == pytest.approx(((4 * 3 * 8 * 61) ** 0.25 - 1) / ((2 * 3 * 8 * 61) ** 0.25 - 1))
+    text = repr(FOUR)
+    assert f">={a.seconds:.3g}" in text and "4 problems" in text
+
+
+def test_failures_are_not_refusals():
+    assert [(r.problem, r.solver) for r in FOUR.failures()] == [("r", "a"), ("s", "b")]
+    assert [(r.problem, r.solver) for r in FOUR.refusals()] == [("s", "a")]
+    assert all(r.reason for r in FOUR.failures())
+
+
+def test_repeats_take_the_median_and_the_worst_outcome():
+    c = compared(*(run("p", "a", seconds=s, repeat=i) for i, s in enumerate((9.0, 1.0, 2.0))))
+    assert c.values()["a"] == {"p": 2.0}
+    c = compared(run("p", "a"), run("p", "a", "failed", 2.0, repeat=1))
+    assert c.values()["a"] == {"p": None}
+    assert c.cells["p", "a"].outcome == "failed"
+
+
+def test_contradictions():
+    assert FOUR.conflicts() == ()
+    assert compared(run("p", "a", objective=5.0 + 1e-7), run("p", "b")).conflicts() == ()
+    (text,) = compared(run("p", "a", objective=5.1), run("p", "b")).conflicts()
+    assert "p" in text and "5.1" in text
+    (text,) = compared(run("p", "a", stated=4.0)).conflicts()
+    assert "certified optimum 4" in text
+    (text,) = compared(run("p", "a"), run("p", "b", "infeasible")).conflicts()
+    assert "infeasible" in text
+    assert len(compared(run("p", "a", "infeasible", stated=4.0)).conflicts()) == 1
+    # what was not verified contradicts nothing
+    assert compared(run("p", "a"), run("p", "b", "failed", objective=9.0)).conflicts() == ()
+    assert "CONFLICT" in repr(compared(run("p", "a", stated=4.0)))
+
+
+def test_parts_by_class():
+    c = compared(run("p", "a"), run("q", "a", problem_class="QP"))
+    assert c.of_class("QP").problems == ("q",)
+    with pytest.raises(of.DataError, match="did you mean"):
+        c.of_class("QPP")
+    with pytest.raises(of.DataError, match="seconds"):
+        c.values("second")
+
+
+def test_json_comes_back(tmp_path):
+    FOUR.save(tmp_path / "c.json")
+    again = Comparison.load(tmp_path / "c.json")
+    assert again == FOUR
+    record = json.loads((tmp_path / "c.json").read_text())
+    assert record["environments"] == [{"optfair": of.__version__, "processor": "one"}]
+
+
+def test_tables_have_every_run_with_versions(tmp_path):
+    import pandas as pd
+
+    FOUR.save(tmp_path / "c.csv")
+    frame = FOUR.to_frame()
+    assert len(frame) == 8
+    for read in (pd.read_csv(tmp_path / "c.csv"), frame):
+        assert read["seconds"].tolist()[:2] == [1.0, 3.0]
+        assert set(read["version"].astype(str)) == {"1.0"}
+        assert set(read["environment_optfair"]) == {of.__version__}
+        assert read["outcome"].tolist().count("refused") == 1
+
+
+def test_parquet_carries_the_environment(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")  # not in the extra `test`
+    FOUR.save(tmp_path / "c.parquet")
+    table = pq.read_table(tmp_path / "c.parquet")
+    assert table.column("solver").to_pylist() == [r.solver for r in FOUR.runs]
+    about = json.loads(table.schema.metadata[b"optfair"])
+    assert about["environments"] == FOUR.environments and about["tolerance"] == 1e-8
+
+
+def test_what_is_not_a_comparison(tmp_path):
+    with pytest.raises(of.DataError, match="ends in none of"):
+        FOUR.save(tmp_path / "c.xlsx")
+    with pytest.raises(of.DataError, match="cannot be written"):
+        FOUR.save(tmp_path / "none" / "c.json")
+    with pytest.raises(of.DataError, match="cannot be read"):
+        Comparison.load(tmp_path / "c.json")
+    for text, match in (("{", "not JSON"), ("[]", "not a comparison"), ("{}", "not a comparison")):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(of.DataError, match=match):
+            Comparison.load(tmp_path / "c.json")
+    with pytest.raises(of.DataError, match="outcome 'perfect'"):
+        Run.from_dict(run("p", "a").to_dict() | {"outcome": "perfect"})
+
+
+def test_the_picture_has_the_steps():
+    import matplotlib.pyplot as plt
+
+    from optfair.plots.profile import plot_profile
+
+    ax = plot_profile(FOUR)
+    lines = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert set(lines) == {"a, 2 of 3", "b, 3 of 4"}
+    np.testing.assert_allclose(lines["a, 2 of 3"][1:3], [[1.0, 1 / 3], [4.0, 2 / 3]])
+    assert lines["a, 2 of 3"][-1][1] == pytest.approx(2 / 3)
+    assert ax.get_xlabel() == "wall time, ratio to the best solver"
+    assert [line.get_drawstyle() for line in ax.lines] == ["steps-post"] * 2
+    with pytest.raises(of.DataError, match="nothing to draw"):
+        plot_profile(compared(run("s", "a", "refused", None)))
+    plt.close("all")
