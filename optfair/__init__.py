@@ -46,12 +46,26 @@ _PUBLIC = {
     "proportion": "models.rules.proportions",
     "cluster_share": "models.rules.shares",
     "factor_coupling": "transforms.factor_coupling",
+    "dualize": "transforms.dualize",
+    "Exactness": "transforms.exactness",
+    "relax_integrality": "transforms.relax_integrality",
+    "shor": "transforms.shor",
     "soften": "transforms.soften",
     "residuals": "solution.residuals",
     "Residuals": "solution.residuals",
     "load_solution": "solution.files",
     "shadow_prices": "solution.shadow_prices",
     "solve": "backends.solve",
+    "compare_solvers": "comparison.compare",
+    "Comparison": "comparison.comparison",
+    "export": "formats.export",
+    "read": "formats.read",
+    "to_pyomo": "compile.pyomo",
+    "pyomo_values": "compile.pyomo",
+    "cone_program": "compile.cone_program",
+    "ConeProgram": "compile.cone_program",
+    "diagnose": "diagnosis.diagnose",
+    "Diagnosis": "diagnosis.report",
     "solvers": "backends.registry",
 }
 _ERRORS = (
@@ -67,7 +81,7 @@ _ERRORS = (
     "Unbounded",
     "UnsupportedProblem",
 )
-_SUBPACKAGES = ("datasets", "library", "metrics", "plots")
+_SUBPACKAGES = ("comparison", "datasets", "library", "metrics", "plots")
 
 __all__ = ["__version__", *_PUBLIC, *_ERRORS, *_SUBPACKAGES]
 
@@ -92,6 +106,12 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from optfair.backends.registry import solvers as solvers
     from optfair.backends.solve import solve as solve
+    from optfair.comparison.compare import compare_solvers as compare_solvers
+    from optfair.comparison.comparison import Comparison as Comparison
+    from optfair.compile.cone_program import ConeProgram as ConeProgram
+    from optfair.compile.cone_program import cone_program as cone_program
+    from optfair.compile.pyomo import pyomo_values as pyomo_values
+    from optfair.compile.pyomo import to_pyomo as to_pyomo
     from optfair.core.adopt import AdoptedProblem as AdoptedProblem
     from optfair.core.adopt import from_cvxpy as from_cvxpy
     from optfair.core.certificate import Certificate as Certificate
@@ -108,6 +128,8 @@ if TYPE_CHECKING:
     from optfair.core.structure import Structure as Structure
     from optfair.core.term import ConstraintTerm as ConstraintTerm
     from optfair.core.term import ObjectiveTerm as ObjectiveTerm
+    from optfair.diagnosis.diagnose import diagnose as diagnose
+    from optfair.diagnosis.report import Diagnosis as Diagnosis
     from optfair.errors import ClassError as ClassError
     from optfair.errors import DataError as DataError
     from optfair.errors import DeclarationError as DeclarationError
@@ -129,6 +151,8 @@ if TYPE_CHECKING:
     from optfair.estimators.fairlets import fairlet_clustering as fairlet_clustering
     from optfair.estimators.front import Front as Front
     from optfair.estimators.front import fairness_front as fairness_front
+    from optfair.formats.export import export as export
+    from optfair.formats.read import read as read
     from optfair.models.fair_assignment import FairAssignment as FairAssignment
     from optfair.models.fair_kmeans_bound import FairKMeansBound as FairKMeansBound
     from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
@@ -143,5 +167,9 @@ if TYPE_CHECKING:
     from optfair.solution.residuals import Residuals as Residuals
     from optfair.solution.residuals import residuals as residuals
     from optfair.solution.shadow_prices import shadow_prices as shadow_prices
+    from optfair.transforms.dualize import dualize as dualize
+    from optfair.transforms.exactness import Exactness as Exactness
     from optfair.transforms.factor_coupling import factor_coupling as factor_coupling
+    from optfair.transforms.relax_integrality import relax_integrality as relax_integrality
+    from optfair.transforms.shor import shor as shor
     from optfair.transforms.soften import soften as soften

@@ -12,9 +12,9 @@ from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
 from optfair.core.evidence import Evidence
-from optfair.core.expressions import evaluate, freeze_parameters, variable_names, violation
+from optfair.core.expressions import Evaluator, freeze_parameters, variable_names
 from optfair.core.problem_class import ProblemClass
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
 
 Floats = NDArray[np.float64]
@@ -59,16 +59,17 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             "write it on p[...] of this problem or of one it was made from",
         )
     zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
+    evaluator = Evaluator(constraint, names)
     return ConstraintTerm(
         name=name,
         scope=scope,
         evidence=_constraint_evidence(name, constraint, names),
         build=lambda: constraint,
-        latex=_latex(constraint),
+        latex=lambda: _latex(constraint),
         origin="user",
-        violation=lambda values: violation(constraint, names, values),
+        violation=evaluator.violation,
         shape=tuple(getattr(constraint, "shape", ())),
-        scale=_scale(constraint, names, zeros),
+        scale=evaluator.read(zeros, _scale),
     )
 
 
@@ -78,14 +79,15 @@ def objective_term(
     """Return the objective term of a CVXPY expression, analysed."""
     expression = freeze_parameters(expression, name)
     scope, _ = variable_names(expression, names)
+    evaluator = Evaluator(expression, names)
     return ObjectiveTerm(
         name=name,
         scope=scope,
         evidence=_objective_evidence(name, expression, names, sense),
         build=lambda: expression,
-        latex=_latex(expression),
+        latex=lambda: _latex(expression),
         origin="user",
-        value=lambda values: float(evaluate(expression, names, values)),
+        value=lambda values: float(evaluator.value(values)),
     )
 
 
@@ -95,12 +97,12 @@ def _latex(expression: Any) -> str:
     return rf"\texttt{{{text}}}"
 
 
-def _scale(constraint: Any, names: Mapping[int, str], zeros: Values) -> float:
-    """Return the size of the constraint's value at the origin: its right-hand side."""
+def _scale(constraint: Any) -> float:
+    """Return the size of the arguments of a constraint at the origin: its right-hand side."""
     sizes = []
     for arg in constraint.args:
         try:
-            sizes.append(np.abs(evaluate(arg, names, zeros)).max(initial=0.0))
+            sizes.append(np.abs(np.asarray(arg.value, dtype=float)).max(initial=0.0))
         except (ValueError, ArithmeticError):  # not defined at the origin
             continue
     return float(max((s for s in sizes if np.isfinite(s)), default=0.0))
@@ -239,11 +241,12 @@ def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
     if total > LARGEST_QUADRATIC or expression.size != 1:
         return None
     ends = np.cumsum(sizes)
+    evaluator = Evaluator(expression, names)
 
     def at(point: Floats) -> float:
         parts = np.split(point, ends[:-1])
         values = {names[v.id]: p.reshape(v.shape) for v, p in zip(variables, parts, strict=True)}
-        return float(evaluate(expression, names, values).sum())
+        return float(evaluator.value(values).sum())
 
     unit = np.eye(total)
     origin = at(np.zeros(total))

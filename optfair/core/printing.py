@@ -31,11 +31,11 @@ def describe(problem: Problem) -> str:
 def formulation(problem: Problem) -> str:
     """Return the problem in LaTeX, as notebooks show it."""
     word = r"\min" if problem.sense == "minimize" else r"\max"
-    goal = " + ".join(t.latex or rf"\text{{{t.name}}}" for t in problem.objective.values()) or "0"
+    goal = " + ".join(t.formula for t in problem.objective.values()) or "0"
     lines = [rf"{word}\quad & {goal} &&"]
     seen: set[str] = set()
     for i, t in enumerate(problem.constraints.values()):
-        latex = t.latex or rf"\text{{{t.name}}}"
+        latex = t.formula
         if latex in seen:
             continue
         seen.add(latex)

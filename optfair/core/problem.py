@@ -225,7 +225,7 @@ class Problem(ProblemVerbs):
 
     @property
     def objective_unit(self) -> float:
-        """Least size an objective is measured by; models whose data may be tiny say less than 1."""
+        """Least size an objective is measured by; models that know the size of their data say it."""
         return 1.0
 
     def objective_value(self, values: Values) -> float:

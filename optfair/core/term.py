@@ -31,8 +31,9 @@ class Term:
         Its class and why.
     build : callable
         Returns the CVXPY expression or constraint; called only when something compiles.
-    latex : str
-        The term as printed in notebooks.
+    latex : str or callable
+        The term as printed in notebooks, or a function that writes it: printing an expression
+        takes longer than analysing it, and few are printed.
     origin : {"model", "user"}
         Whether the model declared it or somebody added it.
     """
@@ -41,8 +42,14 @@ class Term:
     scope: frozenset[str]
     evidence: Evidence
     build: Callable[[], Any]
-    latex: str = ""
+    latex: str | Callable[[], str] = ""
     origin: Literal["model", "user"] = "model"
+
+    @property
+    def formula(self) -> str:
+        """The term in LaTeX: as it was given, else its name."""
+        written = self.latex if isinstance(self.latex, str) else self.latex()
+        return written or rf"\text{{{self.name}}}"
 
     def __repr__(self) -> str:
         return str(self.evidence)

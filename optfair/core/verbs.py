@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
+    from optfair.diagnosis.report import Diagnosis
     from optfair.solution.residuals import Residuals
 
 __all__ = ["ProblemVerbs", "SolutionVerbs"]
@@ -28,6 +29,24 @@ class ProblemVerbs:
         from optfair.backends.solve import solve
 
         return solve(cast("Problem", self), solver, **options)
+
+    def diagnose(self, **options: Any) -> Diagnosis:
+        """Say why there is no solution, with evidence; see `optfair.diagnose`."""
+        from optfair.diagnosis.diagnose import diagnose
+
+        return diagnose(cast("Problem", self), **options)
+
+    def export(self, path: str | Path) -> None:
+        """Write to a file: .mps, .lp, .cbf (also .gz), .cip; see `optfair.export`."""
+        from optfair.formats.export import export
+
+        export(cast("Problem", self), path)
+
+    def to_pyomo(self) -> Any:
+        """Return a Pyomo model with the same names; see `optfair.to_pyomo`."""
+        from optfair.compile.pyomo import to_pyomo
+
+        return to_pyomo(cast("Problem", self))
 
     def soften(self, name: str, weight: float) -> Any:
         """Replace a constraint by a penalty on its violation; see `optfair.soften`."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure
+from optfair.transforms.relax_integrality import relax_integrality
 
 __all__ = ["tree_bound"]
 
@@ -52,7 +53,7 @@ def tree_bound(problem: Problem, value: float, solver: str, tolerance: float) ->
                 f"relaxations solved by {solver}",
                 "check this instance with a solver that takes integer variables",
             )
-        node = problem.with_constraints(branches)._child(integers=frozenset())
+        node = relax_integrality(problem.with_constraints(branches)).problem
         try:
             relaxed = node.solve(solver)
         except Infeasible:

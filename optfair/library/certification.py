@@ -12,6 +12,7 @@ from optfair.core.problem import Problem
 from optfair.errors import Infeasible, OptfairError
 from optfair.library.branching import tree_bound
 from optfair.library.catalogue import load
+from optfair.library.enumeration import ENUMERATION, enumerated
 from optfair.library.instance import Infeasibility, Instance, Optimum
 
 __all__ = ["Certification", "Check", "certify"]
@@ -109,9 +110,9 @@ def certify(instance: Instance | str) -> Certification:
     """Check everything an instance's file says.
 
     The class and its certificate; then the optimum, by the solver that certifies it and by
-    each solver that checks it; or the conflict, by their certificates of infeasibility. A
-    nonconvex instance needs a verified witness and the refusal of every solver; where it has
-    an optimum, its model knows a convex form with the same one.
+    each solver that checks it; or the conflict, by their certificates of infeasibility. For an
+    integer optimum "enumeration" is a solver too: it looks at every integer point. A nonconvex instance needs a verified witness and the refusal of every solver of convex
+    problems; where it has an optimum, its model knows a convex form with the same one.
 
     Parameters
     ----------
@@ -165,10 +166,11 @@ def _certificate(problem: Problem) -> Found:
 
 
 def _refusals(problem: Problem) -> Found:
-    takers = [p.name for p in profiles().values() if p.accepts(problem)]
+    convex_only = [p for p in profiles().values() if not p.nonconvex]
+    takers = [p.name for p in convex_only if p.accepts(problem)]
     if takers:
         return False, f"taken by {', '.join(takers)}"
-    return True, f"by all {len(profiles())} solvers"
+    return True, f"by all {len(convex_only)} solvers of convex problems"
 
 
 def _optimum_checks(problem: Problem, optimum: Optimum) -> list[Check]:
@@ -191,13 +193,26 @@ def _optimum_checks(problem: Problem, optimum: Optimum) -> list[Check]:
 
 
 def _solved(problem: Problem, optimum: Optimum, solver: str, tolerance: float, gap: float) -> Found:
+    if solver == ENUMERATION:
+        return _enumerated(problem, optimum, gap)
     s = problem.solve(solver, tolerance=tolerance)
     verdict = s.certificate.verify()
     ok = bool(verdict) and s.gap <= gap and _agrees(s.objective, optimum.value)
     return ok, f"{s.objective:.10g}, gap {s.gap:.1e}, {verdict}", s.objective, s.gap
 
 
+def _enumerated(problem: Problem, optimum: Optimum, gap: float) -> Found:
+    found = enumerated(problem, CERTIFYING)
+    ok = found.gap <= gap and _agrees(found.objective, optimum.value)
+    detail = (
+        f"{found.objective:.10g}, gap {found.gap:.1e}, {found.feasible} of {found.points} points"
+    )
+    return ok, detail, found.objective, found.gap
+
+
 def _checked(problem: Problem, optimum: Optimum, solver: str) -> Found:
+    if solver == ENUMERATION:
+        return _enumerated(problem, optimum, CHECKING)
     if problem.integers and not profile(solver).accepts(problem):
         bound, nodes = tree_bound(problem, optimum.value, solver, AGREEMENT)
         return _agrees(bound, optimum.value), f"bound {bound:.10g} from {nodes} relaxations"

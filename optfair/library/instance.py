@@ -25,12 +25,12 @@ class Optimum:
     value : float
         The optimum.
     certified_by : str
-        Solver that proves it.
+        Solver that proves it, or "enumeration" of all integer points, for a few thousand.
     gap : float
         Relative gap of that proof.
     checked_by : tuple of str
-        Solvers that must agree. One that takes no integer variables checks an integer
-        optimum through the relaxations of a search tree.
+        Solvers (or "enumeration") that must agree. One that takes no integer variables checks
+        an integer optimum through the relaxations of a search tree.
     """
 
     value: float

@@ -20,20 +20,28 @@ _RULES = "optfair.models.rules"
 # Imported when an instance asks for them.
 MODELS = {
     "BallProjection": f"{_TEXTBOOK}.ball_projection",
+    "CardinalityPortfolio": f"{_TEXTBOOK}.cardinality_portfolio",
+    "ChebyshevCenter": f"{_TEXTBOOK}.chebyshev_center",
+    "CobbDouglas": f"{_TEXTBOOK}.cobb_douglas",
     "Diet": f"{_TEXTBOOK}.diet",
     "FairAssignment": "optfair.models.fair_assignment",
     "FairKMeansBound": "optfair.models.fair_kmeans_bound",
+    "IntegerLeastSquares": f"{_TEXTBOOK}.integer_least_squares",
     "KantorovichCoupling": "optfair.models.kantorovich",
     "Knapsack": f"{_TEXTBOOK}.knapsack",
+    "LovaszTheta": f"{_TEXTBOOK}.lovasz_theta",
     "MaxCutRelaxation": f"{_TEXTBOOK}.max_cut_relaxation",
     "MaximumEntropy": f"{_TEXTBOOK}.maximum_entropy",
     "MinimumVariance": f"{_TEXTBOOK}.minimum_variance",
     "NearestCorrelation": f"{_TEXTBOOK}.nearest_correlation",
     "RidgeRegression": f"{_TEXTBOOK}.ridge_regression",
     "RiskBudget": f"{_TEXTBOOK}.risk_budget",
+    "RobustKnapsack": f"{_TEXTBOOK}.robust_knapsack",
     "SimplexRegression": f"{_TEXTBOOK}.simplex_regression",
     "SmallestBall": f"{_TEXTBOOK}.smallest_ball",
+    "Transport": f"{_TEXTBOOK}.transport",
     "TrustRegion": f"{_TEXTBOOK}.trust_region",
+    "WaterFilling": f"{_TEXTBOOK}.water_filling",
 }
 RULES = {
     "additive_gap": f"{_RULES}.gaps",

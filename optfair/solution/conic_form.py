@@ -149,12 +149,13 @@ class ConicForm:
         blocks = [(c, s[c.start : c.stop], z[c.start : c.stop]) for c in self.cones]
         primal = max((c.distance(si) for c, si, _ in blocks), default=0.0)
         Px = self.P @ x
-        r = Px + self.q + self.A.T @ z
+        columns = self.A.T
+        r = Px + self.q + columns @ z
         outside = [c.distance(zi, dual=True) for c, _, zi in blocks]
         jordan = max((c.complementarity(si, zi) for c, si, zi in blocks), default=0.0)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
-        rounding = 16.0 * np.finfo(float).eps * (abs(self.A).T @ np.abs(z))
+        rounding = 16.0 * np.finfo(float).eps * (abs(columns) @ np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))

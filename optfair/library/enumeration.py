@@ -1,0 +1,162 @@
+"""Prove an integer optimum by looking at every integer point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.policy import conic_interface
+from optfair.compile.conic import compile_problem
+from optfair.core.problem import Problem
+from optfair.errors import DataError, Infeasible
+from optfair.transforms.relax_integrality import relax_integrality
+
+Floats = NDArray[np.float64]
+
+__all__ = ["ENUMERATION", "Enumerated", "enumerated"]
+
+#: how files of facts call this route, in the place of a solver
+ENUMERATION = "enumeration"
+LARGEST_BOX = 20_000
+
+
+@dataclass(frozen=True)
+class Enumerated:
+    """The best of all integer points.
+
+    Attributes
+    ----------
+    objective, bound : float
+        Declared objective of the best point, and what no point beats.
+    feasible, points : int
+        How many points satisfy the constraints, of how many.
+    """
+
+    objective: float
+    bound: float
+    feasible: int
+    points: int
+
+    @property
+    def gap(self) -> float:
+        """Relative gap; 0 where every variable is integer."""
+        return abs(self.objective - self.bound) / max(1.0, abs(self.objective))
+
+
+def enumerated(problem: Problem, tolerance: float) -> Enumerated:
+    r"""Return the optimum over all integer points of the box that the constraints state.
+
+    Where every variable is integer, a point is judged by the declared terms alone, without a
+    solver. Otherwise what remains after fixing the integers is solved and verified, or proved
+    infeasible.
+
+    Parameters
+    ----------
+    problem : Problem
+        With integer variables that have lower and upper bounds.
+    tolerance : float
+        Relative residuals asked of the solutions of what remains.
+
+    Raises
+    ------
+    DataError
+        No integer variables, a variable without bounds, a box with too many points.
+    Infeasible
+        No point satisfies the constraints.
+
+    Examples
+    --------
+    >>> from optfair.models.textbook.knapsack import Knapsack
+    >>> p = Knapsack(values=[6.0, 5.0, 5.0], weights=[3.0, 2.0, 2.0], capacity=4.0)
+    >>> enumerated(p, 1e-8)
+    Enumerated(objective=10.0, bound=10.0, feasible=5, points=8)
+    """
+    names = sorted(problem.integers)
+    box = _box(problem, names)
+    count = int(np.prod([float(len(r)) for r in box]))
+    pure = problem.integers == frozenset(problem.variables)
+    judge = _judged if pure else _completed
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    best = bound = np.inf
+    feasible = 0
+    for point in _points(problem, names, box):
+        found = judge(problem, point, tolerance)
+        if found is not None:
+            feasible += 1
+            best, bound = min(best, sign * found[0]), min(bound, sign * found[1])
+    if not feasible:
+        raise Infeasible(
+            "no integer point satisfies the constraints", f"{count} points were tried", ""
+        )
+    return Enumerated(sign * best, sign * bound, feasible, count)
+
+
+def _box(problem: Problem, names: list[str]) -> list[range]:
+    """Return the integers between the bounds of every entry, from rows with one column."""
+    if not names:
+        raise DataError(
+            "there are no integer variables to enumerate", remedy="name a solver instead"
+        )
+    form = compile_problem(relax_integrality(problem).problem, conic_interface(), {}).form
+    lower, upper = form.column_bounds
+    ranges: list[range] = []
+    for name in names:
+        # a variable that no term uses has no columns
+        at = form.columns.get(name, slice(0, 0))
+        low, high = np.ceil(lower[at] - 1e-9), np.floor(upper[at] + 1e-9)
+        if low.size != problem[name].size or not np.isfinite([low, high]).all():
+            raise DataError(
+                f"{name!r} has entries without lower and upper bounds",
+                remedy="add bounds, as in p.with_constraints(least=p[name] >= 0)",
+            )
+        ranges += [range(int(a), int(b) + 1) for a, b in zip(low, high, strict=True)]
+    size = float(np.prod([float(len(r)) for r in ranges]))
+    if size > LARGEST_BOX:
+        raise DataError(
+            f"the box has {size:.3g} integer points, more than {LARGEST_BOX}",
+            remedy="check this instance with a solver that takes integer variables",
+        )
+    return ranges
+
+
+def _points(problem: Problem, names: list[str], box: list[range]) -> Iterator[dict[str, Floats]]:
+    ends = np.cumsum([problem[name].size for name in names])[:-1]
+    for entries in product(*box):
+        parts = np.split(np.array(entries, dtype=float), ends)
+        # columns of the compiled form stack matrices column by column
+        yield {
+            name: part.reshape(problem[name].shape, order="F")
+            for name, part in zip(names, parts, strict=True)
+        }
+
+
+def _judged(
+    problem: Problem, point: dict[str, Floats], tolerance: float
+) -> tuple[float, float] | None:
+    """Return the objective twice, or None for a point outside a constraint."""
+    for term in problem.constraints.values():
+        if not term.relative_violation(point) <= tolerance:
+            return None
+    objective = problem.objective_value(point)
+    return objective, objective
+
+
+def _completed(
+    problem: Problem, point: dict[str, Floats], tolerance: float
+) -> tuple[float, float] | None:
+    """Return objective and bound of the best completion, or None where there is none."""
+    fixed: dict[str, Any] = {f"fixed {k}": problem[k] == v for k, v in point.items()}
+    rest = relax_integrality(problem.with_constraints(fixed)).problem
+    try:
+        s = rest.solve(tolerance=tolerance)
+    except Infeasible as e:
+        certificate = e.certificate
+        if certificate is None or not certificate.verify():
+            raise
+        return None
+    return s.objective, s.bound

@@ -1,0 +1,97 @@
+"""Expressions are evaluated on copies: again and again, from threads, at broken points."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from optfair.core.classify import constraint_term
+from optfair.core.expressions import Evaluator
+
+
+def test_one_copy_serves_many_points_and_keeps_none(monkeypatch):
+    x = cp.Variable(2, name="x")
+    evaluator = Evaluator(cp.sum_squares(x) + x[0], {x.id: "x"})
+    made = []
+    original = cp.Variable.__init__
+    monkeypatch.setattr(
+        cp.Variable, "__init__", lambda self, *a, **k: (made.append(1), original(self, *a, **k))[1]
+    )
+    for point in ([1.0, 2.0], [3.0, -1.0], [np.nan, 0.0], [0.5, 0.5]):
+        expected = np.square(point).sum() + point[0]
+        np.testing.assert_allclose(evaluator.value({"x": point}), expected)
+    assert len(made) == 1
+    assert x.value is None
+    assert all(leaf.value is None for leaf in evaluator._leaves)
+
+
+def test_a_missing_value_raises_and_leaves_nothing_behind():
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    evaluator = Evaluator(x + y, {x.id: "x", y.id: "y"})
+    with pytest.raises(KeyError):
+        evaluator.value({"x": 1.0})
+    assert evaluator.value({"x": 1.0, "y": 2.0}) == 3.0
+
+
+def test_threads_do_not_mix_their_points():
+    x = cp.Variable(300, name="x")
+    evaluator = Evaluator(cp.sum(cp.abs(x)), {x.id: "x"})
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda k: evaluator.value({"x": np.full(300, k)}), range(200)))
+    np.testing.assert_allclose(found, 300.0 * np.arange(200))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: x <= [1, 2], lambda x: x >= [1, 2], lambda x: x == [1, 2]]
+)
+def test_violation_is_that_of_cvxpy(make):
+    x = cp.Variable(2, name="x")
+    c = make(x)
+    term = constraint_term("c", c, {x.id: "x"})
+    for point in ([0.0, 5.0], [1.0, 2.0], [4.0, -3.0]):
+        found = term.violation({"x": point})
+        x.value = point
+        np.testing.assert_allclose(found, np.abs(c.violation()))
+        x.value = None
+    assert term.relative_violation({"x": [np.nan, 0.0]}) == np.inf
+    assert term.scale == 2.0
+
+
+def test_sparse_and_broadcast_sides():
+    x = cp.Variable((2, 2), name="x")
+    limit = sp.csc_array([[1.0, 0.0], [0.0, 2.0]])
+    for c in (x <= limit, x == limit, x >= np.array([[0.5], [1.0]]), cp.sum(x) <= x):
+        term = constraint_term("c", c, {x.id: "x"})
+        for point in (np.array([[1.0, -1.0], [0.25, 3.0]]), np.zeros((2, 2))):
+            found = term.violation({"x": point})
+            x.value = point
+            np.testing.assert_allclose(found, np.abs(c.violation()))
+            x.value = None
+            assert found.shape == c.shape
+
+
+def test_power_cones_are_measured_in_closed_form():
+    x = cp.Variable(3, name="x")
+    term = constraint_term("c", cp.PowCone3D(x[0], x[1], x[2], 0.25), {x.id: "x"})
+    cases = {
+        (16.0, 1.0, 2.0): 0.0,
+        (16.0, 1.0, -2.5): 0.5,
+        (-1.0, 4.0, 0.25): 1.0,
+        (1.0, -0.5, 2.0): 2.0,
+    }
+    for point, off in cases.items():
+        assert float(np.max(term.violation({"x": point}))) == pytest.approx(off, abs=1e-15)
+
+
+def test_formula_is_written_only_when_it_is_printed(monkeypatch):
+    x = cp.Variable(2, name="x")
+    c = x <= np.arange(2)
+    printed = []
+    monkeypatch.setattr(type(c), "__str__", lambda self: printed.append(1) or "x <= c")
+    term = constraint_term("c", c, {x.id: "x"})
+    assert not printed
+    assert term.formula == r"\texttt{x <= c}" and printed
