@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
-from optfair.backends.structured.mass.program import MassProgram, row_scale
+from optfair.backends.structured.mass.program import Block, MassProgram, stacked
 from optfair.solution.conic_form import Cone
 
 Floats = NDArray[np.float64]
@@ -157,37 +156,32 @@ class _Model:
         slack = self.ny + self.na + np.arange(self.falls.size + self.rises.size)
         rows, cols = [*rows, self.falls, self.rises], [*cols, slack]
         vals += [-np.ones(self.falls.size), np.ones(self.rises.size)]
-        self.definition = sp.csr_array(
-            (np.concatenate(vals), (np.concatenate(rows), np.concatenate(cols))),
-            shape=(self.gk, self.size),
+        definition = Block(
+            np.concatenate(rows), np.concatenate(cols), np.concatenate(vals), self.gk
         )
-        # each class is spread over its arcs, which follow one another
-        ends = np.searchsorted(arcs.row, np.arange(arcs.weight.size + 1))
-        self.spread = sp.csr_array(
-            (np.ones(self.na), self.ny + np.arange(self.na), ends),
-            shape=(arcs.weight.size, self.size),
+        simplex, shares = program.simplex
+        of_groups = shares - self.origin[program.masses].sum(axis=1)
+        # each class is spread over its arcs
+        spread = Block(arcs.row, self.ny + np.arange(self.na), np.ones(self.na), arcs.weight.size)
+        self.equations = (definition, simplex, spread)
+        self.equal = np.concatenate(
+            [np.zeros(self.gk), of_groups / self.unit, np.ones(arcs.weight.size)]
         )
-        simplex, shares = program.simplex_rows()
-        self.simplex = self._padded(simplex)
-        self.shares = (shares - simplex @ self.origin) / self.unit
-        self.masses = masses
+        self.scale = np.ones(0)
         if masses is not None:
             # the last cluster of each group follows from the others: M1 = shares
             keep = program.masses[:, :-1].ravel()
-            pick = sp.csr_array(
-                (np.ones(keep.size), (np.arange(keep.size), keep)), shape=(keep.size, self.size)
-            )
-            self.rules, self.right = pick, (masses[:, :-1].ravel() - self.origin[keep]) / self.unit
+            self.rules = Block(np.arange(keep.size), keep, np.ones(keep.size), keep.size)
+            self.right = (masses[:, :-1].ravel() - self.origin[keep]) / self.unit
             self.cones: tuple[Cone, ...] = (Cone("zero", 0, keep.size),)
+            self.scale = np.ones(keep.size)
         else:
-            self.rules = self._padded(form.A)
-            self.right = (form.b - form.A @ self.origin) / self.unit
+            plain, even, scale = program.rules
+            # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
+            # like infeasibility; the rows of a curved cone belong together
+            self.rules, self.scale = (even, scale) if linear else (plain, np.ones(scale.size))
+            self.right = (form.b - form.A @ self.origin) / self.unit * self.scale
             self.cones = form.cones
-
-    def _padded(self, matrix: Any) -> Any:
-        wide = sp.csr_array(matrix)
-        shape = (wide.shape[0], self.size)
-        return sp.csr_array((wide.data, wide.indices, wide.indptr), shape=shape)
 
     def _finish(self, status: str, v: Floats, z: Floats) -> MasterResult:
         if status != "optimal":
@@ -202,46 +196,31 @@ class _Model:
         )
 
     def solve_linear(self, time_limit: float, tolerance: float) -> MasterResult:
-        gk, m = self.gk, self.right.size
-        weight = np.ones(self.arcs.weight.size)
-        # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
-        # like infeasibility
-        scale = row_scale(self.rules)
-        rules = sp.csr_array(self.rules)
-        stretched = rules.data * np.repeat(scale, np.diff(rules.indptr))
-        rules = sp.csr_array((stretched, rules.indices, rules.indptr), shape=rules.shape)
-        right = self.right * scale
+        m = self.right.size
         low = np.full(m, -np.inf)
         for c in self.cones:
             if c.kind == "zero":
-                low[c.start : c.stop] = right[c.start : c.stop]
-        fixed = np.concatenate([np.zeros(gk), self.shares, weight])
+                low[c.start : c.stop] = self.right[c.start : c.stop]
         lower = np.zeros(self.size)
         lower[: self.ny] = -np.inf
         lower[self.program.masses] = -self.arcs.fixed / self.unit
         result = solve_linear_program(
             self.cost,
-            sp.vstack([self.definition, self.simplex, self.spread, rules], format="csr").tocsc(),
-            np.concatenate([fixed, low]),
-            np.concatenate([fixed, right]),
+            stacked((*self.equations, self.rules), self.size),
+            np.concatenate([self.equal, low]),
+            np.concatenate([self.equal, self.right]),
             lower,
             np.full(self.size, np.inf),
             tolerance=tolerance,
             time_limit=time_limit,
         )
-        z = -result.prices[-m:] * scale if m else np.zeros(0)
+        z = -result.prices[-m:] * self.scale if m else np.zeros(0)
         return self._finish(result.status, result.x, z)
 
     def solve_conic(self, time_limit: float) -> MasterResult:
-        gk, G = self.gk, self.shares.size
-        weight = np.ones(self.arcs.weight.size)
-        R, m = weight.size, self.right.size
-        equal = gk + G + R
+        equal, m = self.equal.size, self.right.size
         positive = np.concatenate([self.program.masses.ravel(), np.arange(self.ny, self.size)])
-        bounds = sp.csr_array(
-            (-np.ones(positive.size), (np.arange(positive.size), positive)),
-            shape=(positive.size, self.size),
-        )
+        bounds = Block(np.arange(positive.size), positive, -np.ones(positive.size), positive.size)
         floor = np.concatenate([self.arcs.fixed.ravel() / self.unit, np.zeros(self.size - self.ny)])
         # columns are centred on the cheapest arcs' masses; P acts on y only
         P = sp.block_diag(
@@ -263,8 +242,8 @@ class _Model:
         result = solve_cone_program(
             P,
             self.cost,
-            sp.vstack([self.definition, self.simplex, self.spread, bounds, self.rules]),
-            np.concatenate([np.zeros(gk), self.shares, weight, floor, self.right]),
+            stacked((*self.equations, bounds, self.rules), self.size),
+            np.concatenate([self.equal, floor, self.right]),
             cones,
             time_limit=time_limit,
         )

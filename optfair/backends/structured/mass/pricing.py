@@ -17,6 +17,8 @@ __all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "select_arcs"]
 
 # Rows looked at to choose the size of a box; any size is valid, so a sample will do.
 PROBE = 8_192
+# Numbers looked at to see how large costs typically are.
+TYPICAL = 1_024
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,8 @@ def _grain(low: Floats, regrets: Floats) -> float:
     """Return the size below which a regret is rounding; outliers do not count."""
     if regrets.size == 0:
         return 0.0
-    return 1e-13 * (float(np.median(np.abs(low))) + float(np.median(regrets)))
+    thin = (v[:: max(1, v.size // TYPICAL)] for v in (low, regrets.ravel()))
+    return 1e-13 * sum(float(np.median(np.abs(part))) for part in thin)
 
 
 def _ranked(regrets: Floats, rank: float) -> float:

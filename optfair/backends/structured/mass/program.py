@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +16,33 @@ from optfair.solution.conic_form import Cone, ConicForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MassProgram", "row_scale"]
+__all__ = ["Block", "MassProgram", "row_scale", "stacked"]
+
+
+class Block(NamedTuple):
+    """Rows of a sparse matrix, as triplets: cheap to stack, so masters are quick to write."""
+
+    row: NDArray[np.intp]
+    column: NDArray[np.intp]
+    value: Floats
+    height: int
+
+    @classmethod
+    def of(cls, matrix: Any) -> Block:
+        """Return the triplets of a sparse matrix."""
+        entries = sp.coo_array(matrix)
+        return cls(entries.row, entries.col, entries.data, matrix.shape[0])
+
+
+def stacked(blocks: tuple[Block, ...], width: int) -> Any:
+    """Return the blocks under one another, by columns."""
+    starts = np.cumsum([0, *(b.height for b in blocks)])
+    row = np.concatenate([b.row + start for b, start in zip(blocks, starts[:-1], strict=True)])
+    entries = (
+        np.concatenate([b.value for b in blocks]),
+        (row, np.concatenate([b.column for b in blocks])),
+    )
+    return sp.csc_array(entries, shape=(int(starts[-1]), width))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +91,19 @@ class MassProgram:
         G, K = self.masses.shape
         entries = (np.ones(G * K), (np.repeat(np.arange(G), K), self.masses.ravel()))
         return sp.csr_array(entries, shape=(G, self.form.q.size)), self.shares
+
+    @cached_property
+    def simplex(self) -> tuple[Block, Floats]:
+        """`simplex_rows` as triplets."""
+        rows, shares = self.simplex_rows()
+        return Block.of(rows), shares
+
+    @cached_property
+    def rules(self) -> tuple[Block, Block, Floats]:
+        """The rules as triplets, as they are and with every row's largest entry 1; the factors."""
+        scale = row_scale(self.form.A)
+        plain = Block.of(self.form.A)
+        return plain, plain._replace(value=plain.value * scale[plain.row]), scale
 
     def feasible(self, time_limit: float = np.inf) -> Floats | None:
         """Return a feasible y, or None when the rules exclude each other."""

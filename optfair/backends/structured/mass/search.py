@@ -31,7 +31,7 @@ __all__ = ["Candidate", "PriceSearch", "Round"]
 # Rows up to which all arcs enter one master; rows a box may grow to.
 SMALL, LARGEST = 100, 12_000
 # Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
-SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 100, 600, 50
+SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 50
 # A master that misses this many rows is far from the optimum: take a long step instead of many.
 FAR, LONG_STEPS = 300, 4
 ROUNDS = 200
