@@ -31,7 +31,8 @@ class Block(NamedTuple):
     def of(cls, matrix: Any) -> Block:
         """Return the triplets of a sparse matrix."""
         entries = sp.coo_array(matrix)
-        return cls(entries.row, entries.col, entries.data, matrix.shape[0])
+        row, column = (index.astype(np.intp) for index in (entries.row, entries.col))
+        return cls(row, column, entries.data, matrix.shape[0])
 
 
 def stacked(blocks: tuple[Block, ...], width: int) -> Any:
