@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -20,7 +21,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import optfair as of
-from optfair.comparison import Comparison, compare_solvers
+from optfair.comparison import Comparison, compare_solvers, shifted_geometric_mean
 from optfair.plots.profile import plot_profile
 
 TOLERANCE = 1e-8
@@ -33,6 +34,8 @@ QUICK = (
 )
 # classes that every solver of linear and quadratic programs is held to
 HELD = ("LP", "QP")
+# problems that make a performance profile worth drawing
+ENOUGH = 5
 
 
 def instances(quick: bool) -> list[str]:
@@ -71,21 +74,76 @@ def targets(c: Comparison) -> list[dict[str, Any]]:
 
 
 def picture(c: Comparison, file: Path) -> None:
+    """Draw who answers what, and the profiles of the two classes with most problems."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    found = [name for name in classes(c) if len(c.of_class(name).problems) > 1][:4]
-    found = found or classes(c)[:1]
+    # a profile of a handful of problems says little
+    many = [name for name in classes(c) if len(c.of_class(name).problems) >= ENOUGH]
+    many = sorted(many, key=lambda name: -len(c.of_class(name).problems))[:2]
+    widths = [0.62 * len(_takers(c)) + 2.6, *(6.4 for _ in many)]
     fig, axes = plt.subplots(
-        1, len(found), figsize=(6.4 * len(found), 5.6), layout="constrained", squeeze=False
+        1,
+        len(widths),
+        figsize=(sum(widths), max(5.6, 0.5 * len(_rows(c)) + 1.6)),
+        width_ratios=widths,
+        layout="constrained",
+        squeeze=False,
     )
-    for ax, name in zip(axes[0], found, strict=True):
+    grid(c, axes[0][0])
+    for ax, name in zip(axes[0][1:], many, strict=True):
         part = c.of_class(name)
         plot_profile(part, title=f"{name}, {len(part.problems)} problems at {TOLERANCE:g}", ax=ax)
     fig.savefig(file, dpi=110)
     plt.close(fig)
+
+
+def _takers(c: Comparison) -> list[str]:
+    """Return the solvers that take at least one of the problems."""
+    return [row.solver for row in sorted(c.summary(), key=lambda s: s.solver) if row.taken]
+
+
+def _rows(c: Comparison) -> dict[str, tuple[str, ...]]:
+    """Return label -> problems: each problem if there are few, else each class."""
+    if len(c.problems) <= 12:
+        of_problem = {r.problem: r.problem_class for r in c.runs}
+        empty = {r.problem: ", infeasible" for r in c.runs if r.outcome == "infeasible"}
+        called = {n: n.split("/")[-1].replace("_", " ") + empty.get(n, "") for n in of_problem}
+        return {f"{k}: {called[n]}": (n,) for n, k in of_problem.items()}
+    found = {name: c.of_class(name).problems for name in classes(c)}
+    return {f"{name} ({len(problems)})": problems for name, problems in found.items()}
+
+
+def grid(c: Comparison, ax: Any) -> None:
+    """Write seconds of single problems, or answers of a class, darker where it is slower."""
+    import matplotlib.pyplot as plt
+
+    rows, solvers, shades = _rows(c), _takers(c), plt.get_cmap("Blues")
+    for i, problems in enumerate(rows.values()):
+        for j, solver in enumerate(solvers):
+            cells = [c.cells[p, solver] for p in problems if (p, solver) in c.cells]
+            cells = [cell for cell in cells if cell.outcome != "refused"]
+            done = [cell for cell in cells if cell.answered]
+            fill, ink, text = "white", "#1B1B1B", ""
+            if cells and len(done) < len(cells):
+                fill, ink = "#FBE3E0", "#8C1D18"
+                text = f"{len(done)}/{len(cells)}" if len(cells) > 1 else cells[0].outcome
+            elif cells:
+                mean = shifted_geometric_mean([cell.median("seconds") or 0.0 for cell in done])
+                # a millisecond is light, ten seconds are dark
+                depth = min(1.0, max(0.0, (math.log10(max(mean, 1e-3)) + 3.0) / 4.0))
+                fill, ink = shades(0.1 + 0.75 * depth), "white" if depth > 0.6 else ink
+                text = f"{mean:.2g} s" if mean >= 1.0 else f"{1e3 * mean:.0f} ms"
+            ax.add_patch(plt.Rectangle((j, i), 1, 1, facecolor=fill, edgecolor="#DDDDDD"))
+            ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=ink)
+    ax.set(xlim=(0, len(solvers)), ylim=(len(rows), 0))
+    ax.set_xticks([j + 0.5 for j in range(len(solvers))], solvers)
+    ax.set_yticks([i + 0.5 for i in range(len(rows))], list(rows))
+    ax.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel("time where all are answered, else how many; empty: not taken")
 
 
 def main() -> None:
@@ -111,9 +169,13 @@ def main() -> None:
         return
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"## Solvers on the problem library, tolerance {TOLERANCE:g}")
+    print(
+        "\nSeconds are the shifted geometric mean (1 s) over the problems a solver takes, with the time"
+        "\nlimit where it has no answer (≥); to the best: divided by that of the fastest of each problem."
+    )
     for name in classes(c):
         part = c.of_class(name)
-        print(f"\n### {name}, {len(part.problems)} problems\n")
+        print(f"\n### {name}, {len(part.problems)} problem{'s' * (len(part.problems) > 1)}\n")
         print("| solver | takes | answered | seconds (SGM, 1 s) | to the best | MB added |")
         print("|---|---:|---:|---:|---:|---:|")
         for row in part.summary():

@@ -28,6 +28,7 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "code_blocks",
+    "conformance_table",
     "fact_tables",
     "public_names",
 ]
@@ -80,7 +81,7 @@ html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 6,
 }
 html_sidebars = {
     "*": [],

@@ -1,6 +1,7 @@
 """Directives that print the files of facts, so that no page repeats them by hand.
 
-``{solver-table}`` lists the solvers, ``{capability-table}`` solvers against classes,
+``{solver-table}`` lists the solvers, ``{structure-table}`` the special algorithms,
+``{capability-table}`` solvers against classes,
 ``{policy-table}`` the default solvers of each class and structure, ``{tolerance-table}`` what
 each solver is asked for, ``{option-table}`` its options, ``{quirk-list}`` what is known about
 its behaviour, ``{instance-table}`` the instances.
@@ -64,6 +65,7 @@ class Facts(SphinxDirective):
 
 class SolverFacts(Facts):
     def content_nodes(self) -> list[nodes.Node]:
+        known = profiles()
         rows = [
             [
                 [_code(row["solver"])],
@@ -73,9 +75,22 @@ class SolverFacts(Facts):
                 row["licence"],
             ]
             for row in of.solvers().to_list()
+            if not known[row["solver"]].structure
         ]
         head = ["solver", "what it is", "takes", "returns", "licence"]
         return [_table(head, rows, [18, 30, 24, 16, 12])]
+
+
+class StructureFacts(Facts):
+    """Special algorithms of this library: what they need, and what they do with it."""
+
+    def content_nodes(self) -> list[nodes.Node]:
+        rows = [
+            [[_code(p.name)], [_code(p.structure)], p.title, ", ".join(p.classes)]
+            for p in profiles().values()
+            if p.structure
+        ]
+        return [_table(["algorithm", "structure", "what it is", "takes"], rows, [22, 20, 34, 24])]
 
 
 class CapabilityFacts(Facts):
@@ -94,7 +109,9 @@ class CapabilityFacts(Facts):
         for p in known:
             cells: list[Any] = ["yes" if c in p.classes else "" for c in classes]
             rows.append([[_code(p.name)], *cells, p.nonconvex])
-        return [_table(["solver", *classes, "nonconvex"], rows, [14] + [7] * len(classes) + [10])]
+        listed = _table(["solver", *classes, "nonconvex"], rows, [14] + [7] * len(classes) + [10])
+        listed["classes"].append("narrow")
+        return [listed]
 
 
 class OptionFacts(Facts):
@@ -173,6 +190,7 @@ class InstanceFacts(Facts):
 def setup(app: Any) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("solver-table", SolverFacts)
+    app.add_directive("structure-table", StructureFacts)
     app.add_directive("capability-table", CapabilityFacts)
     app.add_directive("option-table", OptionFacts)
     app.add_directive("policy-table", PolicyFacts)
