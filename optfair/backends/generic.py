@@ -19,6 +19,7 @@ from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, Unbounded
+from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -144,13 +145,13 @@ def run_generic(
 
 def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, str]:
     """Return earlier values in the columns of a compiled problem, NaN where none is known."""
-    form = compiled.form
-    x = np.full(form.q.size, np.nan)
-    for name, columns in form.columns.items():
+    x = np.full(compiled.form.q.size, np.nan)
+    for name, place in compiled.places().items():
         value = earlier.values.get(name)
-        if value is None or np.size(value) != columns.stop - columns.start:
+        if value is None or np.shape(value) != place.shape:
             return None, f"not used: it has no value of the shape of {name!r}"
-        x[columns] = np.ravel(value, order="F")
+        known = place >= 0
+        x[place[known]] = np.asarray(value, dtype=float)[known]
     return x, "used"
 
 
@@ -205,10 +206,19 @@ def _unbounded(
 ) -> Unbounded:
     """Tell unbounded from infeasible by dropping the objective."""
     feasibility = problem.with_terms({}, problem.constraints)
-    run_generic(
-        feasibility, profile, request, call, canonical=canonical
-    )  # raises Infeasible when it is that
+    point: Mapping[str, Any] = {k: np.zeros(v.shape) for k, v in problem.variables.items()}
+    if any(t.scope for t in feasibility.constraints.values()):
+        # raises Infeasible when it is that
+        point = run_generic(feasibility, profile, request, call, canonical=canonical).values
+    found = measure(feasibility, point, {}, None)
+    feasible = max(found.primal.values(), default=0.0) <= request.tolerance
     terms = ", ".join(map(repr, problem.objective))
+    if not feasible:
+        return Unbounded(
+            f"the objective ({terms}) improves without limit, or no point is feasible",
+            f"{profile.name} reports it unbounded, and found no point of the constraints alone",
+            "bound the variables it depends on, or soften constraints",
+        )
     ray = None
     if raw.ray is not None and recedes(compiled.form, raw.ray):
         # reductions are affine in x: the difference of two images is the direction

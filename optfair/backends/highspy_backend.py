@@ -38,6 +38,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         for name in problem.integers:
             if name in form.columns:
                 integer[form.columns[name]] = True
-        return solve_form(form, integer, scale, options, log, begin[0])
+        return solve_form(form, integer, scale, options, log, begin[0], solver_name=profile.name)
 
     return run_generic(problem, profile, request, call, start=start)

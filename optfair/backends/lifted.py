@@ -14,6 +14,7 @@ from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 
 from optfair.compile.quadratic import QuadraticForms, quadratic_terms
 from optfair.compile.quadratic_map import NotQuadratic, quadratic_map
+from optfair.core.degree import is_quadratic
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
@@ -177,10 +178,10 @@ class _Lifted(Problem):
 
 
 def _plain(built: Any) -> bool:
-    """Whether a built term is quadratic as it stands; CVXPY's word, checked when expanded."""
+    """Whether a built term is quadratic as it stands."""
     if isinstance(built, _PLAIN):
-        return all(arg.is_quadratic() for arg in built.args)
-    return bool(not isinstance(built, cp.Constraint) and built.is_quadratic())
+        return all(is_quadratic(arg) for arg in built.args)
+    return not isinstance(built, cp.Constraint) and is_quadratic(built)
 
 
 def _follows(expression: Any, sense: str) -> bool:

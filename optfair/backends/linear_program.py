@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +114,8 @@ def solve_form(
     options: dict[str, Any],
     log: bool,
     start: Floats | None = None,
+    *,
+    solver_name: str = "the solver",
 ) -> RawPoint:
     """Solve a polyhedral form with a linear or convex quadratic objective.
 
@@ -129,6 +133,8 @@ def solve_form(
         Show the solver's log.
     start : array (n,), optional
         Point to start from, NaN where none is known.
+    solver_name : str
+        What errors call it.
 
     Raises
     ------
@@ -156,7 +162,7 @@ def solve_form(
     for name, value in options.items():
         if solver.setOptionValue(name, value) == highspy.HighsStatus.kError:
             raise UnsupportedProblem(
-                "the solver does not take these options",
+                f"{solver_name} does not take these options",
                 f"{name} = {value!r} was refused",
                 "correct or remove the option",
             )
@@ -166,7 +172,10 @@ def solve_form(
         solver.setSolution(known.size, known, start[known])
     if threading.current_thread() is threading.main_thread():
         solver.HandleKeyboardInterrupt = True  # Ctrl-C stops the solver, not Python
-    solver.solve()
+        with contextlib.redirect_stdout(sys.stderr):  # what it then says is no result
+            solver.solve()
+    else:
+        solver.solve()
     return _raw(solver, form, scale)
 
 

@@ -165,7 +165,14 @@ def _solve(
     chain: Any, program: Any, variables: Mapping[str, Any], options: dict[str, Any], log: bool
 ) -> tuple[dict[str, Floats], str]:
     """Solve from the values the variables hold; return values by name and the solver's word."""
-    data, inverse = chain.apply(program)
+    try:
+        data, inverse = chain.apply(program)
+    except (NotImplementedError, ValueError) as e:
+        raise UnsupportedProblem(
+            "CVXPY has no smooth form of a function in this problem",
+            " ".join(str(e).split()),
+            "a norm along an axis is one: write it as squares, or choose a conic solver",
+        ) from e
     try:
         raw = chain.solver.solve_via_data(data, True, log, solver_opts=dict(options))
     except (KeyError, TypeError, ValueError) as e:

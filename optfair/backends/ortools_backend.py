@@ -1,4 +1,4 @@
-"""Linear programs handed to OR-Tools in a process of its own."""
+"""Linear and integer programs handed to OR-Tools in a process of its own."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from optfair.backends.generic import RawPoint, run_generic
 from optfair.errors import SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
     from optfair.compile.conic import Compiled
     from optfair.core.problem import Problem
+
+    Floats = NDArray[np.float64]
 
 __all__ = ["run"]
 
@@ -31,7 +35,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         with tempfile.TemporaryDirectory(prefix="optfair-") as folder:
-            return _call(Path(folder), compiled, profile, scale, options, log)
+            if profile.route == "integer":
+                bounds = _whole(problem, compiled, profile.name)
+                return _call(Path(folder), compiled, profile, 1.0, options, log, bounds)
+            return _call(Path(folder), compiled, profile, scale, options, log, {})
 
     return run_generic(problem, profile, request, call)
 
@@ -43,6 +50,7 @@ def _call(
     scale: float,
     options: dict[str, Any],
     log: bool,
+    bounds: dict[str, Floats],
 ) -> RawPoint:
     form = compiled.form
     lower = np.full(form.b.size, -np.inf)
@@ -50,16 +58,16 @@ def _call(
         if c.kind == "zero":
             lower[c.start : c.stop] = form.b[c.start : c.stop]
     matrix = sp.csr_array(form.A)
-    np.savez(
-        folder / "problem.npz",
-        q=form.q * scale,
-        lower=lower,
-        upper=form.b,
-        data=matrix.data,
-        indices=matrix.indices,
-        indptr=matrix.indptr,
-        shape=np.array(matrix.shape),
-    )
+    arrays: dict[str, Any] = {
+        "q": form.q * scale,
+        "lower": lower,
+        "upper": form.b,
+        "data": matrix.data,
+        "indices": matrix.indices,
+        "indptr": matrix.indptr,
+        "shape": np.array(matrix.shape),
+    }
+    np.savez(folder / "problem.npz", allow_pickle=False, **(arrays | bounds))
     asked = {"route": profile.route, "options": options, "log": log}
     (folder / "options.json").write_text(json.dumps(asked), encoding="utf-8")
     process = subprocess.Popen(
@@ -96,4 +104,37 @@ def _call(
         return RawPoint(status, z=None if y is None else -y)
     if status == "unbounded":
         return RawPoint(status, ray=x)
-    return RawPoint(status, x, None if y is None else -y / scale)
+    bound = float(found["bound"]) / scale + form.offset if "bound" in found else None
+    return RawPoint(status, x, None if y is None else -y / scale, bound)
+
+
+def _whole(problem: Problem, compiled: Compiled, name: str) -> dict[str, Floats]:
+    """Return the bounds of an integer program in whole numbers, and refuse any other.
+
+    Elsewhere the solver rounds data and cuts variables off, and bounds another problem.
+    """
+    form = compiled.form
+    lower, upper = form.column_bounds
+    lower, upper = np.ceil(lower - 1e-9), np.floor(upper + 1e-9)
+    owner = np.full(form.q.size, "auxiliary", dtype=object)
+    for variable, at in form.columns.items():
+        owner[at] = variable
+    integer = np.array([who in problem.integers for who in owner])
+    endless = integer & ~(np.isfinite(lower) & np.isfinite(upper))
+    equal = [form.b[c.start : c.stop] for c in form.cones if c.kind == "zero"]
+    numbers = np.concatenate([form.q, form.A.data, *equal])
+    fractional = numbers[numbers != np.round(numbers)]
+    if not integer.all():
+        why = f"it computes in whole numbers, and {owner[~integer][0]!r} is continuous"
+    elif endless.any():
+        why = f"{owner[endless][0]!r} has entries without lower and upper bounds"
+    elif fractional.size:
+        why = f"it computes in whole numbers, and the data hold {fractional[0]:.6g}"
+    else:
+        # whole numbers are at most b when they are at most its whole part
+        return {"lower_x": lower, "upper_x": upper, "upper": np.floor(form.b + 1e-9)}
+    raise UnsupportedProblem(
+        f"{name} does not take this {problem.problem_class}",
+        why,
+        "write it with bounded integer variables and whole numbers, or choose another solver",
+    )

@@ -25,8 +25,7 @@ def main(folder: Path) -> None:
     matrix = sp.csr_matrix((data["data"], data["indices"], data["indptr"]), shape=(rows, columns))
     asked = json.loads((folder / "options.json").read_text(encoding="utf-8"))
     try:
-        run = _simplex if asked["route"] == "simplex" else _first_order
-        found = run(data, matrix, asked["options"], asked["log"])
+        found = _ROUTES[asked["route"]](data, matrix, asked["options"], asked["log"])
     except (AttributeError, TypeError, ValueError) as e:
         found = {"status": np.array("refused"), "message": np.array(str(e))}
     np.savez(folder / "result.npz", **found)
@@ -112,6 +111,46 @@ def _first_order(
         "x": np.asarray(result.primal_solution, dtype=float),
         "y": np.asarray(result.dual_solution, dtype=float),
     }
+
+
+def _integer(
+    data: dict[str, Any], matrix: Any, options: dict[str, Any], log: bool
+) -> dict[str, Any]:
+    from google.protobuf import text_format
+    from ortools.linear_solver.python import model_builder_helper as helper
+    from ortools.sat import sat_parameters_pb2
+
+    parameters = _set(sat_parameters_pb2.SatParameters(), options)
+    # beyond this it would cut variables off
+    furthest = float(np.abs([data["lower_x"], data["upper_x"]]).max(initial=1.0))
+    parameters.mip_max_bound = max(parameters.mip_max_bound, 2.0 * furthest)
+    model = helper.ModelBuilderHelper()
+    model.fill_model_from_sparse_data(
+        data["lower_x"], data["upper_x"], data["q"], data["lower"], data["upper"], matrix
+    )
+    for column in range(data["q"].size):
+        model.set_var_integrality(column, True)
+    solver = helper.ModelSolverHelper(type(parameters).__name__.removesuffix("Parameters").upper())
+    solver.enable_output(log)
+    solver.set_solver_specific_parameters(text_format.MessageToString(parameters))
+    if parameters.HasField("max_time_in_seconds"):
+        solver.set_time_limit_in_seconds(parameters.max_time_in_seconds)
+    solver.solve(model)
+    word = solver.status().name
+    known = {
+        "OPTIMAL": "optimal",
+        "FEASIBLE": "time_limit",
+        "NOT_SOLVED": "time_limit",
+        "INFEASIBLE": "infeasible",
+    }
+    found: dict[str, Any] = {"status": np.array(known.get(word, word))}
+    if solver.has_solution():
+        found["x"] = np.asarray(solver.variable_values(), dtype=float)
+        found["bound"] = np.array(float(solver.best_objective_bound()))
+    return found
+
+
+_ROUTES = {"simplex": _simplex, "first-order": _first_order, "integer": _integer}
 
 
 if __name__ == "__main__":

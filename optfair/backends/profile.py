@@ -49,8 +49,8 @@ class SolverProfile:
     via : str
         Who talks to it: "cvxpy", "structured" (a route of ours), or the direct adapter
         ``backends/VIA_backend.py``.
-    cvxpy_name, route : str
-        Name CVXPY knows it by; module of the structured algorithm.
+    cvxpy_name, pyomo_name, route : str
+        Name CVXPY or Pyomo knows it by; module of the structured algorithm.
     module, package : str
         Import name that shows it is installed; distribution that carries its version.
     licence, kind, install : str
@@ -109,6 +109,7 @@ class SolverProfile:
     install: str
     classes: tuple[str, ...]
     cvxpy_name: str = ""
+    pyomo_name: str = ""
     route: str = ""
     structure: str = ""
     nonconvex: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,8 +41,12 @@ def profile(name: str) -> SolverProfile:
     """
     known = profiles()
     if not isinstance(name, str) or name not in known:
+        close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+        how = f" Install it with: {known[close[0]].install}." if close else ""
         raise UnsupportedProblem(
-            f"unknown solver {name!r}", remedy=nearest(str(name), known) + " See optfair.solvers()."
+            f"unknown solver {name!r}",
+            remedy=f"{nearest(str(name), known)}{how}"
+            " optfair.solvers() shows every solver and how to get it.",
         )
     return known[name]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,10 +55,8 @@ class Request:
 
     def __post_init__(self) -> None:
         def number(value: Any) -> float:
-            try:
-                return float(value)
-            except (TypeError, ValueError):
-                return np.nan
+            real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+            return float(value) if real else np.nan
 
         checks = {
             f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12
@@ -67,6 +66,8 @@ class Request:
             or number(self.time_limit) > 0,
             f"threads {self.threads!r} is not a positive integer": number(self.threads) >= 1
             and number(self.threads) % 1 == 0,
+            f"seed {self.seed!r} is not an integer from 0 to 2147483647": self.seed is None
+            or (0 <= number(self.seed) < 2**31 and number(self.seed) % 1 == 0),
             f"verbose {self.verbose!r} is not 0, 1 or 2": self.verbose in (0, 1, 2),
             f"warm_start is a {type(self.warm_start).__name__}, not a Solution": self.warm_start
             is None
@@ -75,6 +76,10 @@ class Request:
         for message, fine in checks.items():
             if not fine:
                 raise DeclarationError(message, remedy="correct the option")
+        # solvers tell 2.0 and NumPy's 2 from 2
+        for name in ("threads", "seed"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else int(value))
 
     @property
     def deadline(self) -> float:

@@ -111,20 +111,20 @@ def solve(
     chosen = time.perf_counter() - begin
     attempts: list[str] = []
     unproved: OptfairError | None = None
+    failures: list[OptfairError] = []
     for i, profile in enumerate(candidates):
-        last = i == len(candidates) - 1
+        if i and time.perf_counter() > request.deadline:
+            break
         try:
             outcome = _adapter(profile).run(problem, profile, request)
         except (Infeasible, Unbounded) as e:
-            # without a certificate it is one solver's word: ask the next
-            if last or getattr(e, "certificate", None) is not None:
-                raise (unproved or e) from None
-            unproved = unproved or e
+            if _proved(e):  # whatever an earlier solver said
+                raise
+            unproved = unproved or e  # one solver's word: ask the next
             attempts.append(f"{profile.name}: {e.cause}, not proved")
             continue
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
-            if last:  # an option or a form that only this solver lacks
-                raise (unproved or e) from None
+            failures.append(e)
             attempts.append(f"{profile.name}: {e.cause}")
             continue
         solution, complaints = _verified(problem, profile, request, outcome, chosen, attempts)
@@ -135,10 +135,11 @@ def solve(
         attempts.append(reason)
         if outcome.termination == "interrupted":
             raise KeyboardInterrupt(reason)  # stopped by hand without an incumbent
-        if time.perf_counter() > request.deadline:
-            break
     if unproved is not None:
         raise unproved
+    refused = all(isinstance(e, (UnsupportedProblem, SizeLimited)) for e in failures)
+    if len(failures) == len(candidates) and (refused or len(failures) == 1):
+        raise failures[0]  # nothing was solved: the default's reason says most
     if time.perf_counter() > request.deadline:
         raise SolverFailure(
             f"the time limit of {time_limit:g} s came before a feasible point",
@@ -150,6 +151,11 @@ def solve(
         " | ".join(attempts),
         "ask for a larger tolerance, try another solver, or rescale the data",
     )
+
+
+def _proved(e: Infeasible | Unbounded) -> bool:
+    """Whether an error carries evidence that was verified on the compiled data."""
+    return (e.certificate if isinstance(e, Infeasible) else e.ray) is not None
 
 
 def _adapter(profile: SolverProfile) -> Adapter:

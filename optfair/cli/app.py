@@ -11,6 +11,8 @@ import typer
 from optfair.cli.cluster import cluster
 from optfair.cli.compare import compare
 from optfair.cli.diagnose import diagnose
+from optfair.cli.files import check_output
+from optfair.cli.named import Named, named
 from optfair.cli.options import Json, Name, Problems, Solvers
 from optfair.cli.output import FAILED, document, lines, reporting, table
 from optfair.errors import DataError, OptfairError, nearest
@@ -77,19 +79,18 @@ def list_instances(
 def show(
     name: Name, as_json: Json = False, problems: Problems = None, solvers: Solvers = None
 ) -> None:
-    """Show an instance: its class with evidence, sizes, source and optimum."""
+    """Show an instance or a file: its class with evidence, sizes, source and optimum."""
     from optfair.backends.registry import takers
-    from optfair.library import load
 
     with reporting(as_json):
-        instance = load(name)
-        problem = instance.problem()
+        subject = named(name)
+        instance, problem = subject.instance, subject.problem
         able = takers(problem)
         if as_json:
             document(
-                instance.to_dict()
+                ({"name": subject.name} if instance is None else instance.to_dict())
                 | {
-                    "path": str(instance.path),
+                    "path": name if instance is None else str(instance.path),
                     "found_class": str(problem.problem_class),
                     "evidence": [str(row) for row in problem.evidence],
                     "witness": None if problem.witness is None else str(problem.witness),
@@ -100,14 +101,14 @@ def show(
             )
             return
         lines(
-            f"{instance.name}  ({instance.path})",
+            subject.name if instance is None else f"{instance.name}  ({instance.path})",
             str(problem),
             "evidence",
             *(f"  {row}" for row in str(problem.explain()).splitlines()),
             f"solvers  {', '.join(able) or 'none takes it'}",
-            f"optimum  {_known(instance)}",
-            f"source   {instance.source}",
         )
+        if instance is not None:
+            lines(f"optimum  {_known(instance)}", f"source   {instance.source}")
 
 
 @app.command()
@@ -125,24 +126,44 @@ def solve(
     problems: Problems = None,
     solvers: Solvers = None,
 ) -> None:
-    """Solve an instance and verify the result on it."""
-    from optfair.library import load
-
+    """Solve an instance or a file and verify the result on it."""
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
     with reporting(as_json):
-        instance = load(name)
-        s = instance.problem().solve(
+        subject = named(name)
+        s = subject.problem.solve(
             solver, tolerance=tolerance, time_limit=time_limit, verbose=min(verbose, 2)
         )
         if as_json:
-            document(_solved(instance, s))
+            document(_solved(subject, s))
         else:
-            stated = "" if instance.optimum is None else f"  stated     {_known(instance)}"
-            lines(*repr(s).splitlines(), *filter(None, [stated]))
+            known = "" if subject.instance is None else _known(subject.instance)
+            lines(*repr(s).splitlines(), *([f"  stated     {known}"] if known else []))
             lines("residuals", *(f"  {row}" for row in str(s.residuals()).splitlines()))
         if s.status.termination != "optimal":
             raise typer.Exit(FAILED)
+
+
+@app.command()
+def export(
+    name: Name,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="File to write: .mps, .lp or .cbf, each also with .gz behind, or .cip."
+        ),
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    problems: Problems = None,
+) -> None:
+    """Write an instance or a file in another format, with its names."""
+    from optfair.formats.export import export as exported
+
+    with reporting(False):
+        check_output("PATH", path, force)
+        subject = named(name)
+        exported(subject.problem, path)
+        lines(f"wrote {path}: {subject.problem.problem_class}")
 
 
 @app.command()
@@ -231,10 +252,11 @@ def _known(instance: Instance) -> str:
     return "" if instance.optimum is None else f"{instance.optimum.value:.10g}"
 
 
-def _solved(instance: Instance, s: Solution) -> dict[str, Any]:
+def _solved(subject: Named, s: Solution) -> dict[str, Any]:
     r = s.residuals()
+    stated = None if subject.instance is None else subject.instance.optimum
     return {
-        "name": instance.name,
+        "name": subject.name,
         "class": str(s.problem.problem_class),
         "solver": s.solver,
         "version": s.version,
@@ -242,7 +264,7 @@ def _solved(instance: Instance, s: Solution) -> dict[str, Any]:
         "objective": s.objective,
         "bound": s.bound,
         "gap": s.gap,
-        "stated_optimum": None if instance.optimum is None else instance.optimum.value,
+        "stated_optimum": None if stated is None else stated.value,
         "residuals": {
             "feasibility": r.feasibility,
             "objective": r.objective,

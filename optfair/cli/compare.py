@@ -20,7 +20,10 @@ __all__ = ["compare"]
 
 def compare(
     pattern: Annotated[
-        list[str], typer.Argument(help="Names of instances, or patterns such as 'textbook/*'.")
+        list[str],
+        typer.Argument(
+            help="Names of instances, patterns such as 'textbook/*', or files: .mps, .lp, .cbf."
+        ),
     ],
     names: Annotated[
         str | None,

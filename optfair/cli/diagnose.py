@@ -1,4 +1,4 @@
-"""The command ``optfair diagnose``: why an instance has no solution, with evidence."""
+"""The command ``optfair diagnose``: why an instance or a file has no solution, with evidence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from optfair.cli.named import named
 from optfair.cli.options import Json, Name, Problems, Solvers
 from optfair.cli.output import FAILED, document, lines, reporting
 
@@ -23,15 +24,14 @@ def diagnose(
     problems: Problems = None,
     solvers: Solvers = None,
 ) -> None:
-    """Say why an instance has no solution: conflict, ray, witness or scaling."""
+    """Say why an instance or a file has no solution: conflict, ray, witness or scaling."""
     from optfair.diagnosis.diagnose import diagnose as examined
-    from optfair.library import load
 
     with reporting(as_json):
-        instance = load(name)
-        found = examined(instance.problem(), tolerance=tolerance, time_limit=time_limit)
+        subject = named(name)
+        found = examined(subject.problem, tolerance=tolerance, time_limit=time_limit)
         if as_json:
-            document({"name": instance.name, **found.to_dict()})
+            document({"name": subject.name, **found.to_dict()})
         elif sys.stdout.isatty():
             from rich.console import Console
 

@@ -25,7 +25,12 @@ def _adds(kind: str) -> Callable[[Path | None], Path | None]:
     return add
 
 
-Name = Annotated[str, typer.Argument(help="FAMILY/NAME, or NAME where one family only has it.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="FAMILY/NAME, or NAME where one family only has it; or a file: .mps, .lp, .cbf."
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")
 ]

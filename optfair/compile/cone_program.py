@@ -149,11 +149,9 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     n = form.q.size
     integer = np.zeros(n, dtype=bool)
     columns = [""] * n
-    # which column an entry is read from: of a symmetric variable only a triangle has columns
-    tags, _ = compiled.by_name(np.arange(1.0, n + 1.0), None)
-    for name, tag in tags.items():
-        labels = _entries(name, tag.shape, tag.size)
-        for column, label in zip(np.ravel(tag, order="F").astype(int) - 1, labels, strict=True):
+    for name, place in compiled.places().items():
+        labels = _entries(name, place.shape, place.size)
+        for column, label in zip(np.ravel(place, order="F"), labels, strict=True):
             if column >= 0 and not columns[column]:
                 columns[column], integer[column] = label, name in problem.integers
     extra = [j for j, c in enumerate(columns) if not c]

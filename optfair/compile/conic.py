@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.reductions.cvx_attr2constr import CvxAttr2Constr
 from cvxpy.reductions.solution import Solution as RawSolution
 from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.settings import OPTIMAL
@@ -63,6 +66,15 @@ class Compiled:
         ]
         z = np.concatenate(blocks) if blocks else np.zeros(0)
         return np.asarray(z, dtype=float) if z.size == self.form.b.size else None
+
+    def places(self) -> dict[str, NDArray[np.int64]]:
+        """Return the column each entry of a variable is read from, -1 where there is none.
+
+        Both triangles of a symmetric variable are read from the same columns; an entry
+        outside the pattern of a sparse one, or of a variable no term uses, has no column.
+        """
+        tags, _ = self.by_name(np.arange(1.0, self.form.q.size + 1.0), None)
+        return {name: np.rint(tag).astype(np.int64) - 1 for name, tag in tags.items()}
 
     def by_name(self, x: Floats, z: Floats | None) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Return values and multipliers by name from a point of the cone program."""
@@ -125,7 +137,10 @@ def compile_problem(problem: Problem, interface: str, solver_options: dict[str, 
             remedy="add an objective or a constraint",
         )
     try:
-        data, chain, inverse = built.get_problem_data(interface, solver_opts=dict(solver_options))
+        with _quiet(variables):
+            data, chain, inverse = built.get_problem_data(
+                interface, solver_opts=dict(solver_options)
+            )
     except (cp.error.DCPError, cp.error.SolverError) as e:
         culprits = [name for name, c in constraints.items() if not c.is_dcp()]
         culprits += [
@@ -151,14 +166,39 @@ def compile_problem(problem: Problem, interface: str, solver_options: dict[str, 
         A=sp.csc_array(A),
         b=np.asarray(b, dtype=float),
         cones=_cones(data["dims"], chain.reductions[-1]),
-        columns={
-            name: slice(program.var_id_to_col[v.id], program.var_id_to_col[v.id] + v.size)
-            for name, v in variables.items()
-            if v.id in program.var_id_to_col
-        },
+        columns=_columns(variables, program, chain, inverse),
         sign=sign,
     )
     return Compiled(form, built, data, chain, inverse, variables, constraints)
+
+
+def _quiet(variables: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Silence what CVXPY says to itself while it reads sparse variables."""
+    if any(v.attributes.get("sparsity") for v in variables.values()):
+        return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
+    return nullcontext()
+
+
+def _columns(
+    variables: Mapping[str, Any], program: Any, chain: Any, inverse: Any
+) -> dict[str, slice]:
+    """Return the columns of each variable; one that no term uses has none.
+
+    A symmetric, diagonal or sparse variable is replaced on the way by one of its free
+    entries, and has the columns of that.
+    """
+    sizes = {v.id: v.size for v in program.variables}
+    found = {}
+    for name, v in variables.items():
+        last = v.id
+        for reduction, data in zip(chain.reductions, inverse, strict=True):
+            if isinstance(reduction, CvxAttr2Constr) and data:
+                replaced, _, _ = data
+                last = replaced[last].id if last in replaced else last
+        if last in sizes:
+            start = program.var_id_to_col[last]
+            found[name] = slice(start, start + sizes[last])
+    return found
 
 
 def _composes(expression: Any, sense: str) -> bool:

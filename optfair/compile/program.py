@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.constraints import Inequality
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
@@ -186,6 +187,7 @@ class _Pieces:
             self._place(v)
         self.objective: list[tuple[str, Any]] = []
         self.rows: list[tuple[str, Kind, float, Any]] = []
+        self.turned: set[str] = set()
         self.names: set[str] = set(problem.constraints)
 
     def _place(self, variable: Any) -> None:
@@ -205,12 +207,17 @@ class _Pieces:
     def add_constraint(self, name: str, constraint: Any) -> None:
         """Take a constraint, reduced if it is not quadratic."""
         if not _polyhedral(self.problem.constraints[name].evidence):
-            self.rows.append((name, *constraint_set(name, constraint)))
+            self._add_row(name, constraint)
             return
         reduced = self._reduced(name, cp.Problem(cp.Minimize(0), [constraint]))
         *parts, own = reduced.constraints
         self._add_parts(name, parts)
-        self.rows.append((name, *constraint_set(name, own)))
+        self._add_row(name, own)
+
+    def _add_row(self, name: str, constraint: Any) -> None:
+        self.rows.append((name, *constraint_set(name, constraint)))
+        if isinstance(constraint, Inequality) and constraint.args[0].is_constant():
+            self.turned.add(name)  # written as >=, so that its right-hand side keeps its sign
 
     def _add_parts(self, name: str, constraints: list[Any]) -> None:
         for i, c in enumerate(constraints, start=1):
@@ -252,7 +259,7 @@ class _Pieces:
         for b in columns:
             if b.name in self.problem.integers:
                 integer[b.start : b.stop] = True
-        return _program(self.problem.sense, columns, total, terms, integer)
+        return _program(self.problem.sense, columns, total, terms, self.turned, integer)
 
 
 def _program(
@@ -260,6 +267,7 @@ def _program(
     columns: tuple[Block, ...],
     total: QuadraticMap,
     terms: list[QuadraticTerm],
+    turned: set[str],
     integer: NDArray[np.bool_],
 ) -> Program:
     n = integer.size
@@ -268,8 +276,11 @@ def _program(
     for t in terms:
         blocks.append(Block(t.name, at, t.shape))
         at += t.size
-    rows = QuadraticMap.stacked([QuadraticMap.constant(np.zeros(0), n), *(t.map for t in terms)])
-    upper = -rows.b
+    signs = [-1.0 if t.name in turned else 1.0 for t in terms]
+    maps = [sign * t.map for sign, t in zip(signs, terms, strict=True)]
+    rows = QuadraticMap.stacked([QuadraticMap.constant(np.zeros(0), n), *maps])
+    side = -rows.b + 0.0  # no -0.0
+    above = np.repeat(signs, [t.size for t in terms]) < 0.0
     equal = np.concatenate([np.zeros(0, bool), *(np.full(t.size, t.set == "zero") for t in terms)])
     free = np.full(n, np.inf)
     return Program(
@@ -281,8 +292,8 @@ def _program(
         offset=float(goal.r[0]),
         A=rows.A,
         products=replace(rows, A=sp.csr_array((at, n)), b=np.zeros(at)),
-        row_lower=np.where(equal, upper, -np.inf),
-        row_upper=upper + 0.0,  # no -0.0
+        row_lower=np.where(equal | above, side, -np.inf),
+        row_upper=np.where(above, np.inf, side),
         lower=-free,
         upper=free,
         integer=integer,
@@ -290,8 +301,8 @@ def _program(
 
 
 def _polyhedral(evidence: Any) -> bool:
-    """Whether a term is not quadratic but linear rows in more columns can state it."""
-    return evidence.problem_class.convex and "piecewise linear" in evidence.function
+    """Whether a term is not quadratic but rows in more columns can state it."""
+    return evidence.problem_class.convex and "piecewise" in evidence.function
 
 
 def _unique(name: str, taken: set[str]) -> str:

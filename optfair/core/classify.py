@@ -11,6 +11,7 @@ from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
+from optfair.core.degree import is_quadratic
 from optfair.core.evidence import Evidence
 from optfair.core.expressions import Evaluator, freeze_parameters, variable_names
 from optfair.core.problem_class import ProblemClass
@@ -118,9 +119,9 @@ def _cones(constraint: Any) -> frozenset[str]:
 def _function(expression: Any) -> str:
     if expression.is_affine():
         return "affine"
-    if expression.is_quadratic():
-        return "convex quadratic" if expression.is_convex() else "concave quadratic"
     word = "convex" if expression.is_convex() else "concave"
+    if is_quadratic(expression):
+        return f"{word} quadratic"
     return f"{word} piecewise linear" if expression.is_pwl() else word
 
 
@@ -136,7 +137,7 @@ def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -
     if constraint.is_dcp():
         if expression.is_affine():
             return Evidence(name, "affine", where, ProblemClass())
-        if expression.is_quadratic():
+        if is_quadratic(expression):
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
         found = _cones(constraint)
         return Evidence(name, _function(expression), where, ProblemClass(cones=found))
@@ -166,13 +167,13 @@ def _unproved(
     name: str, expression: Any, names: Mapping[int, str], where: str, *, equality: bool
 ) -> Evidence:
     """Return evidence for a constraint that the composition rules do not accept."""
-    if expression.is_quadratic():
+    if is_quadratic(expression):
         plain = ProblemClass(False, True)
-        H = hessian(expression, names)
-        if H is not None:
-            low, high = _extreme_eigenvalues(H)
+        found = _curvature(expression, names)
+        if found is not None:
+            low, high, rounding = found
             note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
-            if not equality and low >= -1e-9 * max(1.0, high):
+            if not equality and low >= -rounding:
                 return Evidence(name, "convex quadratic", where, plain, note)
             return Evidence(
                 name,
@@ -194,23 +195,26 @@ def _objective_evidence(
     good = expression.is_convex() if sense == "minimize" else expression.is_concave()
     if expression.is_affine():
         return Evidence(name, "affine", sense, ProblemClass())
-    if expression.is_quadratic():
+    if is_quadratic(expression):
         plain = ProblemClass(True)
         if good:
             return Evidence(name, _function(expression), sense, plain)
-        H = hessian(expression, names)
-        if H is None:
+        found = _curvature(expression if sense == "minimize" else -expression, names)
+        if found is None:
             return Evidence(
                 name, "quadratic", sense, plain.with_curvature("unverified"), "not expanded"
             )
-        low, high = _extreme_eigenvalues(H if sense == "minimize" else -H)
+        low, high, rounding = found
         note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
-        if low >= -1e-9 * max(1.0, high):
+        if low >= -rounding:
             word = "convex quadratic" if sense == "minimize" else "concave quadratic"
             return Evidence(name, word, sense, plain, note)
         return Evidence(
             name, _quadratic(low, high), sense, plain.with_curvature("unverified"), note
         )
+    if good and expression.is_quadratic():  # CVXPY's word for huber(x): rows and squares say it
+        word = "convex" if sense == "minimize" else "concave"
+        return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
     if good:
         bound = cp.Variable()
         up = expression <= bound if sense == "minimize" else expression >= bound
@@ -224,9 +228,15 @@ def _quadratic(low: float, high: float) -> str:
     return "indefinite quadratic" if high > 1e-9 * abs(low) else "concave quadratic"
 
 
-def _extreme_eigenvalues(H: Floats) -> tuple[float, float]:
+def _curvature(expression: Any, names: Mapping[int, str]) -> tuple[float, float, float] | None:
+    """Return the extreme eigenvalues of a Hessian, and what rounding may have added to them."""
+    found = _polarised(expression, names)
+    if found is None:
+        return None
+    H, size = found
     eigenvalues = np.linalg.eigvalsh(H)
-    return float(eigenvalues[0]), float(eigenvalues[-1])
+    low, high = float(eigenvalues[0]), float(eigenvalues[-1])
+    return low, high, max(1e-9 * high, 4.0 * len(H) * np.finfo(float).eps * size)
 
 
 def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
@@ -235,6 +245,12 @@ def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
     Exact for a quadratic f: H_ij = f(e_i + e_j) - f(e_i) - f(e_j) + f(0), summed over the
     entries of a vector-valued f.
     """
+    found = _polarised(expression, names)
+    return None if found is None else found[0]
+
+
+def _polarised(expression: Any, names: Mapping[int, str]) -> tuple[Floats, float] | None:
+    """Return the Hessian, and the largest number it was computed from."""
     variables = sorted(expression.variables(), key=lambda v: v.id)
     sizes = [v.size for v in variables]
     total = sum(sizes)
@@ -251,8 +267,9 @@ def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
     unit = np.eye(total)
     origin = at(np.zeros(total))
     single = np.array([at(e) for e in unit])
-    H = np.zeros((total, total))
+    both = np.zeros((total, total))
     for i in range(total):
         for j in range(i, total):
-            H[i, j] = H[j, i] = at(unit[i] + unit[j]) - single[i] - single[j] + origin
-    return H
+            both[i, j] = both[j, i] = at(unit[i] + unit[j])
+    numbers = (both, single, origin)
+    return both - single[:, None] - single + origin, max(float(np.abs(v).max()) for v in numbers)

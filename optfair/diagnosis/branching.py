@@ -92,7 +92,7 @@ def _walk(
 
 def _bounded(system: System, names: tuple[str, ...], path: tuple[Bound, ...]) -> Problem:
     """Return the continuous constraints with the bounds of a node."""
-    p: Problem = relaxed(system.part(names), frozenset())
+    p = relaxed(system.part(names))
     for depth, (variable, index, upper, limit) in enumerate(path):
         entry = p[variable][index] if index else p[variable]
         label = f"branch {depth} on {variable}"

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from optfair.compile.conic import Compiled
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 
@@ -19,7 +21,6 @@ __all__ = [
     "balanced_range",
     "column_ranges",
     "extreme_entries",
-    "places",
     "repeated_rows",
     "stacked",
     "widest_rows",
@@ -62,25 +63,20 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """One constraint compiled alone, and the columns of its variables."""
+    """One constraint compiled alone."""
 
     name: str
-    form: ConicForm
-    places: dict[str, slice]
+    compiled: Compiled
 
+    @property
+    def form(self) -> ConicForm:
+        """Its cone program."""
+        return self.compiled.form
 
-def places(problem: Problem, form: ConicForm) -> dict[str, slice]:
-    """Return the columns of each variable; a symmetric one has those of a triangle."""
-    found = {}
-    for name, at in form.columns.items():
-        v = problem.variables[name]
-        size = v.size
-        if v.attributes.get("symmetric"):
-            size = v.shape[0] * (v.shape[0] + 1) // 2
-        elif v.attributes.get("diag"):
-            size = v.shape[0]
-        found[name] = slice(at.start, min(at.start + size, form.q.size))
-    return found
+    @property
+    def columns(self) -> dict[str, slice]:
+        """Columns of its variables."""
+        return self.form.columns
 
 
 def column_ranges(problem: Problem, pieces: list[Piece]) -> dict[str, Range]:
@@ -88,21 +84,24 @@ def column_ranges(problem: Problem, pieces: list[Piece]) -> dict[str, Range]:
     found = {}
     for name in problem.variables:
         parts = [
-            np.asarray(sp.csc_array(p.form.A)[:, p.places[name]].data, dtype=float)
+            np.asarray(sp.csc_array(p.form.A)[:, p.columns[name]].data, dtype=float)
             for p in pieces
-            if name in p.places
+            if name in p.columns
         ]
         if parts:
             found[name] = Range.of(np.concatenate(parts))
     return found
 
 
-def extreme_entries(problem: Problem, pieces: list[Piece]) -> tuple[tuple[str, Range], ...]:
+def extreme_entries(pieces: list[Piece]) -> tuple[tuple[str, Range], ...]:
     """Return the entries of variables with the largest and the smallest coefficients."""
     most: dict[tuple[str, int], float] = {}
+    entries: dict[str, NDArray[np.int64]] = {}
     for p in pieces:
         largest = np.asarray(abs(sp.csc_array(p.form.A)).max(axis=0).toarray()).ravel()
-        for name, at in p.places.items():
+        for name, at in p.columns.items():
+            if name not in entries:
+                entries[name] = p.compiled.places()[name] - at.start
             for i, size in enumerate(largest[at]):
                 if size > 0.0:
                     most[(name, i)] = max(most.get((name, i), 0.0), float(size))
@@ -110,14 +109,11 @@ def extreme_entries(problem: Problem, pieces: list[Piece]) -> tuple[tuple[str, R
     chosen = ranked if len(ranked) <= 2 * EXTREMES else [*ranked[:EXTREMES], *ranked[-EXTREMES:]]
     named = []
     for name, i in chosen:
-        shape = problem.variables[name].shape
-        whole = int(np.prod(shape, dtype=int)) > i and not problem.variables[name].attributes.get(
-            "symmetric"
-        )
-        where = np.unravel_index(i, shape, order="F") if shape and whole else ()
-        label = f"{name}[{', '.join(str(int(j)) for j in where)}]" if where else name
+        # of a symmetric variable the first of the two entries that share the column
+        where = np.argwhere(entries[name] == i)[0]
+        label = f"{name}[{', '.join(str(int(j)) for j in where)}]" if where.size else name
         named.append((label, Range(most[(name, i)], most[(name, i)])))
-    return tuple(dict(named).items())
+    return tuple(named)
 
 
 def widest_rows(pieces: list[Piece]) -> tuple[tuple[str, int, Range], ...]:
@@ -141,7 +137,7 @@ def stacked(problem: Problem, pieces: list[Piece]) -> Any:
     """Put the constraints under each other: shared variables first, auxiliary columns apart."""
     sizes = dict.fromkeys(problem.variables, 0)
     for p in pieces:
-        for name, at in p.places.items():
+        for name, at in p.columns.items():
             sizes[name] = max(sizes[name], at.stop - at.start)
     starts = dict(zip(sizes, np.cumsum([0, *sizes.values()])[:-1], strict=True))
     width = int(sum(sizes.values()))
@@ -149,7 +145,7 @@ def stacked(problem: Problem, pieces: list[Piece]) -> Any:
     height = 0
     for p in pieces:
         target = np.full(p.form.q.size, -1)
-        for name, at in p.places.items():
+        for name, at in p.columns.items():
             target[at] = starts[name] + np.arange(at.stop - at.start)
         auxiliary = target < 0
         target[auxiliary] = width + np.arange(int(auxiliary.sum()))
@@ -184,7 +180,7 @@ def _linear_rows(pieces: list[Piece]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for p in pieces:
         owner: dict[int, tuple[str, int]] = {
             j: (name, j - at.start)
-            for name, at in p.places.items()
+            for name, at in p.columns.items()
             for j in range(at.start, at.stop)
         }
         A = sp.csr_array(p.form.A)

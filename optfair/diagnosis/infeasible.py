@@ -141,7 +141,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
     lines = ["amounts are in the units of each constraint, summed over its entries"]
     if system.integers and not any(name in system.integers for name in names):
         # the conflict needs no integrality, and without it the amounts come with a proof
-        system = System(relaxed(system.declared, frozenset()), system.tolerance)
+        system = System(relaxed(system.declared), system.tolerance)
         lines.append("integrality is left aside: with it they may have to give more")
     elastic = elastic_names(system, names)
     if not elastic:

@@ -57,7 +57,7 @@ class Ray(Certificate):
     tolerance: float = 1e-7
 
     def _compiled(self) -> Compiled:
-        continuous = relaxed(self.problem, frozenset())
+        continuous = relaxed(self.problem)
         return compile_problem(continuous, conic_interface(), {})
 
     def verify(self) -> Verdict:
@@ -172,7 +172,7 @@ def find_ray(problem: Problem, point: Any, clock: Clock, tolerance: float = 1e-7
     tolerance : float
         Rounding allowed.
     """
-    form = compile_problem(relaxed(problem, frozenset()), conic_interface(), {}).form
+    form = compile_problem(relaxed(problem), conic_interface(), {}).form
     d = clock.run(lambda: _shortest(form, clock.left))
     if d is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,8 @@ class Diagnosis:
 
     @property
     def _footer(self) -> str:
-        return f"checked: {'; '.join(self.checked)} in {self.seconds:.2f} s"
+        text = f"checked in {self.seconds:.2f} s: {'; '.join(self.checked)}"
+        return textwrap.fill(text, 100, subsequent_indent="  ")
 
     def __str__(self) -> str:
         return "\n".join([self._title, *map(str, self.findings), self._footer])

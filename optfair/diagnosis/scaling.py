@@ -18,7 +18,6 @@ from optfair.diagnosis.coefficients import (
     balanced_range,
     column_ranges,
     extreme_entries,
-    places,
     repeated_rows,
     stacked,
     widest_rows,
@@ -170,7 +169,7 @@ def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
 
     Each constraint is compiled alone, so its auxiliary rows count as its own.
     """
-    continuous = relaxed(problem, frozenset())
+    continuous = relaxed(problem)
     if sum(v.size for v in problem.variables.values()) > LARGEST:
         return None
     used = {name for t in problem.terms for name in t.scope}
@@ -186,11 +185,12 @@ def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
             continue
         alone = continuous.with_terms({}, {name: term})
         try:
-            form = compile_problem(alone, interface, {}).form
+            compiled = compile_problem(alone, interface, {})
         except OptfairError:
             continue
+        form = compiled.form
         terms[name], sides[name] = Range.of(form.A.data), Range.of(form.b)
-        pieces.append(Piece(name, form, places(problem, form)))
+        pieces.append(Piece(name, compiled))
     costs = np.zeros(0)
     convex = all(t.evidence.problem_class.convex for t in problem.objective.values())
     if convex and any(t.scope for t in problem.objective.values()):
@@ -207,7 +207,7 @@ def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
         Range.of(costs),
         Range.of([v for r in terms.values() for v in (r.smallest, r.largest)]),
         widest_rows(pieces),
-        extreme_entries(problem, pieces),
+        extreme_entries(pieces),
         balanced_range(stacked(problem, pieces)),
         repeated_rows(pieces),
         tuple(name for name in problem.variables if name not in used),

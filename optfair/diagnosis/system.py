@@ -16,6 +16,7 @@ from optfair.core.classify import constraint_term
 from optfair.core.expressions import Values
 from optfair.diagnosis.clock import Clock
 from optfair.errors import Infeasible, OptfairError
+from optfair.transforms.relax_integrality import relax_integrality
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -137,7 +138,7 @@ class System:
         terms = {k: t for k, t in self.problem.constraints.items() if k in kept}
         integers = frozenset(v for k, v in self.integers.items() if k in kept)
         part: Problem = self.problem.with_terms(self.problem.objective, terms)
-        return part if integers == part.integers else relaxed(part, integers)
+        return relaxed(part, integers)
 
     def ask(self, names: Iterable[str], clock: Clock, most: float | None = None) -> Answer:
         """Return whether some constraints hold together, with the evidence.
@@ -242,10 +243,10 @@ def second_opinion(part: Problem, tolerance: float, seconds: float | None) -> An
     return None
 
 
-def relaxed(problem: Problem, integers: frozenset[str]) -> Problem:
-    """Return the problem with only these variables integer."""
-    child: Problem = problem._child(integers=integers)
-    return child
+def relaxed(problem: Problem, integers: frozenset[str] = frozenset()) -> Problem:
+    """Return the problem with only these of its integer variables integer."""
+    dropped = problem.integers - integers
+    return relax_integrality(problem, *sorted(dropped)).problem if dropped else problem
 
 
 def _free(label: str, taken: Mapping[str, Any]) -> str:

@@ -11,7 +11,19 @@ from optfair.formats.file_program import problem_of
 from optfair.formats.lp_reader import read_lp
 from optfair.formats.mps_reader import read_mps
 
-__all__ = ["read"]
+__all__ = ["is_problem_file", "read"]
+
+ENDINGS = (".mps", ".lp", ".cbf")
+
+
+def is_problem_file(name: str | Path) -> bool:
+    """Return whether a name ends like a file that `read` knows."""
+    return _ending(Path(name)) in ENDINGS
+
+
+def _ending(file: Path) -> str:
+    endings = [s.lower() for s in file.suffixes if s.lower() != ".gz"]
+    return endings[-1] if endings else ""
 
 
 def read(path: str | Path) -> AdoptedProblem:
@@ -50,8 +62,7 @@ def read(path: str | Path) -> AdoptedProblem:
     (LP, ['x'], ['budget', 'sign'], 1.0)
     """
     file = Path(path)
-    suffixes = [s.lower() for s in file.suffixes if s.lower() != ".gz"]
-    kind = suffixes[-1] if suffixes else ""
+    kind = _ending(file)
     if kind == ".mps":
         return problem_of(read_mps(file), file.name)
     if kind == ".lp":
@@ -61,5 +72,5 @@ def read(path: str | Path) -> AdoptedProblem:
     raise DataError(
         f"the format of {file.name!r} is not known",
         "the ending of the name says which it is",
-        "known are .mps, .lp and .cbf, each also with .gz behind",
+        f"known are {', '.join(ENDINGS)}, each also with .gz behind",
     )

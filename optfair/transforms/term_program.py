@@ -134,18 +134,15 @@ def _assembled(
 ) -> TermProgram:
     columns: dict[str, slice] = {}
     width = height = 0
-    for name, v in problem.variables.items():
-        sizes = [n for n in (_size(c, v.id) for _, c in compiled) if n is not None]
-        columns[name] = slice(width, width + (sizes[0] if sizes else 0))
+    for name in problem.variables:
+        own = [c.form.columns[name] for _, c in compiled if name in c.form.columns]
+        columns[name] = slice(width, width + (own[0].stop - own[0].start if own else 0))
         width = columns[name].stop
     parts = []
     for name, c in compiled:
         where = np.full(c.form.q.size, -1, dtype=np.intp)
-        for variable, v in c.variables.items():
-            size = _size(c, v.id)
-            if size is not None:
-                first = c.data["param_prob"].var_id_to_col[v.id]
-                where[first : first + size] = np.arange(size) + columns[variable].start
+        for variable, at in c.form.columns.items():
+            where[at] = np.arange(at.stop - at.start) + columns[variable].start
         extra = np.flatnonzero(where < 0)
         if extra.size:
             columns[f"{name} auxiliary"] = slice(width, width + extra.size)
@@ -180,14 +177,6 @@ def _assembled(
         sign=sign,
     )
     return TermProgram(problem, form, tuple(parts), columns)
-
-
-def _size(compiled: Compiled, variable: int) -> int | None:
-    """Return how many columns a variable has: a symmetric matrix has those of its triangle."""
-    for v in compiled.data["param_prob"].variables:
-        if v.id == variable:
-            return int(v.size)
-    return None
 
 
 def _located(part: TermRows, constraint: bool) -> TermRows:

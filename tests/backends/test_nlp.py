@@ -19,8 +19,6 @@ from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
 from optfair.models.textbook.trust_region import TrustRegion
 
-pytest.importorskip("unopy")
-
 
 def run(problem: Any, solver: str = "uno", **asked: Any) -> Outcome:
     facts = profile(solver)
@@ -59,7 +57,6 @@ def test_a_local_result_is_called_local() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_local_is_never_below_global(seed: int) -> None:
-    pytest.importorskip("pyscipopt")
     rng = np.random.default_rng(seed)
     Q = rng.normal(size=(3, 3))
     x = cp.Variable(3, name="x")
@@ -299,3 +296,11 @@ def test_ctrl_c_ends_the_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = run(two_valleys())
     assert len(calls) == 2 and outcome.termination == "local"  # what the first start found
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_function_without_a_smooth_form_is_refused_in_words() -> None:
+    p = of.library.load("textbook/smallest_ball").problem()
+    with pytest.raises(
+        of.UnsupportedProblem, match=r"(?s)no smooth form.*quad_over_lin.*conic solver"
+    ):
+        p.solve("uno")

@@ -5,6 +5,7 @@ The commercial packages are not part of the test extra; their tests run where th
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,7 +124,6 @@ def test_too_large_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_limits_in_the_file_are_those_of_the_bundled_licence() -> None:
-    pytest.importorskip("gurobipy")
     facts = profile("gurobi")
     if licence_state(facts).word != "size-limited":
         return  # a full licence: there is no limit to meet
@@ -134,7 +134,6 @@ def test_the_limits_in_the_file_are_those_of_the_bundled_licence() -> None:
 
 
 def test_the_solver_itself_refuses_just_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gurobipy")
     if licence_state(profile("gurobi")).word != "size-limited":
         return
     # without our check the library's own refusal comes back as a failure
@@ -144,7 +143,6 @@ def test_the_solver_itself_refuses_just_beyond_the_limits(monkeypatch: pytest.Mo
 
 
 def test_probing_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("gurobipy")
     probes._probed.cache_clear()
     assert licence_state(profile("gurobi")).usable
     assert lp().solve("gurobi").is_optimal(1e-6)
@@ -155,7 +153,7 @@ def test_probing_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if not c.startswith("nonconvex")])
 def test_the_task_is_the_compiled_form(case: str) -> None:
     """Building needs no licence: the task evaluates its constraints where we do."""
-    mosek = pytest.importorskip("mosek")
+    mosek = importlib.import_module("mosek")
     from optfair.backends.mosek_backend import build_task
 
     problem, _ = CASES[case].build()
@@ -194,7 +192,7 @@ def test_the_task_is_the_compiled_form(case: str) -> None:
 
 
 def test_every_option_of_the_file_is_one_the_library_knows() -> None:
-    mosek = pytest.importorskip("mosek")
+    mosek = importlib.import_module("mosek")
     facts = profile("mosek")
     chosen = Request(time_limit=3.0, seed=1, threads=2).solver_options(facts)
     with mosek.Task() as task:
@@ -206,7 +204,6 @@ def test_every_option_of_the_file_is_one_the_library_knows() -> None:
 
 
 def test_without_a_licence_there_is_no_result_and_no_crash() -> None:
-    pytest.importorskip("mosek")
     if licence_state(profile("mosek")).word != "no licence":
         return
     with pytest.raises(of.NotLicensed, match="has no licence"):

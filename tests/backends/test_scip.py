@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import signal
@@ -23,7 +24,7 @@ from optfair.backends.request import Outcome, Request
 from optfair.backends.scip_backend import export_scip
 from optfair.models.textbook.trust_region import TrustRegion
 
-pyscipopt = pytest.importorskip("pyscipopt")
+pyscipopt = importlib.import_module("pyscipopt")
 
 
 def run(problem: Any, **asked: Any) -> Outcome:

@@ -18,10 +18,13 @@ USABLE = [p.name for p in profiles().values() if not p.structure and licence_sta
 ASKED = {"time_limit": 20.0, "threads": 2, "seed": 3}
 
 
-def small() -> Any:
+def small(solver: str = "") -> Any:
+    """Return a linear program, in integers for a solver that takes no other."""
     x = cp.Variable(2, name="x")
     rows = [x >= 0, x[0] + 2 * x[1] >= 2, x <= 5]
-    return of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + x[1]), rows), ["lo", "mix", "up"])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + x[1]), rows), ["lo", "mix", "up"])
+    whole = solver and "LP" not in profile(solver).classes
+    return p.with_integrality("x") if whole else p
 
 
 def knapsack(n: int = 150, rows: int = 50) -> Any:
@@ -41,18 +44,18 @@ def test_an_option_is_taken_or_refused(solver: str, option: str) -> None:
         chosen = Request(**asked).solver_options(profile(solver))
         # the solver accepts the name and the type, and still finds the optimum
         assert chosen[profile(solver).options[option]] == pytest.approx(ASKED[option], rel=0.05)
-        s = small().solve(solver, tolerance=1e-5, **asked)
+        s = small(solver).solve(solver, tolerance=1e-5, **asked)
         assert s.objective == pytest.approx(1.0, abs=1e-4)
         assert s.options[option] == ASKED[option]
         return
     with pytest.raises(of.UnsupportedProblem, match=f"{solver} has no option for {option}"):
-        small().solve(solver, **asked)
+        small(solver).solve(solver, **asked)
 
 
 @pytest.mark.parametrize("solver", USABLE)
 def test_an_unknown_option_of_the_solvers_own_is_an_error(solver: str) -> None:
     with pytest.raises(of.UnsupportedProblem) as failure:
-        small().solve(solver, options={"no_such_option": 1})
+        small(solver).solve(solver, options={"no_such_option": 1})
     assert "option" in failure.value.cause
     assert "no_such_option" in str(failure.value)
 
@@ -72,9 +75,11 @@ def test_every_solver_is_asked_for_a_tolerance(solver: str) -> None:
 
 @pytest.mark.parametrize("solver", USABLE)
 def test_silent_means_silent(solver: str, capfd: pytest.CaptureFixture[str]) -> None:
-    small().solve(solver, tolerance=1e-5)
+    small(solver).solve(solver, tolerance=1e-5)
     x = cp.Variable(name="x")
-    slack = of.from_cvxpy(cp.Problem(cp.Minimize(0 * x), [x <= 1, x >= -1]))
+    slack: Any = of.from_cvxpy(cp.Problem(cp.Minimize(0 * x), [x <= 1, x >= -1]))
+    if "LP" not in profile(solver).classes:
+        slack = slack.with_integrality("x")
     slack.solve(solver, tolerance=1e-5)
     out = capfd.readouterr()
     assert out.out == "" and out.err == ""
@@ -123,7 +128,6 @@ def test_a_warm_start_from_another_problem_is_not_used() -> None:
 
 
 def test_a_warm_start_reaches_the_commercial_solver_too() -> None:
-    pytest.importorskip("gurobipy")  # outside the test extra
     p = knapsack(60, 20)
     best = p.solve("gurobi")
     one = {"time_limit": 30.0, "options": {"SolutionLimit": 1}}
@@ -133,7 +137,6 @@ def test_a_warm_start_reaches_the_commercial_solver_too() -> None:
 
 
 def test_the_process_of_a_solver_is_ended_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ortools")  # outside the test extra
     from optfair.backends import ortools_backend
 
     killed: list[bool] = []
@@ -159,7 +162,6 @@ def test_the_process_of_a_solver_is_ended_by_ctrl_c(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ortools")  # outside the test extra
     monkeypatch.setattr("optfair.backends.ortools_backend._WORKER", "optfair.no_such_worker")
     with pytest.raises(of.SolverFailure, match="glop failed") as failure:
         small().solve("glop")
@@ -167,13 +169,11 @@ def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_local_result_needs_the_name_of_its_solver() -> None:
-    pytest.importorskip("unopy")  # outside the test extra
     from optfair.backends.policy import choose
 
     x = cp.Variable(2, name="x")
     rows = [cp.sum_squares(x) >= 1, cp.abs(x) <= 2]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["out", "box"])
-    pytest.importorskip("pyscipopt")  # the default: without it the policy says so
     assert all(profile(c.name).nonconvex == "global" for c in choose(p, None))
     s = p.solve("uno")
     assert s.status.termination == "local" and "local" in repr(s).splitlines()[0]
@@ -181,7 +181,6 @@ def test_a_local_result_needs_the_name_of_its_solver() -> None:
 
 
 def test_a_local_point_that_is_not_feasible_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("unopy")  # outside the test extra
     from optfair.backends import nlp_backend
     from optfair.backends.request import Outcome
 
@@ -214,3 +213,43 @@ def test_a_ray_that_leaves_the_constraints_is_dropped() -> None:
     assert not recedes(form, np.array([-1.0, 1.0]))  # leaves x >= 1
     assert not recedes(form, np.array([2.0, 0.5]))  # the objective rises
     assert not recedes(form, np.array([np.nan, 1.0])) and not recedes(form, np.ones(3))
+
+
+def whole(*, cost: float = 2.0, least: Any = 0) -> Any:
+    z = cp.Variable(2, name="z")
+    rows = [cp.sum(z) <= 7.5, z <= 6] + ([] if least is None else [z >= least])
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cost * z[0] + z[1]), rows))
+    return p.with_integrality("z")
+
+
+def test_integer_programs_in_whole_numbers() -> None:
+    s = whole().solve("cp-sat", seed=3, threads=2, time_limit=20.0)
+    assert s.is_optimal(1e-9) and s.objective == s.bound == 13.0
+    assert s.proof is not None and s.proof.source == "branch and bound of cp-sat, as reported"
+    # its own limit of 1e7 would cut this optimum off
+    z = cp.Variable(name="z")
+    far = of.from_cvxpy(cp.Problem(cp.Maximize(z), [z <= 3e8 + 0.5, z >= 0]))
+    assert far.with_integrality("z").solve("cp-sat").objective == 3e8
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"least": None}, "'z' has entries without lower and upper bounds"),
+        ({"cost": 0.5}, "the data hold -0.5"),
+    ],
+)
+def test_what_whole_numbers_cannot_state_is_refused(change: dict[str, Any], why: str) -> None:
+    with pytest.raises(of.UnsupportedProblem, match="cp-sat does not take this MILP") as refusal:
+        whole(**change).solve("cp-sat")
+    assert why in refusal.value.evidence
+
+
+def test_a_continuous_variable_is_refused_by_a_solver_of_whole_numbers() -> None:
+    y = cp.Variable(name="y")
+    z = cp.Variable(2, name="z")
+    rows = [cp.sum(z) + y <= 7.5, z <= 6, z >= 0, y >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(z[0] + y), rows)).with_integrality("z")
+    with pytest.raises(of.UnsupportedProblem) as refusal:
+        p.solve("cp-sat")
+    assert "'y' is continuous" in refusal.value.evidence

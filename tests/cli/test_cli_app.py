@@ -216,3 +216,28 @@ def test_time_limit_is_a_failed_result(monkeypatch):
     monkeypatch.setattr(Problem, "solve", early)
     code, found = run_json("solve", "diet")
     assert code == 1 and found["termination"] == "time_limit"
+
+
+def test_commands_take_files_as_they_take_instances(tmp_path):
+    file = tmp_path / "diet.mps.gz"
+    done = run("export", "textbook/diet", str(file))
+    assert done.exit_code == 0 and "LP" in done.stdout and file.stat().st_size > 0
+    again = run("export", "textbook/diet", str(file))
+    assert again.exit_code == 2 and "exists" in again.stderr
+    ours = json.loads(run("solve", "textbook/diet", "--json").stdout)
+    theirs = json.loads(run("solve", str(file), "--json").stdout)
+    assert theirs["name"] == str(file) and theirs["stated_optimum"] is None
+    assert theirs["objective"] == pytest.approx(ours["objective"], rel=1e-9)
+    shown = json.loads(run("show", str(file), "--json").stdout)
+    assert shown["found_class"] == "LP" and "highs" in shown["solvers"]
+    assert "optimum" not in run("show", str(file)).stdout
+    assert run("diagnose", str(file)).exit_code == 0
+
+
+def test_a_missing_or_corrupt_file_says_so(tmp_path):
+    bad = tmp_path / "bad.lp"
+    bad.write_text("minimize\n x +\nsubject to\n c: x >= >= 1\nend\n")
+    for command in ("solve", "show", "diagnose"):
+        result = run(command, str(bad))
+        assert result.exit_code == 2 and "line" in result.stderr, result.stderr
+        assert run(command, str(tmp_path / "none.mps")).exit_code == 2

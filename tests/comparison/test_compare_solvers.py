@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -405,3 +406,33 @@ def test_fingerprints_of_the_library_differ_and_are_stable():
     assert fingerprint(wider) != fingerprint(
         spread.with_constraints(share=of.cluster_share(lower=0.2))
     )
+
+
+@pytest.mark.slow  # two processes with their own imports: 10 seconds
+@pytest.mark.filterwarnings("ignore")  # dask and its event loop have warnings of their own
+def test_a_dask_cluster_of_two_workers_carries_a_comparison():
+    distributed = importlib.import_module("dask.distributed")
+    local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster):
+        with joblib.parallel_config(backend="dask"):
+            c = compare_solvers(["textbook/diet", "textbook/knapsack"], ["highs", "clarabel"])
+        log = list(cluster.scheduler.transition_log)
+        ended = [str(e[0]) for e in log if e[2] == "memory"]
+        workers = len(cluster.scheduler.workers)
+    assert sum("numbered" in key for key in ended) >= 3, ended
+    assert workers == 2
+    assert outcomes(c) == {
+        ("diet", "highs"): "solved",
+        ("diet", "clarabel"): "solved",
+        ("knapsack", "highs"): "solved",
+        ("knapsack", "clarabel"): "refused",
+    }
+
+
+def test_files_are_compared_as_instances_are(tmp_path):
+    file = tmp_path / "diet.lp"
+    of.library.load("textbook/diet").problem().export(file)
+    found = of.compare_solvers([str(file), "textbook/diet"], ["highs"], tolerance=1e-7)
+    ours, theirs = (run.objective for run in found.runs)
+    assert {run.problem for run in found.runs} == {"diet.lp", "textbook/diet"}
+    assert ours == pytest.approx(theirs, rel=1e-9)

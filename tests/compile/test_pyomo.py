@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,11 +11,11 @@ import pytest
 import optfair as of
 from optfair.compile.pyomo import pyomo_values, to_pyomo
 
-pyo = pytest.importorskip("pyomo.environ")
+pyo = importlib.import_module("pyomo.environ")
 
 
 def solver(name, module):
-    pytest.importorskip(module)
+    importlib.import_module(module)
     found = pyo.SolverFactory(name)
     assert found.available(exception_flag=False)
     return found

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.classify import constraint_term, hessian
+from optfair.core.classify import constraint_term, hessian, objective_term
+from optfair.core.degree import degree
 
 x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")
 NAMES = {x.id: "x", y.id: "y"}
@@ -70,3 +71,59 @@ def test_violation_is_elementwise_and_leaves_no_value_behind() -> None:
     assert term.scale == 3.0
     assert term.relative_violation({"x": np.array([1.0, 1.0, 4.0])}) == pytest.approx(0.25)
     assert x.value is None
+
+
+def test_a_term_of_degree_three_is_never_a_quadratic() -> None:
+    # CVXPY calls each of these quadratic; the Hessian at the origin would call some convex
+    for cubic in (
+        cp.sum_squares(x) * x[0],
+        x[0] * x[1] * x[2],
+        (x @ x) * (x @ x),
+        cp.sum(cp.multiply(cp.square(x), x)),
+        cp.trace(y @ y @ y),
+    ):
+        assert cubic.is_quadratic()
+        assert degree(cubic) >= 3
+        evidence = constraint_term("t", cubic <= 1, NAMES).evidence
+        assert (evidence.function, str(evidence.problem_class)) == (
+            "no DCP proof",
+            "unverified NLP",
+        )
+        goal = objective_term("t", cubic, NAMES, "minimize").evidence
+        assert str(goal.problem_class) == "unverified NLP"
+
+
+def test_huber_is_a_quadratic_program_as_an_objective_and_no_quadratic_constraint() -> None:
+    loss = cp.sum(cp.huber(x))
+    goal = objective_term("t", loss, NAMES, "minimize").evidence
+    assert (goal.function, str(goal.problem_class)) == ("convex piecewise quadratic", "QP")
+    evidence = constraint_term("t", loss <= 1, NAMES).evidence
+    assert (evidence.function, str(evidence.problem_class)) == ("convex", "SOCP")
+
+
+def test_small_negative_curvature_is_no_rounding() -> None:
+    small = constraint_term("t", 1e-10 * (x[0] * x[1]) + 5 <= 1, NAMES).evidence
+    assert (small.function, str(small.problem_class)) == (
+        "indefinite quadratic",
+        "unverified QCQP",
+    )
+    cancels = x[0] * x[1] - 0.1 * (10 * x[0] * x[1]) + 1e3 * cp.square(x[2]) <= 1
+    assert str(constraint_term("t", cancels, NAMES).evidence.problem_class) == "QCQP"
+
+
+def test_degree() -> None:
+    for expression, expected in (
+        (cp.Constant(3.0), 0),
+        (cp.cumsum(x), 1),
+        (cp.kron(np.eye(2), y), 1),
+        (cp.sum_squares(x) / 2 + x[0], 2),
+        (cp.quad_form(x, np.eye(3)), 2),
+        (cp.power(x[0], 2) * x[1], 3),
+        (cp.power(x[0], 3), 3),
+        (cp.power(x[0], 1.5), np.inf),
+        (x[0] / x[1], np.inf),
+        (cp.quad_over_lin(x, x[0]), np.inf),
+        (cp.square(cp.abs(x)), np.inf),
+        (cp.huber(x), np.inf),
+    ):
+        assert degree(expression) == expected, expression

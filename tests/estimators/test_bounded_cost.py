@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from itertools import pairwise
 
@@ -347,7 +348,7 @@ def test_a_number_of_starts_that_is_none(n_init):
 
 
 def test_groups_may_be_a_column_of_a_frame():
-    pd = pytest.importorskip("pandas")
+    pd = importlib.import_module("pandas")
     p = declared()
     frame = pd.DataFrame(p.cost.points, columns=["x", "y"])
     frame["sex"] = p.group_names[p.data["groups"]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
@@ -189,7 +191,7 @@ def test_a_number_of_starts_that_is_none(n_init):
 
 
 def test_groups_may_be_a_column_of_a_frame():
-    pd = pytest.importorskip("pandas")
+    pd = importlib.import_module("pandas")
     X, groups = rows()
     frame = pd.DataFrame(X, columns=["x", "y", "z"])
     frame.insert(1, "sex", groups)

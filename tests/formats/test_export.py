@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 
 import cvxpy as cp
 import pytest
@@ -59,7 +60,7 @@ def test_unknown_endings_are_refused(tmp_path):
 
 
 def test_nonconvex_through_scip(tmp_path):
-    scip = pytest.importorskip("pyscipopt")
+    scip = importlib.import_module("pyscipopt")
     p = of.library.load("textbook/trust_region").problem()
     export(p, tmp_path / "p.cip")
     model = scip.Model()

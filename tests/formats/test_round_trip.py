@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -93,7 +95,7 @@ def test_cones(name, tmp_path):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_mosek_reads_what_is_written(name, tmp_path):
-    mosek = pytest.importorskip("mosek")
+    mosek = importlib.import_module("mosek")
     p = of.library.load(name).problem()
     if not p.problem_class.convex:
         return
@@ -112,7 +114,7 @@ def test_mosek_reads_what_is_written(name, tmp_path):
 
 
 def optima_by_highs(file):
-    highspy = pytest.importorskip("highspy")
+    highspy = importlib.import_module("highspy")
     h = highspy.Highs()
     h.silent()
     assert h.readModel(str(file)) == highspy.HighsStatus.kOk
@@ -134,7 +136,7 @@ def test_highs_reads_what_is_written(name, ending, tmp_path):
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
 def test_scip_reads_what_is_written(name, ending, tmp_path):
-    scip = pytest.importorskip("pyscipopt")
+    scip = importlib.import_module("pyscipopt")
     instance = of.library.load(name)
     if instance.problem_class not in LINEAR or instance.optimum is None:
         return
@@ -223,7 +225,7 @@ def test_nonconvex_rows(ending, tmp_path):
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 def test_scip_finds_the_optimum_of_a_nonconvex_file(ending, tmp_path):
-    scip = pytest.importorskip("pyscipopt")
+    scip = importlib.import_module("pyscipopt")
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(
         cp.Problem(
@@ -237,3 +239,18 @@ def test_scip_finds_the_optimum_of_a_nonconvex_file(ending, tmp_path):
     model.readProblem(str(tmp_path / f"p{ending}"))
     model.optimize()
     assert model.getObjVal() == pytest.approx(2 + 2 + 1 / 6, abs=1e-5)
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp", ".cbf"])
+def test_shadow_prices_keep_their_sign(ending, tmp_path):
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(2 * x[0] + 3 * x[1]), [x[0] + x[1] >= 4, x[0] <= 3, x >= 0]),
+        ["demand", "cap", "sign"],
+    )
+    export(p, tmp_path / f"p{ending}")
+    q = read(tmp_path / f"p{ending}")
+    turned = -1.0 if ending == ".cbf" else 1.0  # CBF has >= only
+    for name, price, sign in (("demand", 3.0, 1.0), ("cap", -1.0, turned)):
+        assert float(p.solve().shadow_price[name]) == pytest.approx(price)
+        assert np.asarray(q.solve().shadow_price[name]).item() == pytest.approx(sign * price)

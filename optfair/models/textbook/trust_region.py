@@ -26,8 +26,9 @@ class TrustRegion(Problem):
     eigenvector v of the smallest eigenvalue of H: the mean of the objective at ±rv is
     :math:`\tfrac12 r^2 \lambda_{\min} < 0`, below its value 0 at the midpoint.
 
-    No solver here takes the formulation as it stands. `convex_form` is another formulation
-    with the same optimum, which every conic solver takes.
+    As it stands only branch and bound proves its optimum (``scip``), and a local solver finds a
+    stationary point. `convex_form` is another formulation with the same optimum, which every
+    conic solver takes.
 
     Parameters
     ----------

@@ -1,0 +1,164 @@
+"""The one file that talks to gurobipy: nonconvex quadratic programs to global optimality."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.backends import cvxpy_backend
+from optfair.backends.generic import ReportedBound
+from optfair.backends.lifted import quadratic_form
+from optfair.backends.probes import environment
+from optfair.backends.registry import open_takers
+from optfair.backends.request import Outcome
+from optfair.errors import Infeasible, SizeLimited, SolverFailure, Unbounded, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import Request
+    from optfair.compile.quadratic import QuadraticForms
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = ["run"]
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve a convex problem through CVXPY, any other by branch and bound on its quadratics.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A term that quadratics cannot express, or an option the solver does not have.
+    SizeLimited
+        The licence does not allow a problem of this size.
+    Infeasible, Unbounded
+        On the solver's word, without a certificate.
+    """
+    if problem.problem_class.convex:
+        return cvxpy_backend.run(problem, profile, request)
+    import gurobipy
+
+    begin = time.perf_counter()
+    forms = quadratic_form(problem)
+    options = {k: v for k, v in request.solver_options(profile).items() if k not in profile.fixed}
+    model = gurobipy.Model(env=environment(profile))
+    try:
+        x = _build(model, forms)
+        _set(model, options, request, profile)
+        warm = "" if request.warm_start is None else _start(x, problem, forms, request.warm_start)
+        compiled_at = time.perf_counter()
+        model.optimize()
+        solved_at = time.perf_counter()
+        seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
+        status = int(model.Status)
+        words = gurobipy.GRB.Status
+        if status == words.INFEASIBLE:
+            raise Infeasible(
+                "no point satisfies the constraints",
+                f"branch and bound of {profile.name} excluded every region;"
+                " it leaves no certificate that could be verified",
+                "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
+            )
+        if status in (words.UNBOUNDED, words.INF_OR_UNBD):
+            raise _unbounded(problem, profile, request)
+        known = {
+            words.OPTIMAL: "optimal",
+            words.TIME_LIMIT: "time_limit",
+            words.INTERRUPTED: "interrupted",
+            words.SUBOPTIMAL: "inaccurate",
+        }
+        proof = None
+        if np.isfinite(model.ObjBound) and abs(model.ObjBound) < gurobipy.GRB.INFINITY:
+            source = f"branch and bound of {profile.name}, as reported"
+            proof = ReportedBound(problem, float(model.ObjBound), source)
+        values = {}
+        if model.SolCount:
+            found = forms.by_name(np.asarray(x.X, dtype=float))
+            # + 0.0 turns -0.0 into 0.0
+            values = {
+                name: np.round(found[name]) + 0.0 if name in problem.integers else found[name]
+                for name in problem.variables
+            }
+        seconds["recover"] = time.perf_counter() - solved_at
+        word = known.get(status, f"status {status}")
+        return Outcome(word, values, {}, proof, seconds, warm_start=warm)
+    except gurobipy.GurobiError as e:
+        if e.errno == gurobipy.GRB.Error.SIZE_LIMIT_EXCEEDED:
+            raise SizeLimited(
+                f"the licence at hand of {profile.name} is limited in size",
+                f"the problem has {forms.size} variables, some of them in quadratic terms",
+                f"get a licence ({profile.licence}), or use an open solver:"
+                f" {', '.join(open_takers(problem)) or 'none takes this'}",
+            ) from e
+        raise SolverFailure(f"{profile.name} failed", str(e), "try another solver") from e
+    finally:
+        model.dispose()
+
+
+def _build(model: Any, forms: QuadraticForms) -> Any:
+    """Add variables, objective and rows; return the variables in the order of the forms."""
+    kinds = np.where(forms.integer, "I", "C")
+    x = model.addMVar(forms.size, lb=-np.inf, vtype=kinds)
+    total = forms.total
+    goal = x @ sp.csr_array(total.P() / 2.0) @ x + total.q() @ x + float(total.r[0])
+    model.setObjective(goal, 1 if forms.sense == "minimize" else -1)
+    for term in forms.constraints:
+        sense = "=" if term.set == "zero" else "<"
+        curved = np.diff(term.map.Q.indptr) > 0
+        plain = np.flatnonzero(~curved)
+        if plain.size:
+            model.addMConstr(sp.csr_array(term.A[plain, :]), x, sense, -term.r[plain])
+        for k in np.flatnonzero(curved):
+            i, j, value = term.products(int(k))
+            Q = sp.coo_array((value, (i, j)), shape=(forms.size, forms.size))
+            model.addMQConstr(Q, term.q(int(k)), sense, -float(term.r[k]), x, x, x)
+    return x
+
+
+def _set(model: Any, options: dict[str, Any], request: Request, profile: SolverProfile) -> None:
+    import gurobipy
+
+    for name, value in options.items():
+        try:
+            model.setParam(name, value)
+        except (gurobipy.GurobiError, TypeError, AttributeError) as e:
+            raise UnsupportedProblem(
+                f"{profile.name} does not take these options",
+                f"{name} = {value!r} was refused: {e}",
+                "correct or remove the option",
+            ) from e
+    model.setParam("OutputFlag", int(request.verbose >= 2))
+
+
+def _start(x: Any, problem: Problem, forms: QuadraticForms, earlier: Solution) -> str:
+    """Hand in earlier values; the solver completes what is not known. Say "used", or why not."""
+    for name, variable in problem.variables.items():
+        value: Any = earlier.values.get(name)
+        if value is None or np.shape(value) != variable.shape:
+            return f"not used: it has no value of the shape of {name!r}"
+    for name in problem.variables:
+        x[forms.columns[name]].Start = np.ravel(
+            np.asarray(earlier.values[name], dtype=float), order="F"
+        )
+    return "used"
+
+
+def _unbounded(problem: Problem, profile: SolverProfile, request: Request) -> Unbounded:
+    """Tell unbounded from infeasible by dropping the objective."""
+    alone = problem.with_terms({}, problem.constraints)
+    scoped = any(t.scope for t in alone.constraints.values())
+    if scoped and not run(alone, profile, request).values:
+        return Unbounded(
+            "the objective improves without limit, or no point is feasible",
+            f"{profile.name} reports it, and found no point of the constraints alone",
+            "bound the variables it depends on, or soften constraints",
+        )
+    return Unbounded(
+        f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
+        f"{profile.name} reports it unbounded, and the constraints alone have a solution",
+        "bound the variables it depends on",
+    )

@@ -1,0 +1,62 @@
+"""Nonconvex quadratics by the commercial solver, within the licence its package carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends.probes import licence_state
+from optfair.backends.registry import profile
+
+pytestmark = pytest.mark.skipif(
+    not licence_state(profile("gurobi")).usable, reason="gurobipy is not installed"
+)
+
+
+def saddle(n: int = 3, **rows: Any) -> Any:
+    x = cp.Variable(n, name="x")
+    named = {"low": x >= -1, "up": x <= 1} | {k: row(x) for k, row in rows.items()}
+    goal = cp.Minimize(x[0] * x[1] + x[2])
+    return of.from_cvxpy(cp.Problem(goal, list(named.values())), list(named))
+
+
+def test_the_global_optimum_with_its_bound() -> None:
+    p = saddle(ball=lambda x: cp.norm(x) <= 1.5, out=lambda x: cp.sum_squares(x) >= 1)
+    assert not p.problem_class.convex
+    ours, theirs = p.solve("gurobi", seed=3, time_limit=20.0), p.solve("scip")
+    assert ours.is_optimal(1e-7) and ours.status.termination == "optimal"
+    assert ours.objective == pytest.approx(theirs.objective, abs=1e-6)
+    assert ours.proof is not None and ours.proof.source.endswith("gurobi, as reported")
+
+
+def test_integers_and_maximisation() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [x >= -1.5, x <= 2.5]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum_squares(x) + 3), rows)).with_integrality("x")
+    s = p.solve("gurobi")
+    assert s.objective == s.bound == 11.0 and np.array_equal(s["x"], [2.0, 2.0])
+
+
+def test_a_start_is_used_or_refused() -> None:
+    p = saddle()
+    s = p.solve("gurobi")
+    assert p.solve("gurobi", warm_start=s).options["warm_start"] == "used"
+    other = saddle(4).solve("gurobi", warm_start=s).options["warm_start"]
+    assert other == "not used: it has no value of the shape of 'x'"
+
+
+def test_what_it_cannot_do_is_said() -> None:
+    with pytest.raises(of.Infeasible, match="no point"):
+        saddle(out=lambda x: cp.sum_squares(x) >= 10).solve("gurobi")
+    with pytest.raises(of.Unbounded, match="without limit"):
+        saddle().without("low").without("up").solve("gurobi")
+    with pytest.raises(of.UnsupportedProblem, match="gurobi does not take these options"):
+        saddle().solve("gurobi", options={"Nope": 1})
+    if licence_state(profile("gurobi")).word == "size-limited":
+        with pytest.raises(of.SizeLimited, match="limited in size") as refusal:
+            saddle(300).solve("gurobi")
+        assert "scip" in refusal.value.remedy
