@@ -45,6 +45,39 @@ _PUBLIC = {
     "balance": "models.rules.proportions",
     "proportion": "models.rules.proportions",
     "cluster_share": "models.rules.shares",
+    "ClusterCounterfactual": "models.cluster_counterfactual",
+    "at_most_changes": "models.rules.changes",
+    "best_known": "backends.structured.pairwise",
+    "least_density": "models.rules.plausibility",
+    "one_hot": "models.rules.whole_features",
+    "whole_numbers": "models.rules.whole_features",
+    "FeatureProblem": "models.feature_problem",
+    "TransportMap": "models.transport_map",
+    "MixtureTransport": "models.mixture_transport",
+    "AffineMap": "models.maps.affine_map",
+    "BiLipschitzMap": "models.maps.bi_lipschitz_map",
+    "PSDMap": "models.maps.psd_map",
+    "DiagonalMap": "models.maps.fixed_basis",
+    "CommutativeGaussianMap": "models.maps.fixed_basis",
+    "GaussianMap": "models.maps.gaussian_map",
+    "ScaledMap": "models.maps.scaled_map",
+    "MixtureMap": "models.maps.mixture_map",
+    "immutable": "models.rules.features",
+    "box": "models.rules.features",
+    "monotone": "models.rules.features",
+    "loewner": "models.rules.loewner",
+    "chance": "models.rules.chance",
+    "transport_budget": "models.rules.transport_budget",
+    "l1_sparsity": "models.rules.sparsity",
+    "at_most": "models.rules.sparsity",
+    "OutOfReach": "models.attainable",
+    "LinearScore": "models.linear_score",
+    "IndependentCounterfactuals": "models.group_counterfactual",
+    "LipschitzCounterfactuals": "models.group_counterfactual",
+    "BiLipschitzCounterfactuals": "models.bi_lipschitz",
+    "GramBound": "models.gram_bound",
+    "bi_lipschitz_baseline": "estimators.bi_lipschitz_baseline",
+    "BoundedValue": "estimators.bi_lipschitz_baseline",
     "factor_coupling": "transforms.factor_coupling",
     "dualize": "transforms.dualize",
     "Exactness": "transforms.exactness",
@@ -106,6 +139,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from optfair.backends.registry import solvers as solvers
     from optfair.backends.solve import solve as solve
+    from optfair.backends.structured.pairwise import best_known as best_known
     from optfair.comparison.compare import compare_solvers as compare_solvers
     from optfair.comparison.comparison import Comparison as Comparison
     from optfair.compile.cone_program import ConeProgram as ConeProgram
@@ -144,6 +178,10 @@ if TYPE_CHECKING:
     from optfair.estimators.alternation import Alternation as Alternation
     from optfair.estimators.alternation import alternate as alternate
     from optfair.estimators.balance_under_budget import BalanceUnderBudget as BalanceUnderBudget
+    from optfair.estimators.bi_lipschitz_baseline import BoundedValue as BoundedValue
+    from optfair.estimators.bi_lipschitz_baseline import (
+        bi_lipschitz_baseline as bi_lipschitz_baseline,
+    )
     from optfair.estimators.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
     from optfair.estimators.bounded_cost import largest_balance as largest_balance
     from optfair.estimators.fair_kmeans import FairKMeans as FairKMeans
@@ -153,16 +191,50 @@ if TYPE_CHECKING:
     from optfair.estimators.front import fairness_front as fairness_front
     from optfair.formats.export import export as export
     from optfair.formats.read import read as read
+    from optfair.models.attainable import OutOfReach as OutOfReach
+    from optfair.models.bi_lipschitz import BiLipschitzCounterfactuals as BiLipschitzCounterfactuals
+    from optfair.models.cluster_counterfactual import ClusterCounterfactual as ClusterCounterfactual
     from optfair.models.fair_assignment import FairAssignment as FairAssignment
     from optfair.models.fair_kmeans_bound import FairKMeansBound as FairKMeansBound
+    from optfair.models.feature_problem import FeatureProblem as FeatureProblem
+    from optfair.models.gram_bound import GramBound as GramBound
+    from optfair.models.group_counterfactual import (
+        IndependentCounterfactuals as IndependentCounterfactuals,
+    )
+    from optfair.models.group_counterfactual import (
+        LipschitzCounterfactuals as LipschitzCounterfactuals,
+    )
     from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
+    from optfair.models.linear_score import LinearScore as LinearScore
+    from optfair.models.maps.affine_map import AffineMap as AffineMap
+    from optfair.models.maps.bi_lipschitz_map import BiLipschitzMap as BiLipschitzMap
+    from optfair.models.maps.fixed_basis import CommutativeGaussianMap as CommutativeGaussianMap
+    from optfair.models.maps.fixed_basis import DiagonalMap as DiagonalMap
+    from optfair.models.maps.gaussian_map import GaussianMap as GaussianMap
+    from optfair.models.maps.mixture_map import MixtureMap as MixtureMap
+    from optfair.models.maps.psd_map import PSDMap as PSDMap
+    from optfair.models.maps.scaled_map import ScaledMap as ScaledMap
+    from optfair.models.mixture_transport import MixtureTransport as MixtureTransport
     from optfair.models.optimality_gap import optimality_gap as optimality_gap
+    from optfair.models.rules.chance import chance as chance
+    from optfair.models.rules.changes import at_most_changes as at_most_changes
+    from optfair.models.rules.features import box as box
+    from optfair.models.rules.features import immutable as immutable
+    from optfair.models.rules.features import monotone as monotone
     from optfair.models.rules.gaps import additive_gap as additive_gap
     from optfair.models.rules.gaps import max_gap as max_gap
     from optfair.models.rules.gaps import perfect_fairness as perfect_fairness
+    from optfair.models.rules.loewner import loewner as loewner
+    from optfair.models.rules.plausibility import least_density as least_density
     from optfair.models.rules.proportions import balance as balance
     from optfair.models.rules.proportions import proportion as proportion
     from optfair.models.rules.shares import cluster_share as cluster_share
+    from optfair.models.rules.sparsity import at_most as at_most
+    from optfair.models.rules.sparsity import l1_sparsity as l1_sparsity
+    from optfair.models.rules.transport_budget import transport_budget as transport_budget
+    from optfair.models.rules.whole_features import one_hot as one_hot
+    from optfair.models.rules.whole_features import whole_numbers as whole_numbers
+    from optfair.models.transport_map import TransportMap as TransportMap
     from optfair.solution.files import load_solution as load_solution
     from optfair.solution.residuals import Residuals as Residuals
     from optfair.solution.residuals import residuals as residuals

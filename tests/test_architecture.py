@@ -50,6 +50,8 @@ ADAPTERS = {
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},
+    "gurobipy": {"backends/gurobi_backend.py"},
+    "dccp": {"backends/dccp_backend.py"},
     "pyscipopt": {"backends/scip_model.py"},
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.problem import Problem
@@ -80,7 +80,7 @@ def subjects(problems: Any) -> list[Subject]:
 def _named(problems: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(problems, Mapping):
         return [(str(name), item) for name, item in problems.items()]
-    if isinstance(problems, (str, PurePath, Problem, Instance)):
+    if isinstance(problems, (str, Path, Problem, Instance)):
         return [("", problems)]
     if isinstance(problems, Iterable):
         return [("", item) for item in problems]
@@ -95,8 +95,8 @@ def _meant(item: Any, name: str) -> list[Subject]:
         listed = item.name in names() and load(item.name) == item
         known = None if item.optimum is None else item.optimum.value
         return [Subject(name or item.name, item.problem(), item.name if listed else "", known)]
-    if isinstance(item, PurePath) or (isinstance(item, str) and is_problem_file(item)):
-        return [Subject(name or PurePath(item).name, read(item))]
+    if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
+        return [Subject(name or Path(item).name, read(item))]
     if isinstance(item, str):
         instances = _matching(item)
         if name and len(instances) > 1:

@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal
 
 import cvxpy as cp
 
+from optfair.core import composition
 from optfair.core.certificate import Curvature, NonconvexityWitness
-from optfair.core.classify import constraint_term
 from optfair.core.evidence import Evidence
 from optfair.core.explanation import Explanation, explain, explain_change
 from optfair.core.expressions import Values, fresh_copy, substitute
 from optfair.core.printing import describe, formulation
 from optfair.core.problem_class import ProblemClass
-from optfair.core.rule import Rule
-from optfair.core.structure import Structure
+from optfair.core.rule import Parts, Rule
+from optfair.core.structure import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
 from optfair.core.verbs import ProblemVerbs
 from optfair.core.witness import search_witness
@@ -90,7 +90,7 @@ class Problem(ProblemVerbs):
     """
 
     #: structures that special algorithms rely on, while they stand
-    structures: ClassVar[tuple[Structure, ...]] = ()
+    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
     #: what the problem is called in prints
     title: str = ""
 
@@ -261,38 +261,54 @@ class Problem(ProblemVerbs):
         >>> p.with_constraints(disk=cp.norm(x) <= 1).problem_class
         SOCP
         """
-        added: dict[str, ConstraintTerm] = {}
         if constraints is not None and not isinstance(constraints, Mapping):
             raise DeclarationError(
                 f"with_constraints got a {type(constraints).__name__} without a name",
                 remedy="name it: with_constraints(name=...), or give a dict by name",
             )
+        child, added = self, dict[str, ConstraintTerm]()
         for name, item in {**(constraints or {}), **named}.items():
             if any(family(name) == family(t) for t in (*self.constraints, *added)):
                 raise DeclarationError(
                     f"a constraint {name!r} is already there",
                     remedy=f"choose another name, or without({name!r}) first",
                 )
-            for part, constraint in self._parts(name, item).items():
-                term = constraint_term(part, self._own(constraint), self._names)
+            parts = child._parts(name, item)
+            if isinstance(parts, Parts):
+                child = child.with_variables(parts.variables).with_integrality(*parts.integers)
+            for part, constraint in parts.items():
+                term = composition.named_term(child, part, child._own(constraint))
                 latex = item.latex if isinstance(item, Rule) else ""
                 added[part] = replace(term, latex=latex) if latex else term
-        return self._child(constraints=MappingProxyType({**self.constraints, **added}))
+        return child._child(constraints=MappingProxyType({**self.constraints, **added}))
+
+    def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:
+        """Return this problem with further variables, which no term uses yet.
+
+        Parameters
+        ----------
+        variables : dict, optional
+            Name -> CVXPY variable without sign or bound attributes.
+        **named
+            The same as keywords.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x, z = cp.Variable(name="x"), cp.Variable(name="z")
+        >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 0.5]))
+        >>> q = p.with_variables(z=z).with_integrality("z").with_constraints(step=x >= z, up=z >= 0.1)
+        >>> q.problem_class, round(q.solve().objective, 6)
+        (MILP, 1.0)
+        """
+        added = composition.checked_variables(self, {**(variables or {}), **named})
+        return self._child(
+            variables=MappingProxyType({**self.variables, **added}),
+            _names={**self._names, **{v.id: name for name, v in added.items()}},
+        )
 
     def _parts(self, name: str, item: Any) -> dict[str, Any]:
-        bound = item.bind(self) if isinstance(item, Rule) else item
-        if isinstance(bound, Mapping):
-            return {f"{name}.{part}": c for part, c in bound.items()}
-        if isinstance(bound, (list, tuple)):
-            if not bound:
-                raise DeclarationError(
-                    f"{name!r} is an empty list", remedy="give a constraint or rule"
-                )
-            if len(bound) == 1:
-                return self._parts(name, bound[0])
-            each = (self._parts(f"{name}.{i}", c) for i, c in enumerate(bound))
-            return {part: c for parts in each for part, c in parts.items()}
-        return {name: bound}
+        return composition.bound_parts(self, name, item)
 
     def _own(self, constraint: Any) -> Any:
         """Rewrite a constraint on an ancestor's variables onto this problem's."""
@@ -316,7 +332,13 @@ class Problem(ProblemVerbs):
                 )
             gone |= hit
         kept = {k: t for k, t in self.constraints.items() if k not in gone}
-        return self._child(constraints=MappingProxyType(kept))
+        left = composition.remaining_variables(self, kept, gone)
+        return self._child(
+            constraints=MappingProxyType(kept),
+            variables=MappingProxyType(left),
+            integers=self.integers & set(left),
+            _names={v.id: name for name, v in left.items()},
+        )
 
     def with_integrality(self, *names: str) -> Any:
         """Return this problem with some variables integer."""

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Rule"]
+__all__ = ["Parts", "Rule"]
+
+
+class Parts(dict[str, Any]):
+    """Constraints by part that come with variables of their own.
+
+    Parameters
+    ----------
+    constraints : mapping
+        Part -> CVXPY constraint or `ConstraintTerm`.
+    variables : mapping
+        Part -> CVXPY variable; bound under ``name.part``, and gone with ``without(name)``.
+    integers : iterable of str
+        Those of the variables that are integer.
+    """
+
+    def __init__(
+        self,
+        constraints: Mapping[str, Any],
+        variables: Mapping[str, Any] | None = None,
+        integers: Iterable[str] = (),
+    ) -> None:
+        super().__init__(constraints)
+        self.variables = dict(variables or {})
+        self.integers = frozenset(integers)
 
 
 class Rule(ABC):
@@ -23,7 +48,13 @@ class Rule(ABC):
 
     @abstractmethod
     def bind(self, problem: Problem) -> Any:
-        """Return a CVXPY constraint on the problem's variables, or a dict of them by part.
+        """Return what the rule says on the problem's variables.
+
+        Returns
+        -------
+        CVXPY constraint, ConstraintTerm, list, dict by part, or Parts
+            A `ConstraintTerm` states its own evidence and is not analysed, for rules whose
+            rows grow with the data; `Parts` bring variables of their own.
 
         Raises
         ------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 
-__all__ = ["Structure"]
+__all__ = ["LAZY_ROWS", "Structure"]
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,19 @@ class Structure:
         Name that solver profiles refer to.
     needs : tuple of str
         Model terms that must be present.
-    tolerates : frozenset of str
-        Variables that further convex terms may use; none when empty.
+    tolerates : frozenset of str or None
+        Variables that further convex terms may use; none when empty, any for None.
     stranger : str
         How a term outside is described: "'share' is not a marginal".
+    rows : bool
+        Whether some term must be one that can be built row by row.
     """
 
     name: str
     needs: tuple[str, ...]
-    tolerates: frozenset[str]
+    tolerates: frozenset[str] | None
     stranger: str
+    rows: bool = False
 
     def refusal(
         self,
@@ -43,13 +46,19 @@ class Structure:
         missing = [name for name in self.needs if name not in present]
         if missing:
             return f"{missing[0]!r} was removed"
+        if self.rows and not any(getattr(t, "rows", None) for t in terms):
+            return "no term of it is built row by row"
         for name in integers:
             return f"{name!r} is integer"
         for term in terms:
             if term.name in self.needs:
                 continue
-            if not term.scope <= self.tolerates:
+            if self.tolerates is not None and not term.scope <= self.tolerates:
                 return f"{term.name!r} is not {self.stranger}"
             if not term.evidence.problem_class.convex:
                 return f"{term.name!r} is not known to be convex"
         return ""
+
+
+#: Terms of many rows that are generated as they are needed, beside any other convex terms.
+LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)

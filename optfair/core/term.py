@@ -74,11 +74,16 @@ class ConstraintTerm(Term):
         Shape of the multiplier.
     scale : float
         Size of the right-hand side; violations are reported relative to 1 + scale.
+    rows : callable, optional
+        Builds the CVXPY constraint of some rows only, given by their indices, for a term of so
+        many rows that few of them are ever active. ``violation`` then returns one number per
+        row; a row is an entry of an equality or inequality, or a second-order cone.
     """
 
     violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
     shape: tuple[int, ...] = ()
     scale: float = 0.0
+    rows: Callable[[NDArray[np.intp]], Any] | None = None
 
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""

@@ -1,0 +1,43 @@
+"""Route of the structure ``cell``: the nearest point of a Voronoi cell, by active sets."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from optfair.backends.structured.projection.polyhedron import nearest_in_polyhedron
+from optfair.backends.structured.projection.refusal import unreachable
+from optfair.backends.structured.projection.setting import Setting, outcome
+from optfair.errors import SolverFailure
+from optfair.models.cluster_counterfactual import ClusterCounterfactual
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import Outcome, Request
+    from optfair.core.problem import Problem
+
+__all__ = ["run"]
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Project the row on the half-spaces of all boundaries and on the bounds."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = cast(ClusterCounterfactual, problem)
+    s = Setting.of(p)
+    m, f = len(s.sections), s.free.size
+    normals = np.array([s.normal(k) for k in range(m)]).reshape(m, f)
+    right = -np.array([section.level for section in s.sections])
+    low, high = np.isfinite(s.lower), np.isfinite(s.upper)
+    A = np.vstack([normals, -np.eye(f)[low], np.eye(f)[high]])
+    b = np.concatenate([right, -s.lower[low], s.upper[high]])
+    clock = begin, time.perf_counter()
+    found = nearest_in_polyhedron(np.zeros((1, f)), A, b, metric=s.metric)
+    weights = found.multipliers[0, :m]
+    if not found.reached[0]:
+        if not found.multipliers.any():
+            raise SolverFailure("the active set did not settle", remedy="name another solver")
+        raise unreachable(p, weights)
+    return outcome(p, s, found.points[0], weights, clock)

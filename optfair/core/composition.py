@@ -1,0 +1,100 @@
+"""What somebody adds to a problem, as named terms and variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+
+from optfair.core.classify import constraint_term
+from optfair.core.rule import Parts, Rule
+from optfair.core.term import ConstraintTerm, family
+from optfair.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["bound_parts", "checked_variables", "named_term", "remaining_variables"]
+
+
+def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
+    """Return constraints by term name: those of a rule, a dict, a list, or the one given."""
+    bound = item.bind(problem) if isinstance(item, Rule) else item
+    if isinstance(bound, Mapping):
+        parts = {f"{name}.{part}": c for part, c in bound.items()}
+        if not isinstance(bound, Parts):
+            return parts
+        variables = {f"{name}.{part}": v for part, v in bound.variables.items()}
+        return Parts(parts, variables, {f"{name}.{part}" for part in bound.integers})
+    if isinstance(bound, (list, tuple)):
+        if not bound:
+            raise DeclarationError(f"{name!r} is an empty list", remedy="give a constraint or rule")
+        if len(bound) == 1:
+            return bound_parts(problem, name, bound[0])
+        each = (bound_parts(problem, f"{name}.{i}", c) for i, c in enumerate(bound))
+        return {part: c for parts in each for part, c in parts.items()}
+    return {name: bound}
+
+
+def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
+    """Return a constraint as a term that a user added.
+
+    A `ConstraintTerm` keeps the evidence it states; anything else is analysed.
+    """
+    if not isinstance(constraint, ConstraintTerm):
+        return constraint_term(name, constraint, problem.names)
+    unknown = constraint.scope - set(problem.variables)
+    if unknown:
+        raise DeclarationError(
+            f"constraint {name!r} uses variables of another problem: {', '.join(sorted(unknown))}",
+            f"this problem has {', '.join(problem.variables)}",
+            "declare the term on the variables of this problem",
+        )
+    evidence = replace(constraint.evidence, term=name)
+    return replace(constraint, name=name, evidence=evidence, origin="user")
+
+
+def checked_variables(problem: Problem, added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return further variables of a problem, or say why one of them cannot be.
+
+    Raises
+    ------
+    DeclarationError
+        Not a CVXPY variable, a name or variable already there, or signs, bounds or
+        integrality as attributes.
+    """
+    for name, v in added.items():
+        if not isinstance(v, cp.Variable):
+            raise DeclarationError(
+                f"variable {name!r} is a {type(v).__name__}",
+                remedy="give a CVXPY variable: with_variables(z=cp.Variable(3))",
+            )
+        if name in problem.variables or v.id in problem.names:
+            raise DeclarationError(
+                f"a variable {name!r} is already there", remedy="choose another name"
+            )
+        stated = [k for k, on in v.attributes.items() if on not in (None, False)]
+        extra = [k for k in stated if k != "symmetric"]
+        if extra:
+            raise DeclarationError(
+                f"variable {name!r} has the attribute {extra[0]!r}",
+                "signs, bounds and integrality have names of their own here",
+                "give a plain variable, then with_constraints and with_integrality",
+            )
+    return dict(added)
+
+
+def remaining_variables(
+    problem: Problem, kept: Mapping[str, ConstraintTerm], gone: Iterable[str]
+) -> dict[str, Any]:
+    """Return the variables without those that came with a rule which is gone."""
+    terms = (*problem.objective.values(), *kept.values())
+    used = frozenset[str]().union(*(t.scope for t in terms))
+    families = {family(name) for name in gone}
+    return {
+        name: v
+        for name, v in problem.variables.items()
+        if name in used or "." not in name or family(name) not in families
+    }

@@ -1,0 +1,1 @@
+"""Clusters as models see them: scores, boundaries between them, terms on a point."""

@@ -1,0 +1,1 @@
+"""Maps that send a group to its counterfactuals, as declared problems."""
