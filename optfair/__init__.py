@@ -78,6 +78,11 @@ _PUBLIC = {
     "GramBound": "models.gram_bound",
     "bi_lipschitz_baseline": "estimators.bi_lipschitz_baseline",
     "BoundedValue": "estimators.bi_lipschitz_baseline",
+    "ActionPlan": "models.action_plan",
+    "MinimumEdits": "models.actions.minimum_edits",
+    "edited_together": "models.rules.edited_together",
+    "implies": "models.rules.implies",
+    "row_budget": "models.rules.row_budget",
     "factor_coupling": "transforms.factor_coupling",
     "dualize": "transforms.dualize",
     "Exactness": "transforms.exactness",
@@ -191,6 +196,8 @@ if TYPE_CHECKING:
     from optfair.estimators.front import fairness_front as fairness_front
     from optfair.formats.export import export as export
     from optfair.formats.read import read as read
+    from optfair.models.action_plan import ActionPlan as ActionPlan
+    from optfair.models.actions.minimum_edits import MinimumEdits as MinimumEdits
     from optfair.models.attainable import OutOfReach as OutOfReach
     from optfair.models.bi_lipschitz import BiLipschitzCounterfactuals as BiLipschitzCounterfactuals
     from optfair.models.cluster_counterfactual import ClusterCounterfactual as ClusterCounterfactual
@@ -218,16 +225,19 @@ if TYPE_CHECKING:
     from optfair.models.optimality_gap import optimality_gap as optimality_gap
     from optfair.models.rules.chance import chance as chance
     from optfair.models.rules.changes import at_most_changes as at_most_changes
+    from optfair.models.rules.edited_together import edited_together as edited_together
     from optfair.models.rules.features import box as box
     from optfair.models.rules.features import immutable as immutable
     from optfair.models.rules.features import monotone as monotone
     from optfair.models.rules.gaps import additive_gap as additive_gap
     from optfair.models.rules.gaps import max_gap as max_gap
     from optfair.models.rules.gaps import perfect_fairness as perfect_fairness
+    from optfair.models.rules.implies import implies as implies
     from optfair.models.rules.loewner import loewner as loewner
     from optfair.models.rules.plausibility import least_density as least_density
     from optfair.models.rules.proportions import balance as balance
     from optfair.models.rules.proportions import proportion as proportion
+    from optfair.models.rules.row_budget import row_budget as row_budget
     from optfair.models.rules.shares import cluster_share as cluster_share
     from optfair.models.rules.sparsity import at_most as at_most
     from optfair.models.rules.sparsity import l1_sparsity as l1_sparsity

@@ -10,33 +10,55 @@ from typing import Any
 from optfair.core.problem import Problem
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError, nearest
-from optfair.library.arguments import assignment_arguments, bound_arguments, coupling_arguments
+from optfair.library.action_arguments import action_arguments
+from optfair.library.arguments import (
+    assignment_arguments,
+    bound_arguments,
+    coupling_arguments,
+    group_arguments,
+)
+from optfair.library.cluster_arguments import cluster_arguments
 
 __all__ = ["check_keys", "construct", "model_names", "rule"]
 
 _TEXTBOOK = "optfair.models.textbook"
 _RULES = "optfair.models.rules"
+_MAPS = "optfair.models.maps"
 
 # Imported when an instance asks for them.
 MODELS = {
+    "ActionPlan": "optfair.models.action_plan",
+    "AffineMap": f"{_MAPS}.affine_map",
     "BallProjection": f"{_TEXTBOOK}.ball_projection",
+    "BiLipschitzCounterfactuals": "optfair.models.bi_lipschitz",
+    "BiLipschitzMap": f"{_MAPS}.bi_lipschitz_map",
     "CardinalityPortfolio": f"{_TEXTBOOK}.cardinality_portfolio",
     "ChebyshevCenter": f"{_TEXTBOOK}.chebyshev_center",
+    "ClusterCounterfactual": "optfair.models.cluster_counterfactual",
     "CobbDouglas": f"{_TEXTBOOK}.cobb_douglas",
+    "CommutativeGaussianMap": f"{_MAPS}.fixed_basis",
+    "DiagonalMap": f"{_MAPS}.fixed_basis",
     "Diet": f"{_TEXTBOOK}.diet",
     "FairAssignment": "optfair.models.fair_assignment",
     "FairKMeansBound": "optfair.models.fair_kmeans_bound",
+    "GaussianMap": f"{_MAPS}.gaussian_map",
+    "IndependentCounterfactuals": "optfair.models.group_counterfactual",
     "IntegerLeastSquares": f"{_TEXTBOOK}.integer_least_squares",
     "KantorovichCoupling": "optfair.models.kantorovich",
     "Knapsack": f"{_TEXTBOOK}.knapsack",
+    "LipschitzCounterfactuals": "optfair.models.group_counterfactual",
     "LovaszTheta": f"{_TEXTBOOK}.lovasz_theta",
     "MaxCutRelaxation": f"{_TEXTBOOK}.max_cut_relaxation",
     "MaximumEntropy": f"{_TEXTBOOK}.maximum_entropy",
+    "MinimumEdits": "optfair.models.actions.minimum_edits",
     "MinimumVariance": f"{_TEXTBOOK}.minimum_variance",
+    "MixtureMap": f"{_MAPS}.mixture_map",
     "NearestCorrelation": f"{_TEXTBOOK}.nearest_correlation",
+    "PSDMap": f"{_MAPS}.psd_map",
     "RidgeRegression": f"{_TEXTBOOK}.ridge_regression",
     "RiskBudget": f"{_TEXTBOOK}.risk_budget",
     "RobustKnapsack": f"{_TEXTBOOK}.robust_knapsack",
+    "ScaledMap": f"{_MAPS}.scaled_map",
     "SimplexRegression": f"{_TEXTBOOK}.simplex_regression",
     "SmallestBall": f"{_TEXTBOOK}.smallest_ball",
     "Transport": f"{_TEXTBOOK}.transport",
@@ -45,17 +67,42 @@ MODELS = {
 }
 RULES = {
     "additive_gap": f"{_RULES}.gaps",
+    "at_most": f"{_RULES}.sparsity",
+    "at_most_changes": f"{_RULES}.changes",
     "balance": f"{_RULES}.proportions",
+    "box": f"{_RULES}.features",
+    "chance": f"{_RULES}.chance",
     "cluster_share": f"{_RULES}.shares",
+    "edited_together": f"{_RULES}.edited_together",
+    "implies": f"{_RULES}.implies",
+    "l1_sparsity": f"{_RULES}.sparsity",
+    "least_density": f"{_RULES}.plausibility",
+    "loewner": f"{_RULES}.loewner",
     "max_gap": f"{_RULES}.gaps",
+    "monotone": f"{_RULES}.features",
+    "one_hot": f"{_RULES}.whole_features",
     "perfect_fairness": f"{_RULES}.gaps",
     "proportion": f"{_RULES}.proportions",
+    "row_budget": f"{_RULES}.row_budget",
+    "transport_budget": f"{_RULES}.transport_budget",
+    "whole_numbers": f"{_RULES}.whole_features",
 }
+# Models of a group and a linear score.
+_GROUP_MODELS = (
+    *(name for name, module in MODELS.items() if module.startswith(_MAPS)),
+    "BiLipschitzCounterfactuals",
+    "IndependentCounterfactuals",
+    "LipschitzCounterfactuals",
+)
 # Models whose [data] says where rows come from; others take its entries as keywords.
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "FairAssignment": assignment_arguments,
     "FairKMeansBound": bound_arguments,
     "KantorovichCoupling": coupling_arguments,
+    "ActionPlan": action_arguments,
+    "MinimumEdits": action_arguments,
+    "ClusterCounterfactual": cluster_arguments,
+    **dict.fromkeys(_GROUP_MODELS, group_arguments),
 }
 
 
@@ -117,7 +164,9 @@ def _found(name: Any, known: Mapping[str, str], what: str) -> Callable[..., Any]
 
 def _called(maker: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> Any:
     """Call with keywords, after telling unknown and missing ones."""
-    parameters = inspect.signature(maker).parameters
+    parameters = {
+        k: p for k, p in inspect.signature(maker).parameters.items() if p.kind is not p.VAR_KEYWORD
+    }
     check_keys(arguments, parameters, where)
     missing = [k for k, p in parameters.items() if p.default is p.empty and k not in arguments]
     if missing:

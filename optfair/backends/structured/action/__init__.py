@@ -1,0 +1,1 @@
+"""Parts of the route of the structure ``row-choices``."""
