@@ -83,6 +83,13 @@ _PUBLIC = {
     "edited_together": "models.rules.edited_together",
     "implies": "models.rules.implies",
     "row_budget": "models.rules.row_budget",
+    "ClusterExplainer": "estimators.cluster_explainer",
+    "counterfactual_front": "estimators.counterfactual_front",
+    "CounterfactualFront": "estimators.counterfactual_front",
+    "cross_validate_map": "estimators.cross_validation",
+    "MapValidation": "estimators.cross_validation",
+    "medoid_groups": "estimators.groups",
+    "MedoidGroup": "estimators.groups",
     "factor_coupling": "transforms.factor_coupling",
     "dualize": "transforms.dualize",
     "Exactness": "transforms.exactness",
@@ -189,11 +196,18 @@ if TYPE_CHECKING:
     )
     from optfair.estimators.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
     from optfair.estimators.bounded_cost import largest_balance as largest_balance
+    from optfair.estimators.cluster_explainer import ClusterExplainer as ClusterExplainer
+    from optfair.estimators.counterfactual_front import CounterfactualFront as CounterfactualFront
+    from optfair.estimators.counterfactual_front import counterfactual_front as counterfactual_front
+    from optfair.estimators.cross_validation import MapValidation as MapValidation
+    from optfair.estimators.cross_validation import cross_validate_map as cross_validate_map
     from optfair.estimators.fair_kmeans import FairKMeans as FairKMeans
     from optfair.estimators.fairlets import FairletClustering as FairletClustering
     from optfair.estimators.fairlets import fairlet_clustering as fairlet_clustering
     from optfair.estimators.front import Front as Front
     from optfair.estimators.front import fairness_front as fairness_front
+    from optfair.estimators.groups import MedoidGroup as MedoidGroup
+    from optfair.estimators.groups import medoid_groups as medoid_groups
     from optfair.formats.export import export as export
     from optfair.formats.read import read as read
     from optfair.models.action_plan import ActionPlan as ActionPlan

@@ -51,6 +51,8 @@ ADAPTERS = {
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},
     "gurobipy": {"backends/gurobi_backend.py"},
+    "pymoo": {"estimators/evolution.py"},
+    "kmedoids": {"estimators/groups.py"},
     "dccp": {"backends/dccp_backend.py"},
     "pyscipopt": {"backends/scip_model.py"},
 }

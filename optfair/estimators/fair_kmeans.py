@@ -22,6 +22,7 @@ from optfair.estimators.frames import checked_rows, same_columns, taken_apart
 from optfair.estimators.parameters import check_parameters, start_seeds
 from optfair.estimators.restarts import run_restarts
 from optfair.estimators.starts import check_distinct, check_init
+from optfair.estimators.streaming.streamed_kmeans import StreamedKMeans
 from optfair.models.data import check_weights
 from optfair.models.rules.gaps import PerfectFairness
 from optfair.models.separable_cost import SeparableCost
@@ -33,6 +34,7 @@ __all__ = ["FairKMeans"]
 
 
 class FairKMeans(
+    StreamedKMeans,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     ClusterMixin,  # type: ignore[misc]

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from optfair.plots.cluster_counterfactuals import plot_cluster_counterfactuals
 from optfair.plots.composition import plot_composition
 from optfair.plots.convergence import plot_convergence
+from optfair.plots.counterfactuals import plot_arrows, plot_groups
+from optfair.plots.digits import plot_image_counterfactuals
+from optfair.plots.distortion import plot_counterfactual_front
 from optfair.plots.front import plot_front
+from optfair.plots.maps import plot_map
 from optfair.plots.profile import plot_profile
 from optfair.plots.projection import plot_projection
+from optfair.plots.separability import plot_distances, plot_separability
 
-__all__ = ["plot_composition", "plot_convergence", "plot_front", "plot_profile", "plot_projection"]
+__all__ = [
+    "plot_arrows",
+    "plot_cluster_counterfactuals",
+    "plot_composition",
+    "plot_convergence",
+    "plot_counterfactual_front",
+    "plot_distances",
+    "plot_front",
+    "plot_groups",
+    "plot_image_counterfactuals",
+    "plot_map",
+    "plot_profile",
+    "plot_projection",
+    "plot_separability",
+]
