@@ -1,6 +1,7 @@
 """Counterfactuals between clusters: proofs, validity, distance and time against other ways.
 
     python benchmarks/cluster_counterfactuals.py [--quick] [--json] [--out DIR] [--only PART ...]
+        [--data SET ...]
 
 Prints Markdown and writes pictures. Parts:
 
@@ -207,11 +208,15 @@ def model_difference(model: Any, z: np.ndarray, source: int, target: int) -> flo
 # --- the paper's table --------------------------------------------------------------------
 
 
-def table(quick: bool) -> tuple[list[Result], dict[str, dict[str, np.ndarray]]]:
+def table(
+    quick: bool, only: list[str] | None = None
+) -> tuple[list[Result], dict[str, dict[str, np.ndarray]]]:
     """Return one row per set, clustering, mask and method, and the distances behind them."""
     rows: list[Result] = []
     distances: dict[str, dict[str, np.ndarray]] = {}
     for case in cases():
+        if only and case.name not in only:
+            continue
         if quick and case.name not in ("2D blobs", "Iris", "Wine", "Pendigits"):
             continue
         for clustering in ("k-means", "Gaussian"):
@@ -668,13 +673,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"))
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--data", nargs="+", help="sets of the table, by the names it prints")
     options = parser.parse_args()
     left_out = [n for n in ("pendigits", "optdigits") if not have(n)]
     if left_out:
         note(f"left out, not in OPTFAIR_DATA: {', '.join(left_out)}")
     parts: dict[str, Callable[[bool], Any]] = {
         "triples": triples,
-        "table": table,
+        "table": lambda quick: table(quick, options.data),
         "agreement": agreement,
         "cells": cells,
         "batch": batch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import matplotlib
@@ -11,6 +12,9 @@ import pytest
 from hypothesis import settings
 
 matplotlib.use("Agg")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # so it is where a shell started the run in the background; Ctrl-C is tested all the same
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # derandomised: a red run is red again when it is looked at
 settings.register_profile("optfair", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("optfair")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.solution.conic_form import ConicForm
 
-__all__ = ["InfeasibilityProof", "carriers", "recedes"]
+__all__ = ["InfeasibilityProof", "carriers", "proved_infeasible", "recedes"]
+
+# Entries of a reported vector below such a share of the largest may be rounding.
+NOISE = (0.0, 1e-7, 1e-5)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +70,35 @@ def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
     sizes = {k: float(np.abs(v).max(initial=0.0)) for k, v in multipliers.items()}
     largest = max(sizes.values(), default=0.0)
     return tuple(k for k, v in sizes.items() if v > 1e-4 * largest)
+
+
+def proved_infeasible(
+    form: ConicForm,
+    z: NDArray[np.float64],
+    conflict: Callable[[NDArray[np.float64]], tuple[str, ...]],
+) -> InfeasibilityProof | None:
+    """Return a proof that verifies, from a vector that a solver reports.
+
+    A solver leaves rounding where the vector has zeros. On rows that bound the objective by an
+    auxiliary variable there is nothing else in that variable's column, so the rounding cancels
+    with nothing; small entries are therefore set to zero as far as the proof needs it.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The compiled constraints.
+    z : array (m,)
+        What the solver reports.
+    conflict : callable
+        From a vector to the names of the terms that carry it.
+    """
+    largest = float(np.abs(z).max(initial=0.0))
+    for share in NOISE:
+        exact = np.where(np.abs(z) > share * largest, z, 0.0)
+        proof = InfeasibilityProof(form, exact, conflict(exact))
+        if proof.verify():
+            return proof
+    return None
 
 
 def recedes(form: ConicForm, d: NDArray[np.float64], tolerance: float = 1e-6) -> bool:

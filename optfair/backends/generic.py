@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import InfeasibilityProof, carriers, recedes
+from optfair.backends.farkas import carriers, proved_infeasible, recedes
 from optfair.backends.probes import refuse_size
 from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome, Request
@@ -175,11 +175,13 @@ def _objective_scale(compiled: Compiled, which: str) -> float:
 def _infeasible(
     problem: Problem, profile: SolverProfile, compiled: Compiled, raw: RawPoint
 ) -> Infeasible:
+    def conflict(z: Floats) -> tuple[str, ...]:
+        return carriers(compiled.by_name(np.zeros(compiled.form.q.size), z)[1])
+
     proof = None
     if raw.z is not None and raw.z.size == compiled.form.b.size:
-        multipliers = compiled.by_name(np.zeros(compiled.form.q.size), raw.z)[1]
-        proof = InfeasibilityProof(compiled.form, raw.z, carriers(multipliers))
-    if proof is None or not proof.verify():
+        proof = proved_infeasible(compiled.form, raw.z, conflict)
+    if proof is None:
         return Infeasible(
             "no point satisfies the constraints",
             f"reported by {profile.name}, without a certificate that could be verified",

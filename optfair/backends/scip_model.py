@@ -13,7 +13,7 @@ from pyscipopt import Model
 from pyscipopt.scip import Expr, Term
 
 from optfair.backends.generic import RawPoint
-from optfair.errors import UnsupportedProblem, nearest
+from optfair.errors import SolverFailure, UnsupportedProblem, nearest
 
 if TYPE_CHECKING:
     from optfair.compile.quadratic import QuadraticForms, QuadraticTerm
@@ -172,12 +172,26 @@ class ScipModel:
             Size of an objective that is taken for unbounded.
         log : bool
             Show the solver's log.
+
+        Raises
+        ------
+        SolverFailure
+            The solver gave up, for instance on a relaxation it could not solve.
         """
         sign = -1.0 if self.forms.sense == "minimize" else 1.0
         self.set({"limits/primal": sign * beyond, **options})
         self.model.hideOutput(not log)
-        # without the interpreter's lock: threads that draw progress keep running
-        self.model.optimizeNogil()
+        try:
+            # without the interpreter's lock: threads that draw progress keep running
+            self.model.optimizeNogil()
+        except MemoryError:
+            raise
+        except Exception as e:  # its return codes have no class of their own
+            raise SolverFailure(
+                "branch and bound broke off",
+                str(e).removeprefix("SCIP: "),
+                "rescale the data, bound the variables, or try another solver",
+            ) from e
         word = self.model.getStatus()
         status = _STATUS.get(word, "time_limit" if word.endswith("limit") else word)
         bound: float | None = float(self.model.getDualbound())

@@ -27,7 +27,7 @@ from optfair.solution.residuals import Residuals, measure
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["solve"]
+__all__ = ["solve", "solve_as_asked"]
 
 logger = logging.getLogger("optfair")
 
@@ -107,6 +107,18 @@ def solve(
     request = Request(
         tolerance, time_limit, threads, seed, verbose, warm_start, dict(options or {}), begin
     )
+    try:
+        return solve_as_asked(problem, solver, request)
+    except Infeasible as e:
+        raise problem.explained(e) from None
+
+
+def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:
+    """Do what `solve` does, and leave an infeasible problem unexplained.
+
+    For routes that solve many problems, of which infeasible ones are expected.
+    """
+    begin = time.perf_counter()
     candidates = choose(problem, solver)
     chosen = time.perf_counter() - begin
     attempts: list[str] = []
@@ -142,12 +154,12 @@ def solve(
         raise failures[0]  # nothing was solved: the default's reason says most
     if time.perf_counter() > request.deadline:
         raise SolverFailure(
-            f"the time limit of {time_limit:g} s came before a feasible point",
+            f"the time limit of {request.time_limit:g} s came before a feasible point",
             " | ".join(attempts),
             "give more time, or soften constraints so that a first point is easy",
         )
     raise SolverFailure(
-        f"no result passed verification at tolerance {tolerance:g}",
+        f"no result passed verification at tolerance {request.tolerance:g}",
         " | ".join(attempts),
         "ask for a larger tolerance, try another solver, or rescale the data",
     )

@@ -32,9 +32,15 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
         if not bound:
             raise DeclarationError(f"{name!r} is an empty list", remedy="give a constraint or rule")
         if len(bound) == 1:
-            return bound_parts(problem, name, bound[0])
-        each = (bound_parts(problem, f"{name}.{i}", c) for i, c in enumerate(bound))
-        return {part: c for parts in each for part, c in parts.items()}
+            return problem.bound_parts(name, bound[0])
+        # each through the problem, which may refuse some rules
+        each = [problem.bound_parts(f"{name}.{i}", c) for i, c in enumerate(bound)]
+        brought = [parts for parts in each if isinstance(parts, Parts)]
+        return Parts(
+            {part: c for parts in each for part, c in parts.items()},
+            {part: v for parts in brought for part, v in parts.variables.items()},
+            {part for parts in brought for part in parts.integers},
+        )
     return {name: bound}
 
 

@@ -22,7 +22,7 @@ from optfair.core.structure import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
 from optfair.core.verbs import ProblemVerbs
 from optfair.core.witness import search_witness
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DeclarationError, Infeasible, nearest
 
 __all__ = ["Declaration", "Problem"]
 
@@ -106,16 +106,14 @@ class Problem(ProblemVerbs):
         )
 
     def _adopt(self, d: Declaration) -> None:
-        names = {v.id: name for name, v in d.variables.items()}
-        alias_ids = {v.id: name for v, name in d.aliases.items()}
         self._set(
             variables=MappingProxyType(dict(d.variables)),
             sense=d.sense,
             objective=MappingProxyType({t.name: t for t in d.objective}),
             constraints=MappingProxyType({t.name: t for t in d.constraints}),
             integers=frozenset(d.integers),
-            _names=names,
-            _aliases={**alias_ids},
+            _names={v.id: name for name, v in d.variables.items()},
+            _aliases={v.id: name for v, name in d.aliases.items()},
             _alias_variables=tuple(d.aliases),
         )
 
@@ -228,6 +226,10 @@ class Problem(ProblemVerbs):
         """Least size an objective is measured by; models that know the size of their data say it."""
         return 1.0
 
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with what this model knows about why no point is feasible."""
+        return error
+
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
         return float(sum(t.value(values) for t in self.objective.values()))
@@ -273,7 +275,7 @@ class Problem(ProblemVerbs):
                     f"a constraint {name!r} is already there",
                     remedy=f"choose another name, or without({name!r}) first",
                 )
-            parts = child._parts(name, item)
+            parts = child.bound_parts(name, item)
             if isinstance(parts, Parts):
                 child = child.with_variables(parts.variables).with_integrality(*parts.integers)
             for part, constraint in parts.items():
@@ -307,7 +309,8 @@ class Problem(ProblemVerbs):
             _names={**self._names, **{v.id: name for name, v in added.items()}},
         )
 
-    def _parts(self, name: str, item: Any) -> dict[str, Any]:
+    def bound_parts(self, name: str, item: Any) -> dict[str, Any]:
+        """Return constraints by term name; models that cannot take a rule override this."""
         return composition.bound_parts(self, name, item)
 
     def _own(self, constraint: Any) -> Any:

@@ -24,6 +24,7 @@ from optfair.diagnosis.coefficients import (
 )
 from optfair.diagnosis.system import relaxed
 from optfair.errors import OptfairError
+from optfair.transforms.term_program import single_term
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -183,7 +184,7 @@ def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
             return None
         if not term.scope or not term.evidence.problem_class.convex:
             continue
-        alone = continuous.with_terms({}, {name: term})
+        alone = single_term(continuous, name)
         try:
             compiled = compile_problem(alone, interface, {})
         except OptfairError:

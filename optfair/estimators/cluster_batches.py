@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.structured.projection.curved import nearest_behind, weighted
 from optfair.backends.structured.projection.half_space import (
     nearest_in_bounded_half_space,
     nearest_in_half_space,
 )
 from optfair.backends.structured.projection.polyhedron import nearest_in_polyhedron
 from optfair.backends.structured.projection.projections import Projections, inverse_metric
-from optfair.backends.structured.projection.secular import Pencil, nearest_in_quadratic
+from optfair.backends.structured.projection.secular import Pencil
 from optfair.models.clusters.boundary import Boundary
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
-# Newton steps on every quadratic answer.
-SHARPENINGS = 2
 
 __all__ = ["Batch", "Moves", "join", "linear", "quadratic"]
 
@@ -138,6 +136,8 @@ def linear(Y: Floats, boundaries: Sequence[Boundary], moves: Moves) -> Batch:
         if low is not None and high is not None:
             A, value, right = _with_bounds(A, value, right, y, low, high)
         found = nearest_in_polyhedron(y, A, right, metric=W)
+        if low is not None and high is not None:  # on a bound, not a rounding beyond it
+            found = replace(found, points=np.clip(found.points, low, high))
     mu = np.where(found.reached[:, None], found.multipliers, 0.0)
     # over all of space the least value is at y - W^-1 A' mu / 2
     pull = mu @ A
@@ -179,16 +179,13 @@ def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None
         Its curvature and the metric on the free features, when it is at hand.
     """
     F, y, W = moves.free, Y[:, moves.free], moves.own_metric()
-    D, noise = boundary.curvature(np.flatnonzero(F))
-    pencil = Pencil.of(D, W, noise=noise) if pencil is None else pencil
-    value, gradient = boundary.value(Y), boundary.gradient(Y)[:, F]
-    found = nearest_in_quadratic(y, gradient, value, pencil, noise=boundary.slope_noise(Y))
+    if pencil is None:
+        D, noise = boundary.curvature(np.flatnonzero(F))
+        pencil = Pencil.of(D, W, noise=noise)
+    found = nearest_behind(Y, boundary, np.flatnonzero(F), metric=W, pencil=pencil)
     u = np.where(found.reached[:, None], found.points - y, 0.0)
     mu = np.where(found.reached, found.multipliers[:, 0], 0.0)
-    for _ in range(SHARPENINGS):
-        _sharpen(Y, F, W, boundary, pencil, u, mu)
-    found = replace(found, points=np.where(found.reached[:, None], y + u, np.nan))
-    Wu = _weighted(u, W)
+    Wu = weighted(u, W)
     at = Y.copy()
     at[:, F] += u
     lagrangian = (u * Wu).sum(axis=1) + mu * boundary.value(at)
@@ -204,52 +201,13 @@ def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None
     return _batch(Y, found, F, W, lagrangian - loss.sum(axis=1))
 
 
-def _sharpen(
-    Y: Floats,
-    F: Flags,
-    W: Floats | None,
-    boundary: Boundary,
-    pencil: Pencil,
-    u: Floats,
-    mu: Floats,
-) -> None:
-    """Take a Newton step on stationarity and boundary, where the problem is not degenerate.
-
-    Where precisions span many orders of magnitude, the transformed point is off by more than
-    rounding of the boundary itself.
-    """
-    at = Y.copy()
-    at[:, F] += u
-    bent = 2.0 + mu[:, None] * pencil.d
-    rows = (mu > 0.0) & (bent > 1e-8).all(axis=1)
-    if not rows.any():
-        return
-    gradient = boundary.gradient(at)[:, F]
-    slope = (
-        (2.0 * _weighted(u, W) + mu[:, None] * gradient) @ pencil.T / np.where(bent > 0, bent, 1)
-    )
-    along = gradient @ pencil.T
-    step = along / np.where(bent > 0, bent, 1)
-    curvature = (along * step).sum(axis=1)
-    rows &= curvature > 0.0
-    change = (boundary.value(at) - (along * slope).sum(axis=1)) / np.where(rows, curvature, 1.0)
-    rows &= np.isfinite(change) & (mu + change > 0.0)
-    moved = (slope + change[:, None] * step) @ pencil.T.T
-    u[rows] -= moved[rows]
-    mu[rows] += change[rows]
-
-
-def _weighted(u: Floats, W: Floats | None) -> Floats:
-    return u if W is None else u * W if W.ndim == 1 else u @ W
-
-
 def _batch(Y: Floats, found: Projections, F: Flags, W: Floats | None, bound: Floats) -> Batch:
     reached = found.reached
     points = Y.copy()
     points[:, F] = found.points
     points[~reached] = np.nan
     u = np.where(reached[:, None], found.points - Y[:, F], 0.0)
-    objective = (u * _weighted(u, W)).sum(axis=1)
+    objective = (u * weighted(u, W)).sum(axis=1)
     gap = np.abs(objective - np.where(reached, bound, 0.0)) / np.maximum(1.0, objective)
     return Batch(points, np.where(reached, objective, np.inf), np.where(reached, gap, np.nan))
 

@@ -114,7 +114,7 @@ class ClusterExplainer:
         self.options = dict(options)
         # bad options fail here, not at the first row
         self._points = NearestPoints(
-            clusters, self.features, against, plausibility, self.options, float(time_limit)
+            clusters, self.features, against, plausibility, self.options, _seconds(time_limit)
         )
         self.metric = self._points.metric
 
@@ -326,13 +326,14 @@ class ClusterExplainer:
         if np.ndim(target) == 0:
             return np.full(rows, check_cluster(target, K, "target"), dtype=np.intp)
         goals = np.asarray(target)
-        fits = goals.shape == (rows,) and goals.dtype.kind in "iu"
-        if not fits or goals.min(initial=0) < 0 or goals.max(initial=0) >= K:
+        if goals.shape != (rows,) or goals.dtype.kind not in "iu":
             raise DataError(
                 "target does not fit the rows",
                 f"shape {goals.shape}, type {goals.dtype}, for {rows} rows",
                 f"give one cluster from 0 to {K - 1}, or one per row",
             )
+        for goal in np.unique(goals):
+            check_cluster(int(goal), K, "target")
         return goals.astype(np.intp)
 
     def __repr__(self) -> str:
@@ -365,3 +366,15 @@ def check_matrix_of(X: Any, columns: int) -> Floats:
 def _brief(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _seconds(given: Any) -> float:
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError):
+        seconds = np.nan
+    if not seconds > 0.0:
+        raise DeclarationError(
+            f"time_limit {given!r} is not positive", remedy="give seconds for one row"
+        )
+    return seconds

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.registry import profiles
 from optfair.backends.structured.pairwise import best_known
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
 from optfair.estimators.cluster_batches import Batch
 from optfair.estimators.cluster_explanation import Counterfactual, changed_entries
-from optfair.estimators.cluster_proof import proved_solution
 from optfair.estimators.cluster_table import Options, TargetTable
 from optfair.models.cluster_counterfactual import ClusterCounterfactual
-from optfair.models.clusters.form import CELL, HALF_SPACE, ONE_QUADRATIC, SEVERAL_QUADRATICS
+from optfair.models.clusters.form import SEVERAL_QUADRATICS
 from optfair.models.clusters.options import check_mask
 from optfair.models.clusters.partition import Partition
 from optfair.models.clusters.sugar import option_rules
@@ -33,8 +31,6 @@ __all__ = ["PROVED", "NearestPoints"]
 DECLARED = ("mask", "distance", "weights", "metric")
 # A gap up to which an answer is called optimal.
 PROVED = 1e-6
-# Structures whose algorithms end at the optimum.
-EXACT = (HALF_SPACE, CELL, ONE_QUADRATIC)
 
 
 class NearestPoints:
@@ -136,14 +132,7 @@ class NearestPoints:
     def _solution(self, p: ClusterCounterfactual) -> Solution:
         """Solve a problem; where no route proves a point of several quadratics, keep the best."""
         if not p.structure_refusal(SEVERAL_QUADRATICS):
-            proved = proved_solution(p)
-            return proved or best_known(p, time_limit=self.time_limit)
-        exact = [r.name for r in profiles().values() if r.structure in EXACT and r.accepts(p)]
-        for name in exact:
-            try:
-                return p.solve(name)  # takes milliseconds, and no time limit
-            except SolverFailure:
-                continue
+            return best_known(p, time_limit=self.time_limit)
         return p.solve(time_limit=self.time_limit)
 
     def distance(self, objective: Any) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.structured.projection.secular import Pencil
+from optfair.backends.structured.projection.several import Several
 from optfair.core.rule import Rule
 from optfair.estimators.cluster_batches import Batch, Moves, join, linear, quadratic
-from optfair.estimators.cluster_several import Several
 from optfair.models.clusters.boundary import Boundary
 from optfair.models.clusters.partition import Partition
 from optfair.models.feature_problem import FeatureProblem

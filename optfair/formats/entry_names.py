@@ -111,14 +111,15 @@ class Family:
 
 
 _INDEXED = re.compile(r"^(?P<stem>.+?)[\[(](?P<index>-?\d+(?:[,;_]-?\d+)*)[\])]$")
-_NUMBERED = re.compile(r"^(?P<stem>.*?[^\d])(?P<index>\d+)$")
+# x1, x_2, C0003; the number of target.1 is part of its name
+_NUMBERED = re.compile(r"^(?P<stem>.*?[^\d.])(?P<index>\d+)$")
 
 
 def families(names: Sequence[str], kinds: Iterable[object]) -> list[Family]:
     """Group names such as ``x[0]``, ``x[1]`` into arrays.
 
     Names with the same stem and kind form one array. An index is what stands in brackets at
-    the end, else trailing digits. If the indices fill a box that begins at 0 or 1 they are
+    the end, else trailing digits not behind a dot. If the indices fill a box that begins at 0 or 1 they are
     its positions; otherwise the array is a vector in the order of the file.
 
     Parameters

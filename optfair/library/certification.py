@@ -9,13 +9,15 @@ from typing import Any
 
 from optfair.backends.registry import profile, profiles
 from optfair.core.problem import Problem
+from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError
 from optfair.library.branching import tree_bound
 from optfair.library.catalogue import load
 from optfair.library.enumeration import ENUMERATION, enumerated
 from optfair.library.instance import Infeasibility, Instance, Optimum
+from optfair.transforms.shor import shor
 
-__all__ = ["Certification", "Check", "certify"]
+__all__ = ["Certification", "Check", "certify", "solved_with"]
 
 # (is it as stated, what was found), and the optimum and gap where a solver found one
 Found = tuple[bool, str] | tuple[bool, str, float, float]
@@ -111,8 +113,12 @@ def certify(instance: Instance | str) -> Certification:
 
     The class and its certificate; then the optimum, by the solver that certifies it and by
     each solver that checks it; or the conflict, by their certificates of infeasibility. For an
-    integer optimum "enumeration" is a solver too: it looks at every integer point. A nonconvex instance needs a verified witness and the refusal of every solver of convex
-    problems; where it has an optimum, its model knows a convex form with the same one.
+    integer optimum "enumeration" is a solver too: it looks at every integer point.
+
+    A nonconvex instance needs a verified witness and the refusal of every solver of convex
+    problems. Its optimum is proved by a global solver, or by a solver of convex problems
+    through the model's convex form; where the model has none, through the semidefinite
+    relaxation, with a point that meets its bound.
 
     Parameters
     ----------
@@ -174,12 +180,6 @@ def _refusals(problem: Problem) -> Found:
 
 
 def _optimum_checks(problem: Problem, optimum: Optimum) -> list[Check]:
-    if not problem.problem_class.convex:
-        form = getattr(problem, "convex_form", None)
-        if form is None:
-            detail = "the model has no convex form with the same optimum"
-            return [Check("optimum", False, detail)]
-        problem = form()
     first = optimum.certified_by
     certifying = lambda: _solved(problem, optimum, first, CERTIFYING, optimum.gap)
     checks = [_attempt(f"certified by {first}", certifying)]
@@ -195,10 +195,37 @@ def _optimum_checks(problem: Problem, optimum: Optimum) -> list[Check]:
 def _solved(problem: Problem, optimum: Optimum, solver: str, tolerance: float, gap: float) -> Found:
     if solver == ENUMERATION:
         return _enumerated(problem, optimum, gap)
-    s = problem.solve(solver, tolerance=tolerance)
+    s = solved_with(problem, solver, tolerance)
     verdict = s.certificate.verify()
     ok = bool(verdict) and s.gap <= gap and _agrees(s.objective, optimum.value)
     return ok, f"{s.objective:.10g}, gap {s.gap:.1e}, {verdict}", s.objective, s.gap
+
+
+def solved_with(problem: Problem, solver: str, tolerance: float) -> Solution:
+    """Solve; for a nonconvex problem that the solver does not take, in a convex formulation.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to solve.
+    solver : str
+        Name of a solver.
+    tolerance : float
+        Relative residuals asked of it.
+
+    Returns
+    -------
+    Solution
+        Of the problem, or of a convex form with the same optimum.
+    """
+    if problem.problem_class.convex or profile(solver).accepts(problem):
+        return problem.solve(solver, tolerance=tolerance)
+    form = getattr(problem, "convex_form", None)
+    if form is not None:
+        solution: Solution = form().solve(solver, tolerance=tolerance)
+        return solution
+    relaxation = shor(problem)
+    return relaxation.recover(relaxation.problem.solve(solver, tolerance=tolerance))
 
 
 def _enumerated(problem: Problem, optimum: Optimum, gap: float) -> Found:

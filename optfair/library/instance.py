@@ -30,7 +30,8 @@ class Optimum:
         Relative gap of that proof.
     checked_by : tuple of str
         Solvers (or "enumeration") that must agree. One that takes no integer variables checks
-        an integer optimum through the relaxations of a search tree.
+        an integer optimum through the relaxations of a search tree; one that takes convex
+        problems only, a nonconvex optimum through a convex form or the semidefinite relaxation.
     """
 
     value: float

@@ -18,6 +18,7 @@ from optfair.library.arguments import (
     group_arguments,
 )
 from optfair.library.cluster_arguments import cluster_arguments
+from optfair.library.mixture_arguments import mixture_arguments
 
 __all__ = ["check_keys", "construct", "model_names", "rule"]
 
@@ -41,6 +42,8 @@ MODELS = {
     "Diet": f"{_TEXTBOOK}.diet",
     "FairAssignment": "optfair.models.fair_assignment",
     "FairKMeansBound": "optfair.models.fair_kmeans_bound",
+    "FairMixtureLikelihood": "optfair.models.mixture_likelihood",
+    "FairResponsibilities": "optfair.models.fair_responsibilities",
     "GaussianMap": f"{_MAPS}.gaussian_map",
     "IndependentCounterfactuals": "optfair.models.group_counterfactual",
     "IntegerLeastSquares": f"{_TEXTBOOK}.integer_least_squares",
@@ -98,6 +101,8 @@ _GROUP_MODELS = (
 READERS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "FairAssignment": assignment_arguments,
     "FairKMeansBound": bound_arguments,
+    "FairMixtureLikelihood": bound_arguments,
+    "FairResponsibilities": mixture_arguments,
     "KantorovichCoupling": coupling_arguments,
     "ActionPlan": action_arguments,
     "MinimumEdits": action_arguments,
@@ -164,10 +169,10 @@ def _found(name: Any, known: Mapping[str, str], what: str) -> Callable[..., Any]
 
 def _called(maker: Callable[..., Any], arguments: Mapping[str, Any], where: str) -> Any:
     """Call with keywords, after telling unknown and missing ones."""
-    parameters = {
-        k: p for k, p in inspect.signature(maker).parameters.items() if p.kind is not p.VAR_KEYWORD
-    }
-    check_keys(arguments, parameters, where)
+    signature = inspect.signature(maker).parameters
+    parameters = {k: p for k, p in signature.items() if p.kind is not p.VAR_KEYWORD}
+    if len(parameters) == len(signature):  # else the maker checks what it is given
+        check_keys(arguments, parameters, where)
     missing = [k for k, p in parameters.items() if p.default is p.empty and k not in arguments]
     if missing:
         raise DeclarationError(

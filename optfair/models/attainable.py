@@ -12,7 +12,6 @@ import numpy as np
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import objective_term
 from optfair.core.composition import named_term
-from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import Infeasible, OptfairError
@@ -103,7 +102,8 @@ def largest_level(problem: Any) -> Solution:
     others = {k: t for k, t in problem.constraints.items() if family(k) != ROWS}
     goal = objective_term("target", level, aim.names, "maximize")
     aim = aim.with_terms({"target": goal}, {**rows, **others})._child(sense="maximize")
-    return Problem.solve(aim)
+    solution: Solution = aim.solve()
+    return solution
 
 
 def with_attainable(problem: Any, error: Infeasible) -> Infeasible:
@@ -114,9 +114,12 @@ def with_attainable(problem: Any, error: Infeasible) -> Infeasible:
     problem : Targeted
         What was infeasible.
     error : Infeasible
-        What was found; without a certificate, it gets the one found here.
+        What was found; without a certificate, or with one over more constraints, it gets the
+        one found here.
     """
     target = cast(Targeted, problem)
+    if problem.sense == "maximize":  # asked for here already
+        return error
     if error.conflict and ROWS not in map(family, error.conflict):
         return error
     try:
@@ -138,7 +141,8 @@ def with_attainable(problem: Any, error: Infeasible) -> Infeasible:
     said = f"the largest attainable {word} is {reached:.6g}, asked for is {asked:.6g}"
     below = np.floor(reached * 1e4) / 1e4
     remedy = f"ask for {option} <= {below:g}, or soften what keeps it down"
-    known = error.certificate is not None
+    # an interior point may mix conflicts; the bound on the target names what it is made of
+    known = error.certificate is not None and not set(proof.conflict) < set(error.conflict)
     names = error.conflict if known else proof.conflict
     return Infeasible(
         f"these constraints exclude each other: {', '.join(map(repr, names))}",

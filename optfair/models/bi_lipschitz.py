@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -71,6 +71,7 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     """
 
     title = "BiLipschitzCounterfactuals"
+    factors: ClassVar[tuple[str, ...]] = ("K", "k")
 
     def __init__(
         self,

@@ -339,7 +339,7 @@ def _nearest_other(common: dict[str, Any], rules: dict[str, Rule], K: int) -> Cl
             p._declare_with({**common, "target": k}, rules)
             value = p.solve().objective
         except (DataError, Infeasible) as e:
-            reasons.append(f"cluster {k}: {e.cause}")
+            reasons.append(f"cluster {k}: {(e.evidence or e.cause).split(';')[0]}")
             continue
         if best is None or value < best[0]:
             best = value, p

@@ -228,10 +228,11 @@ class FairKMeansBound(Problem):
         v, groups = np.sqrt(self.data["weights"]), self.data["groups"]
         return np.asarray(v * (groups == np.arange(self.shares.size)[:, None]))
 
-    def _parts(self, name: str, item: Any) -> dict[str, Any]:
+    def bound_parts(self, name: str, item: Any) -> dict[str, Any]:
+        """Return constraints by term name; rules that do not carry over are refused."""
         if isinstance(item, Rule) and not isinstance(item, CARRIED):
             raise _not_carried(item, self.data["n_clusters"])
-        return super()._parts(name, item)
+        return super().bound_parts(name, item)
 
     def lift(self, assignment: Any) -> dict[str, Floats]:
         """Return the point of the relaxation that a clustering gives.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
+from inspect import signature
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -12,10 +14,9 @@ from numpy.typing import NDArray
 from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration
 from optfair.core.problem_class import LP, ProblemClass
-from optfair.core.solution import Solution
 from optfair.core.structure import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
-from optfair.errors import DeclarationError, Infeasible
+from optfair.errors import DeclarationError, Infeasible, nearest
 from optfair.models.attainable import with_attainable
 from optfair.models.feature_problem import FeatureProblem, Indices, feature_names
 from optfair.models.linear_score import LinearScore
@@ -33,6 +34,9 @@ SOCP = ProblemClass(cones=frozenset({"soc"}))
 class GroupCounterfactuals(FeatureProblem):
     """What the problems with one counterfactual per member share: cost, target, features."""
 
+    #: names of the bounds on distances that a model declares besides what all of them take
+    factors: ClassVar[tuple[str, ...]] = ()
+
     def __init__(
         self,
         X: Any,
@@ -42,8 +46,9 @@ class GroupCounterfactuals(FeatureProblem):
         threshold: float | None = None,
         target_class: Any = None,
         feature_costs: Any = None,
-        **further: Any,
+        **factors: Any,
     ) -> None:
+        _refuse_unknown(type(self), factors)
         linear = LinearScore.of(score)
         v, t = linear.halfspace(target_class, probability=probability, threshold=threshold)
         points = linear.check_points(X)
@@ -57,7 +62,7 @@ class GroupCounterfactuals(FeatureProblem):
                 "level": t,
                 "features": names,
                 "costs": checked_costs(feature_costs, names),
-                **further,
+                **factors,
             }
         )
 
@@ -143,25 +148,9 @@ class GroupCounterfactuals(FeatureProblem):
         """Return the classification with an expression in place of the level, by term name."""
         return {"classification": self["counterfactuals"] @ self.normal >= level}
 
-    def solve(self, solver: str | None = None, **options: Any) -> Solution:
-        """Solve; when the target is out of reach, say how far one can get.
-
-        Parameters
-        ----------
-        solver : str, optional
-            As in `optfair.solve`, as are further keywords.
-        **options
-            Options of `optfair.solve`.
-
-        Raises
-        ------
-        Infeasible
-            With the constraints that exclude each other and the largest attainable target.
-        """
-        try:
-            return super().solve(solver, **options)
-        except Infeasible as e:
-            raise with_attainable(self, e) from None
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with the largest attainable target, where the target is out of reach."""
+        return with_attainable(self, error)
 
     def projected(self) -> Floats:
         """Return the members each at least cost to the target, which is a half-space."""
@@ -202,6 +191,17 @@ class GroupCounterfactuals(FeatureProblem):
             if here.size:
                 parts[word] = Z[:, here] >= X[:, here] if word == "up" else Z[:, here] <= X[:, here]
         return parts
+
+
+def _refuse_unknown(model: type[GroupCounterfactuals], given: Iterable[str]) -> None:
+    for name in given:
+        if name not in model.factors:
+            known = [*signature(GroupCounterfactuals.__init__).parameters][1:-1]
+            raise DeclarationError(
+                f"{model.__name__} takes no {name!r}",
+                "K bounds pairs of members: LipschitzCounterfactuals" if name == "K" else "",
+                nearest(name, known),
+            )
 
 
 class IndependentCounterfactuals(GroupCounterfactuals):
@@ -314,6 +314,7 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
     """
 
     title = "LipschitzCounterfactuals"
+    factors: ClassVar[tuple[str, ...]] = ("K",)
 
     def __init__(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,17 +15,15 @@ from optfair.backends.policy import conic_interface
 from optfair.compile.conic import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
+from optfair.core.problem import Problem
 from optfair.errors import ClassError
 from optfair.solution.conic_form import Cone, ConicForm
 from optfair.transforms.recovery import apart
 
-if TYPE_CHECKING:
-    from optfair.core.problem import Problem
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-__all__ = ["TermProgram", "TermProgramProof", "TermRows", "term_program"]
+__all__ = ["TermProgram", "TermProgramProof", "TermRows", "single_term", "term_program"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +111,8 @@ def term_program(problem: Problem) -> TermProgram:
         CVXPY cannot compile a term.
     """
     interface = conic_interface()
-    terms = [(name, problem.with_terms({name: t}, {})) for name, t in problem.objective.items()]
-    terms += [(name, problem.with_terms({}, {name: t})) for name, t in problem.constraints.items()]
+    terms = [(name, single_term(problem, name)) for name in problem.objective]
+    terms += [(name, single_term(problem, name)) for name in problem.constraints]
     offset, compiled = 0.0, []
     sign = 1.0 if problem.sense == "minimize" else -1.0
     for name, alone in terms:
@@ -127,6 +126,21 @@ def term_program(problem: Problem) -> TermProgram:
                 remedy=f"remove it: problem.without({name!r})",
             )
     return _assembled(problem, compiled, offset, sign)
+
+
+def single_term(problem: Problem, name: str) -> Problem:
+    """Return a problem of one term as it stands, whatever a model makes of missing ones.
+
+    A term may be convex only because others hold features fixed.
+    """
+    objective = {n: t for n, t in problem.objective.items() if n == name}
+    constraints = {n: t for n, t in problem.constraints.items() if n == name}
+    child: Problem = Problem._child(
+        problem,
+        objective=MappingProxyType(objective),
+        constraints=MappingProxyType(constraints),
+    )
+    return child
 
 
 def _assembled(

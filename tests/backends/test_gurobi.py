@@ -12,10 +12,6 @@ import optfair as of
 from optfair.backends.probes import licence_state
 from optfair.backends.registry import profile
 
-pytestmark = pytest.mark.skipif(
-    not licence_state(profile("gurobi")).usable, reason="gurobipy is not installed"
-)
-
 
 def saddle(n: int = 3, **rows: Any) -> Any:
     x = cp.Variable(n, name="x")

@@ -371,6 +371,21 @@ def test_a_gap_that_was_asked_for_is_not_called_optimal() -> None:
         hard(12).solve("scip", options={"limits/gap": 0.5, "limits/absgap": 0.5})
 
 
+def test_a_solver_that_breaks_off_is_a_failure_with_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from optfair.backends import scip_model
+
+    class Broken(scip_model.Model):  # type: ignore[misc]
+        def optimizeNogil(self) -> None:
+            raise Exception("SCIP: error in LP solver!")
+
+    monkeypatch.setattr(scip_model, "Model", Broken)
+    with pytest.raises(of.SolverFailure, match="broke off") as failure:
+        run(disk())
+    assert failure.value.evidence == "error in LP solver!"
+
+
 def test_the_same_seed_gives_the_same_point() -> None:
     p = hard(10)
     first, again = (run(p, seed=3).values["x"] for _ in range(2))

@@ -61,6 +61,13 @@ def test_a_rule_brings_variables_that_are_integer() -> None:
     assert list(p.variables) == ["x"] and str(p.problem_class) == "LP"
 
 
+def test_variables_come_along_from_a_list_of_rules() -> None:
+    q = problem().with_constraints(both=[Whole(), Stated()])
+    assert list(q.variables) == ["x", "both.0.step"] and q.integers == {"both.0.step"}
+    assert q.solve().objective == pytest.approx(4.0)
+    assert list(q.without("both").variables) == ["x"]
+
+
 def test_variables_of_a_rule_go_with_it() -> None:
     p = problem()
     q = p.with_constraints(whole=Whole()).without("whole")

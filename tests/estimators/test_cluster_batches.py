@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import optfair as of
 from optfair.estimators.cluster_batches import Batch, Moves, join, linear, quadratic
-from optfair.estimators.cluster_proof import proved_solution
 from optfair.estimators.cluster_search import different_feature_sets
-from optfair.estimators.cluster_several import Several
 from optfair.models.cluster_counterfactual import ClusterCounterfactual
 from optfair.models.clusters.partition import Partition
 
@@ -97,20 +93,6 @@ def test_quadratics_are_those_of_the_declared_problem(rows, gaussians, metric):
         agree(found, gaussians, rows[at], t, options)
 
 
-def test_wide_precisions_are_sharpened():
-    """A precision of 1e7 beside one of 1: the gap stays at rounding."""
-    clusters = Partition.gaussian(
-        [[0.0, 0.0, 0.0], [1.0, 2.0, 1.0]],
-        [[[1.0, 0.2, 0], [0.2, 1, 0], [0, 0, 1]], [[1e-7, 0, 0], [0, 1, 0.3], [0, 0.3, 2.0]]],
-    )
-    Y = np.random.default_rng(4).normal(size=(50, 3)) * 3.0
-    Y = Y[clusters.labels(Y) == 0]
-    found = quadratic(Y, clusters.boundary(0, 1), Moves(np.ones(3, dtype=bool)))
-    assert found.gap.max() <= 1e-10
-    inside = clusters.boundary(0, 1).value(found.points)
-    assert (inside <= 1e-9 * (1.0 + np.abs(clusters.boundary(0, 1).value(Y)))).all()
-
-
 def test_a_moved_boundary_shows_in_the_gap(rows, centers, monkeypatch):
     """The bound is recomputed: a projection that goes too far has a gap."""
     from optfair.estimators import cluster_batches as module
@@ -135,32 +117,6 @@ def test_join_picks_rows():
     assert np.isinf(found.objective[[0, 2]]).all() and found.objective[1] == 1.0
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-def test_several_boundaries_are_proved_or_left(rows, gaussians, bounded):
-    """What the dual proves is the optimum that branch and bound finds."""
-    t, proved = 1, 0
-    others = [0, 2]
-    sides = [gaussians.boundary(k, t) for k in others]
-    several = Several(sides, np.ones(D, dtype=bool), None)
-    limits = (np.full(D, -6.0), np.full(D, 6.0)) if bounded else (None, None)
-    options = {"lower": -6.0, "upper": 6.0} if bounded else {}
-    for y in rows[gaussians.labels(rows) != t][:8]:
-        found = several.nearest(y, *limits)
-        if found is None:
-            continue
-        point, objective, gap, multipliers = found
-        proved += 1
-        assert (
-            gap <= 1e-9
-            and (multipliers >= 0.0).all()
-            and np.linalg.norm(point - y) ** 2 == pytest.approx(objective)
-        )
-        assert max(float(b.value(point)) for b in sides) <= 1e-9
-        p = ClusterCounterfactual(gaussians, factual=y, target=t, against="all", **options)
-        assert p.solve("scip", tolerance=1e-6).objective == pytest.approx(objective, rel=1e-4)
-    assert proved >= 3
-
-
 def test_search_leaves_some_feature_of_every_earlier_set_alone():
     costs = np.array([1.0, 1.5, 2.0, 4.0])
 
@@ -173,28 +129,3 @@ def test_search_leaves_some_feature_of_every_earlier_set_alone():
     assert [sorted(s) for _, s in found] == [[0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3]]
     assert [v for v, _ in found] == sorted(v for v, _ in found)
     assert different_feature_sets(lambda _: None, 3) == []
-
-
-def test_what_the_dual_proves_is_a_solution_that_verifies(rows, gaussians):
-    proved = 0
-    for y in rows[gaussians.labels(rows) != 1]:
-        for options in ({}, {"lower": -4.0, "increasing": ["x1"], "mask": [1, 1, 1, 0]}):
-            if options and (y < -4.0).any():
-                continue
-            p = ClusterCounterfactual(
-                gaussians, factual=y, target=1, against="all", plausibility=0.1, **options
-            )
-            s = proved_solution(p)
-            if s is None:
-                continue
-            proved += 1
-            assert s.is_optimal(1e-8) and s.gap <= 1e-8
-            lower, upper = p.limits
-            assert (lower <= s["point"]).all() and (s["point"] <= upper).all()
-            # a solution that is off does not verify
-            moved = replace(s, values={"point": s["point"] + 1e-4 * (s["point"] - y)})
-            assert not moved.certificate.verify()
-            halved = {k: 0.5 * np.asarray(v) for k, v in s.multipliers.items()}
-            if any(np.any(v) for v in halved.values()):
-                assert not replace(s, multipliers=halved).certificate.verify()
-    assert proved >= 12

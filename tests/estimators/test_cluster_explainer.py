@@ -252,6 +252,12 @@ def test_bad_input_is_refused_in_the_users_words(kmeans, mixture, X, flowers):
             "target does not fit",
             lambda: ClusterExplainer(kmeans).explain_many(X, [1]),
         ),
+        (
+            of.DeclarationError,
+            "target 9 is not a cluster",
+            lambda: ClusterExplainer(kmeans).explain_many(X[:2], [9, 1]),
+        ),
+        (of.DeclarationError, "time_limit -1", lambda: ClusterExplainer(kmeans, time_limit=-1)),
         (of.DeclarationError, "k=0", lambda: ClusterExplainer(kmeans).explain(X[0], k=0)),
         (
             of.DeclarationError,

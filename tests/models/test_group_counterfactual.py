@@ -77,6 +77,30 @@ def test_each_entry_of_the_closed_form_is_held_to():
         assert not replace(s, multipliers={"classification": y}).certificate.verify()
 
 
+def test_keywords_that_nobody_reads_are_refused():
+    with pytest.raises(of.DeclarationError, match="takes no 'K'") as caught:
+        IndependentCounterfactuals(X, K=1.5, **KW)
+    assert "LipschitzCounterfactuals" in str(caught.value)
+    with pytest.raises(of.DeclarationError, match="did you mean 'feature_costs'"):
+        IndependentCounterfactuals(X, feature_cost=[1.0, 1.0, 1.0], **KW)
+
+
+@pytest.mark.parametrize("model", [IndependentCounterfactuals, LipschitzCounterfactuals])
+@pytest.mark.parametrize("how", ["method", "function"])
+def test_the_largest_attainable_probability_is_told(model, how):
+    best = V @ [3.0, 0.0, 3.0] + V[1] * X[:, 1].max() + 0.25
+    options = {**KW, "probability": 1.0 / (1.0 + np.exp(-best - 1.0))}
+    if model is LipschitzCounterfactuals:
+        options["K"] = 1e3
+    limits = box(dict.fromkeys(range(3), (-3.0, 3.0)))
+    p = model(X, **options).with_constraints(limits=limits, same=immutable(1))
+    with pytest.raises(of.Infeasible) as caught:
+        p.solve() if how == "method" else of.solve(p)
+    reached = 1.0 / (1.0 + np.exp(-best))
+    assert f"largest attainable probability is {reached:.5g}"[:-1] in str(caught.value)
+    assert caught.value.certificate.verify() and "classification" in caught.value.conflict
+
+
 @pytest.mark.parametrize("name", models())
 def test_a_group_that_is_there_already_stays(name):
     inside = X + 50.0 * V

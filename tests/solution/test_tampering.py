@@ -49,7 +49,17 @@ def cvxpy_problem(kind: str) -> Any:
     return p.with_integrality("x") if kind == "milp" else p
 
 
+def responsibilities(**changes: Any) -> Any:
+    log_prob = np.random.default_rng(4).normal(size=(8, 3))
+    return of.FairResponsibilities(log_prob, groups=[0, 1, 1, 0, 1, 0, 0, 1], **changes)
+
+
 CASES = {
+    "responsibilities by entropic-mass": (lambda: responsibilities(), "entropic-mass"),
+    "gap of responsibilities": (
+        lambda: responsibilities(fairness=of.max_gap(0.02)),
+        "entropic-mass",
+    ),
     "assignment by mass-dual": (lambda: assignment(), "mass-dual"),
     "assignment by highs": (lambda: assignment(), "highs"),
     "assignment by clarabel": (lambda: assignment(), "clarabel"),

@@ -178,6 +178,21 @@ def test_a_row_that_was_never_generated_is_checked_all_the_same():
     assert "'roof' is violated" in str(moved.certificate.verify())
 
 
+def test_cones_most_of_which_are_violated_at_first_are_not_all_taken():
+    """Unequal costs stretch nearly every pair at first, and few of them are active in the end."""
+    rng = np.random.default_rng(0)
+    w, mixed = rng.normal(size=10), rng.normal(size=(10, 10)) / np.sqrt(10)
+    X = rng.normal(size=(100, 10)) @ mixed - w / np.linalg.norm(w)
+    p = LipschitzCounterfactuals(
+        X, score=(w, 0.0), probability=0.8, K=1.01, feature_costs=np.geomspace(0.1, 10.0, 10)
+    )
+    s = p.solve()
+    assert s.is_optimal(1e-8)
+    assert max(r.rows for r in s.progress) < 0.2 * p.pairs.count
+    off = p.constraints["stretching"].violation({"counterfactuals": p.projected()})
+    assert np.count_nonzero(off > 1e-9) > 0.5 * p.pairs.count
+
+
 def test_few_rows_of_many_are_used():
     n = 20_000
     points = np.random.default_rng(0).normal(size=(n, 4))

@@ -37,4 +37,4 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         found = nearest_in_half_space(row, v, right, metric=s.metric)
     if not found.reached[0]:
         raise unreachable(p, np.ones(1))
-    return outcome(p, s, found.points[0], found.multipliers[0], clock)
+    return outcome(p, s.at(found.points[0]), found.multipliers[0], clock)

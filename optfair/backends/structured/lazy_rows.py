@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import InfeasibilityProof, carriers
+from optfair.backends.farkas import carriers, proved_infeasible
 from optfair.backends.request import Outcome, Request
 from optfair.backends.structured.rows.generation import generate_rows
 from optfair.backends.structured.rows.incumbent import repaired
@@ -35,8 +35,6 @@ __all__ = ["LazyRowsProof", "run"]
 TIGHT, TIGHTEST = 1e-10, 1e-12
 # A multiplier below this share of the largest counts as zero.
 INACTIVE = 1e-6
-# An entry of a Farkas vector below this share of the largest is rounding.
-NOISE = 1e-7
 # Rows outside by less than this, relative to the size of their right-hand sides, are let pass.
 OUTSIDE = 1e-9
 
@@ -89,13 +87,12 @@ def _first(name: str, count: int, request: Request) -> Indices:
 
 
 def _infeasible(problem: Problem, profile: SolverProfile, point: RelaxedPoint) -> Infeasible:
-    # entries at the level of the solver's rounding, as on rows of the objective, cancel nothing
-    largest = float(np.abs(point.z).max(initial=0.0))
-    exact = replace(point, z=np.where(np.abs(point.z) > NOISE * largest, point.z, 0.0))
-    sizes: dict[str, Any] = dict(exact.short)
-    sizes.update({name: m.size for name, m in exact.long.items()})
-    proof = InfeasibilityProof(exact.form, exact.z, carriers(sizes))
-    if not proof.verify():
+    def conflict(z: Floats) -> tuple[str, ...]:
+        there = replace(point, z=z)
+        return carriers({**there.short, **{name: m.size for name, m in there.long.items()}})
+
+    proof = proved_infeasible(point.form, point.z, conflict)
+    if proof is None:
         return Infeasible(
             "no point satisfies the constraints",
             f"reported by {profile.name}, without a certificate that could be verified",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from optfair.backends.structured.projection.curved import nearest_behind
 from optfair.backends.structured.projection.refusal import unreachable
-from optfair.backends.structured.projection.secular import Pencil, nearest_in_quadratic
 from optfair.backends.structured.projection.setting import Setting, outcome
 from optfair.models.cluster_counterfactual import ClusterCounterfactual
 
@@ -26,16 +26,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     begin = time.perf_counter()
     p = cast(ClusterCounterfactual, problem)
     s = Setting.of(p)
-    section = s.sections[0]
-    pencil = Pencil.of(section.D, s.metric, noise=section.noise)
+    boundary = s.sections[0].boundary
     clock = begin, time.perf_counter()
-    found = nearest_in_quadratic(
-        np.zeros((1, s.free.size)),
-        section.slope[None],
-        np.array([section.level]),
-        pencil,
-        noise=section.slope_noise,
-    )
+    found = nearest_behind(s.start[None], boundary, s.free, metric=s.metric)
     if not found.reached[0]:
         raise unreachable(p, np.ones(1))
-    return outcome(p, s, found.points[0], found.multipliers[0], clock)
+    return outcome(p, s.at(found.points[0] - s.start[s.free]), found.multipliers[0], clock)

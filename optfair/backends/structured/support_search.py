@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.request import Outcome, Request
+from optfair.backends.solve import solve_as_asked
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
-from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
 
 Floats = NDArray[np.float64]
 Fixed = tuple[int, ...]
@@ -159,7 +160,7 @@ class _Search:
         limit = None if self.request.time_limit is None else max(1.0, self.request.seconds_left)
         tolerance = max(SHARE * self.request.tolerance, 1e-10)
         child = branch(self.problem, self.name, fixed)
-        return Problem.solve(child, tolerance=tolerance, time_limit=limit)
+        return solve_as_asked(child, None, Request(tolerance=tolerance, time_limit=limit))
 
 
 def branch(problem: Problem, name: str, fixed: Fixed) -> Any:

@@ -40,4 +40,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         if not found.multipliers.any():
             raise SolverFailure("the active set did not settle", remedy="name another solver")
         raise unreachable(p, weights)
-    return outcome(p, s, found.points[0], weights, clock)
+    u, held = found.points[0], found.multipliers[0, m:] > 0.0
+    # a bound with a multiplier is met to the last digit
+    u[low] = np.where(held[: low.sum()], s.lower[low], u[low])
+    u[high] = np.where(held[low.sum() :], s.upper[high], u[high])
+    return outcome(p, s.at(u), weights, clock)

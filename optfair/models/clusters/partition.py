@@ -200,7 +200,12 @@ def _covariances(given: Any, kind: str | None, K: int, d: int) -> list[Floats]:
     except (TypeError, ValueError) as e:
         raise DataError("covariances are not numbers", str(e), "give arrays of numbers") from None
     if not np.isfinite(S).all():
-        raise DataError("covariances has entries that are NaN or infinite", remedy="fit again")
+        at = np.argwhere(~np.isfinite(S))[0].tolist()
+        raise DataError(
+            "covariances have entries that are NaN or infinite",
+            f"the first is at {at}",
+            "fit again without NaN in the rows",
+        )
     shapes = {"full": (K, d, d), "tied": (d, d), "diag": (K, d), "spherical": (K,)}
     fits = [name for name, shape in shapes.items() if S.shape == shape]
     if S.ndim == 0:

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, Infeasible
 from optfair.models.clusters.form import structure_loss
 from optfair.models.clusters.partition import Partition
+from optfair.models.clusters.shortfall import with_margin
 from optfair.models.clusters.terms import (
     FLAGS,
     BoundTerm,
@@ -160,6 +161,10 @@ class PointProblem(FeatureProblem):
     def find_witness(self) -> NonconvexityWitness | None:
         """Return opposite points beyond a boundary that curves away, else search."""
         return opposite_points(self) or super().find_witness()
+
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with the largest margin to the target, where that is out of reach."""
+        return with_margin(self, error)
 
     # --- what rules ask for --------------------------------------------------------------
 

@@ -84,7 +84,7 @@ def _bounds(d: int, names: tuple[str, ...], lower: Any, upper: Any) -> Box | Non
     given: dict[Any, tuple[float, float]] = {}
     for j in range(d):
         if np.isfinite(low[j]) or np.isfinite(high[j]):
-            given[j] = (low[j], high[j])
+            given[names[j]] = (low[j], high[j])
     # names that are not features fail when the rule is bound, with a suggestion
     for key in (*low_keys, *high_keys):
         given[key] = (-1.0, 1.0)

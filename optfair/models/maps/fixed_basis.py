@@ -14,6 +14,7 @@ from optfair.core.term import ConstraintTerm, Values
 from optfair.models.feature_problem import Indices
 from optfair.models.maps.map_data import checked_bound, map_data
 from optfair.models.maps.map_problem import OWN, STRANGER, MapProblem, renamed
+from optfair.models.maps.null_space import as_far_as_feasible
 from optfair.models.maps.piece import Piece
 from optfair.models.maps.score_line import Reduction
 from optfair.models.maps.spectrum import factor_bounds
@@ -144,6 +145,15 @@ class FixedBasisMap(MapProblem):
             factors=lambda values: np.asarray(values["factors"], dtype=float),
             bounds=tuple(name for name in self.constraints if name.startswith("factor ")),
         )
+
+    def settled(self, values: Values) -> Values:
+        """Return the values with factor 1 along directions in which the group has no extent."""
+        spread = np.square(self.moments.root.T @ self.basis).sum(axis=0)
+        flat = spread <= ROUNDING * spread.max(initial=0.0)
+        if not flat.any():
+            return values
+        wanted = np.where(flat, 1.0, np.asarray(values["factors"], dtype=float))
+        return as_far_as_feasible(self, values, {**values, "factors": wanted})
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
         """Return bounds on the factors, which are the eigenvalues of A."""

@@ -291,7 +291,15 @@ class MapProblem(FeatureProblem):
             Or a `MixtureTransport` for a problem with components.
         """
         (piece,) = self.pieces
-        return self.transport(piece, fitting_values(self, solution))
+        return self.transport(piece, self.settled(fitting_values(self, solution)))
+
+    def settled(self, values: Values) -> Values:
+        """Return the values with the identity where neither cost nor members see the matrix.
+
+        Where the group has no extent, every matrix within the bounds costs the same, and a
+        solver returns any. New members are best left as they are in such directions.
+        """
+        return values
 
     def transport(self, piece: Piece, values: Values) -> TransportMap:
         """Return the map of a piece at values of the variables."""
@@ -303,25 +311,9 @@ class MapProblem(FeatureProblem):
             covariance=piece.moments.covariance,
         )
 
-    def solve(self, solver: str | None = None, **options: Any) -> Solution:
-        """Solve; when the target is out of reach, say how far one can get.
-
-        Parameters
-        ----------
-        solver : str, optional
-            As in `optfair.solve`, as are further keywords.
-        **options
-            Options of `optfair.solve`.
-
-        Raises
-        ------
-        Infeasible
-            With the constraints that exclude each other and the largest attainable target.
-        """
-        try:
-            return super().solve(solver, **options)
-        except Infeasible as e:
-            raise with_attainable(self, e) from None
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with the largest attainable target, where the target is out of reach."""
+        return with_attainable(self, error)
 
 
 def renamed(

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 
+from optfair.core.expressions import Values
 from optfair.core.term import ConstraintTerm
 from optfair.models.maps.affine_map import matrix_piece
 from optfair.models.maps.map_data import checked_bound, map_data
 from optfair.models.maps.map_problem import MapProblem, renamed
+from optfair.models.maps.null_space import as_far_as_feasible, nearest_to_identity
 from optfair.models.maps.piece import Piece
 from optfair.models.maps.spectrum import loewner_bounds
 
@@ -35,6 +38,14 @@ class SymmetricMap(MapProblem):
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return the Loewner bounds; without k the matrix is at least semidefinite."""
         return renamed("loewner", self.spectrum(pieces[0], self.data["K"], self.data["k"] or NONE))
+
+    def settled(self, values: Values) -> Values:
+        """Return the values with the matrix nearest to I that moves the group alike."""
+        root, A = self.moments.root, np.asarray(values["matrix"], dtype=float)
+        if not self.moments.singular:
+            return values
+        wanted = nearest_to_identity(A, root, self.data["K"], self.data["k"])
+        return as_far_as_feasible(self, values, {**values, "matrix": wanted})
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
         """Return Loewner bounds on the matrix."""
@@ -78,8 +89,10 @@ class PSDMap(SymmetricMap):
 
     Notes
     -----
-    Where the group has no spread (a singular covariance) the cost leaves the matrix free: all
-    such matrices send the members to the same points, and the solution is one of them.
+    Where the group has no extent (a singular covariance, as with fewer members than features)
+    the cost leaves the matrix free: all such matrices send the members to the same points. The
+    solution has one of them; ``map`` returns the one that is nearest to the identity there, so
+    that new members are moved no more than the group asks for.
 
     Examples
     --------

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 
 from optfair.backends.structured.projection.evidence import Unreachable
 from optfair.errors import Infeasible
+from optfair.models.clusters.shortfall import MARGIN
 
 if TYPE_CHECKING:
     from optfair.models.cluster_counterfactual import ClusterCounterfactual
@@ -60,7 +61,7 @@ def unreachable(p: ClusterCounterfactual, weights: Floats) -> Infeasible:
     ]
     margin = _largest_margin(p, proof)
     others = ", ".join(str(t.against) for t in sides if t.against >= 0)
-    says = f"the largest margin that can be attained is {margin:.6g}, it must be at least 0"
+    says = f"{MARGIN} is {margin:.6g}, it must be at least 0"
     return Infeasible(
         f"no point that may be chosen is in cluster {p.target}"
         + (f" rather than {others}" if others else ""),

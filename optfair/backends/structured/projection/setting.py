@@ -39,6 +39,8 @@ class Setting:
         The boundaries about the start.
     lower, upper : array (f,)
         Bounds on u.
+    limits : (array (f,), array (f,))
+        The same bounds on the features.
     """
 
     free: NDArray[np.intp]
@@ -47,6 +49,7 @@ class Setting:
     sections: tuple[Section, ...]
     lower: Floats
     upper: Floats
+    limits: tuple[Floats, Floats]
 
     @classmethod
     def of(cls, p: ClusterCounterfactual) -> Setting:
@@ -68,8 +71,9 @@ class Setting:
                 start[free] -= np.linalg.solve(block, (metric @ away)[free])
             metric = block
         sections = tuple(t.boundary.section(start, free) for t in p.sides)
-        lower, upper = (limit[free] - start[free] for limit in p.limits)
-        return cls(free, start, metric, sections, lower, upper)
+        low, high = (limit[free] for limit in p.limits)
+        lower, upper = low - start[free], high - start[free]
+        return cls(free, start, metric, sections, lower, upper, (low, high))
 
     @property
     def bounded(self) -> bool:
@@ -81,30 +85,32 @@ class Setting:
         section = self.sections[k]
         return np.zeros_like(section.slope) if section.constant else section.slope
 
+    def at(self, u: Floats) -> Floats:
+        """Return the point (d,) of a step, on a bound where the step ends there."""
+        z = self.start.copy()
+        # start + (limit - start) is not the limit itself
+        z[self.free] = np.where(u == self.lower, self.limits[0], z[self.free] + u)
+        z[self.free] = np.where(u == self.upper, self.limits[1], z[self.free])
+        if self.bounded:
+            z[self.free] = np.clip(z[self.free], *self.limits)
+        return z
 
-def outcome(
-    p: ClusterCounterfactual, setting: Setting, u: Floats, mu: Floats, clock: tuple[float, float]
-) -> Outcome:
+
+def outcome(p: ClusterCounterfactual, z: Floats, mu: Floats, clock: tuple[float, float]) -> Outcome:
     """Return what a route found, with named multipliers and the proof of its bound.
 
     Parameters
     ----------
     p : ClusterCounterfactual
         What was solved.
-    setting : Setting
-        Its projection.
-    u : array (f,)
-        The step of the free features.
+    z : array (d,)
+        The point.
     mu : array (m,)
         Multipliers of the sides.
     clock : (float, float)
         When the work began, and when the projection did.
     """
     solved_at = time.perf_counter()
-    z = setting.start.copy()
-    z[setting.free] += u
-    if setting.bounded:
-        z = np.clip(z, *p.limits)
     multipliers = named_multipliers(p, z, mu)
     seconds = {
         "compile": clock[1] - clock[0],

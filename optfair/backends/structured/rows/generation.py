@@ -24,7 +24,7 @@ GROWTH = 1.0
 LOOSE, LOOSE_ROWS = 1e-7, 1e-6
 # A curved term gets all its rows at once when this share of them is violated to begin with, and
 # they are at most so many for each column of the short terms.
-MOST, DENSE = 0.5, 32.0
+MOST, DENSE = 0.5, 2.0
 ROUNDS = 100
 # Between loose rounds, rows with a multiplier below this share of the largest are taken out, as
 # long as the bound rises by this share of it.

@@ -165,6 +165,7 @@ class Relaxation:
             form.cones,
             tolerance=tolerance,
             time_limit=time_limit,
+            scattered=all(cone.kind != "psd" for cone in form.cones),
         )
         homes = {
             self.problem.names[i]: next(k for k, b in enumerate(self.blocks) if b.compiled is home)
