@@ -10,18 +10,44 @@ from optfair.metrics.counterfactuals import (
     transport_cost,
     validity,
 )
+from optfair.metrics.mixture import (
+    category_profile,
+    mean_gap,
+    negative_log_likelihood,
+    total_cost,
+)
 from optfair.metrics.silhouette import silhouette
+from optfair.metrics.sparse_counterfactuals import (
+    counterfactual_effect,
+    distance_ratio,
+    edit_mask,
+    mean_difference,
+    median_difference,
+    output_mmd,
+    output_transport,
+)
 
 __all__ = [
     "LipschitzConstants",
     "additive_gap",
     "balance",
+    "category_profile",
     "composition",
     "cost",
+    "counterfactual_effect",
+    "distance_ratio",
     "distortion",
+    "edit_mask",
     "lipschitz_constants",
     "max_gap",
+    "mean_difference",
+    "mean_gap",
+    "median_difference",
+    "negative_log_likelihood",
+    "output_mmd",
+    "output_transport",
     "silhouette",
+    "total_cost",
     "transport_cost",
     "validity",
 ]

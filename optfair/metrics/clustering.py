@@ -22,7 +22,15 @@ from optfair.models.separable_cost import SeparableCost
 
 Floats = NDArray[np.float64]
 
-__all__ = ["additive_gap", "balance", "composition", "cost", "max_gap"]
+__all__ = [
+    "additive_gap",
+    "balance",
+    "cluster_fractions",
+    "composition",
+    "cost",
+    "fraction_gaps",
+    "max_gap",
+]
 
 
 def cost(
@@ -77,7 +85,7 @@ def cost(
         metric, points, check_matrix(centers, "centers", columns=points.shape[1]), p
     )
     weights = check_weights(sample_weight, measured.rows)
-    fractions = _fractions(assignment, measured.rows, soft, measured.clusters)
+    fractions = cluster_fractions(assignment, measured.rows, soft, measured.clusters)
     return measured.mean(weights, fractions)
 
 
@@ -186,7 +194,7 @@ def additive_gap(
     >>> metrics.additive_gap(["a", "a", "b", "b"], [0, 1, 1, 1])
     1.0
     """
-    return float(_differences(groups, assignment, soft, sample_weight).sum(axis=1).max())
+    return float(fraction_gaps(groups, assignment, soft, sample_weight).sum(axis=1).max())
 
 
 def max_gap(
@@ -220,10 +228,10 @@ def max_gap(
     >>> metrics.max_gap(["a", "a", "b", "b"], [0, 1, 1, 1])
     0.5
     """
-    return float(_differences(groups, assignment, soft, sample_weight).max())
+    return float(fraction_gaps(groups, assignment, soft, sample_weight).max())
 
 
-def _differences(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> Floats:
+def fraction_gaps(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> Floats:
     """Return |difference of fractions| for every pair of groups (rows) and cluster."""
     masses, shares = _masses(groups, assignment, soft, sample_weight)
     parts = masses / shares[:, None]
@@ -233,7 +241,7 @@ def _differences(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -
 def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tuple[Floats, Floats]:
     """Return (weight of each group in each cluster, weight share of each group)."""
     rows = int(np.shape(assignment)[0]) if np.ndim(assignment) else 0
-    fractions = _fractions(assignment, rows, soft)
+    fractions = cluster_fractions(assignment, rows, soft)
     weights = check_weights(sample_weight, rows)
     index, _, shares = encode_groups(groups, rows, weights)
     return (
@@ -242,7 +250,9 @@ def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tup
     )
 
 
-def _fractions(assignment: Any, rows: int, soft: bool, clusters: int | None = None) -> Floats:
+def cluster_fractions(
+    assignment: Any, rows: int, soft: bool, clusters: int | None = None
+) -> Floats:
     """Return fractions (n, K): of labels, of the largest fraction of each row, or as they are."""
     given = np.asarray(assignment)
     if given.ndim == 2:

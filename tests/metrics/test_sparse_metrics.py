@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
 from optfair.errors import DataError, DeclarationError
+from optfair.metrics.line_divergences import mmd_of_changes, mmd_of_lines
 from optfair.metrics.sparse_counterfactuals import (
     DIVERGENCES,
     counterfactual_effect,
@@ -67,6 +68,21 @@ def test_lines_are_measured_one_by_one(name: str) -> None:
             else output_divergence(line, y, name)
         )
         assert found == pytest.approx(alone)
+
+
+@given(st.integers(0, 10**6))
+def test_sums_that_follow_the_changes_are_those_of_the_lines(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, c = rng.integers(1, 6, size=2)
+    lines = np.tile(rng.normal(size=n), (c + 1, 1))
+    places = rng.integers(n, size=c)
+    for t, i in enumerate(places):
+        lines[t + 1 :, i] = rng.normal()
+    y = rng.permutation(lines[-1]) if seed % 2 else rng.normal(size=3)
+    found = mmd_of_changes(lines, places, y, 0.6)
+    np.testing.assert_allclose(found, mmd_of_lines(lines, y, 0.6), atol=1e-9)
+    if seed % 2:
+        assert found[-1] <= 1e-9  # at the target, whatever the sums before
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)

@@ -212,6 +212,23 @@ def test_too_many_features_name_the_estimator_and_its_error() -> None:
     assert p_shap(score, x, r, [[1.0]]).method == "exact"
 
 
+def test_only_rows_with_too_many_features_are_estimated() -> None:
+    rng = np.random.default_rng(0)
+    x, r = rng.normal(size=(3, 14)), rng.normal(size=(2, 14))
+    x[1, 4:] = r[1, 4:]
+    p = np.array([[0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])
+    found = p_shap(score, x, r, p, random_state=0)
+    assert found.method == "mixed"
+    assert "standard error" in repr(found)
+    assert (found.standard_error[1] == 0).all()
+    assert (found.standard_error[[0, 2]].max(axis=1) > 0).all()
+    exact = p_shap(score, x[[1]], r, p[[1]], method="exact")
+    np.testing.assert_allclose(found.values[1], exact.values[0])
+    np.testing.assert_allclose(
+        found.values.sum(axis=1), score(x) - p @ score(r) / p.sum(axis=1), atol=1e-9
+    )
+
+
 def test_missing_shap_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "shap.explainers._kernel", None)
     with pytest.raises(NotInstalled, match=r"optfair\[explain\]"):

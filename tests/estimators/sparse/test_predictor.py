@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC
 
 from optfair.errors import DataError, DeclarationError
 from optfair.estimators.sparse.predictor import Predictor
+from optfair.estimators.sparse.shapley import p_shap
 from optfair.models.linear_score import LinearScore
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -65,6 +66,23 @@ def test_linear_decision_functions_have_coefficients() -> None:
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_named_scores_find_their_features(frame: type) -> None:
+    score = LinearScore([1.0, -5.0], 0.0, names=["a", "b"])
+    rows = frame({"b": [1.0, 2.0], "a": [7.0, 8.0]})
+    predictor = Predictor(score)
+    assert predictor(rows).tolist() == [2.0, -2.0]
+    assert predictor.coefficients(["b", "a"]).tolist() == [-5.0, 1.0]
+    assert predictor.coefficients(["x0", "x1"]).tolist() == [1.0, -5.0]
+    closed, exact = (
+        p_shap(score, rows, rows[::-1], np.eye(2), method=m) for m in ("auto", "exact")
+    )
+    assert closed.method == "linear"
+    np.testing.assert_allclose(closed.values, exact.values)
+    with pytest.raises(DataError, match="other features than the score"):
+        predictor(frame({"a": [1.0], "c": [2.0]}))
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])

@@ -164,6 +164,13 @@ def test_immutable_features_are_never_edited() -> None:
     assert not model.plan(3).choices.edits[:, [0, 3]].any()
 
 
+def test_features_without_weight_are_no_distance() -> None:
+    model = SparseCounterfactuals(([1.0, 0.0], 0.0), feature_weights=[0.0, 1.0])
+    found = model.fit([[-1.0, 5.0]], [[1.0, 5.0]]).refine(1)
+    assert np.isnan(found.distance_ratio)
+    assert found.edit_ratio == 1.0
+
+
 def test_features_that_agree_cost_no_budget() -> None:
     r = HIGH.copy()
     r[:, 1] = LOW[:, 1]
@@ -262,6 +269,14 @@ def test_a_given_target_is_what_the_effect_is_measured_from() -> None:
             SparseCounterfactuals(MODEL, target=bad).fit(LOW, HIGH)
 
 
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_what_was_achieved_is_the_effect_of_all_edits(name: str) -> None:
+    options = {"target": 0.95, "divergence": name, "coupling": "aligned"}
+    model = SparseCounterfactuals(MODEL, **options).fit(LOW, HIGH)
+    assert 0.0 < model.achieved_ < 1.0
+    assert model.achieved_ == pytest.approx(model.refine().effect)
+
+
 def test_rows_at_the_target_have_nothing_to_edit() -> None:
     with pytest.raises(DataError, match="at the target already"):
         SparseCounterfactuals(MODEL).fit(HIGH, HIGH)
@@ -276,7 +291,7 @@ def test_budgets_must_be_numbers_of_cells(budget: Any) -> None:
         cola(budget=budget)
 
 
-@pytest.mark.parametrize("effect", [0.0, 1.5, -1, "all", None])
+@pytest.mark.parametrize("effect", [0.0, 1.5, -1, "all", None, True])
 def test_effects_must_be_shares(effect: Any) -> None:
     with pytest.raises(DataError, match="effect is"):
         cola().minimum_actions(effect)

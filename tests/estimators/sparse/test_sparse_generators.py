@@ -45,6 +45,15 @@ def test_neighbours_are_the_nearest_in_the_target_class() -> None:
         np.testing.assert_array_equal(found.rows[2 * i : 2 * i + 2], pool[order])
 
 
+def test_neighbours_in_parts_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [nearest_unlike_neighbours(MODEL, LOW, X, n_neighbors=k).rows for k in (1, 3)]
+    assert np.array_equal(whole[0], whole[1][::3])
+    monkeypatch.setattr("optfair.estimators.sparse.generators.ENTRIES", 60)
+    for k, expected in zip((1, 3), whole, strict=True):
+        found = nearest_unlike_neighbours(MODEL, LOW, X, n_neighbors=k)
+        assert np.array_equal(found.rows, expected)
+
+
 def test_neighbours_of_the_other_class() -> None:
     high = X[MODEL.predict(X)][:5]
     found = nearest_unlike_neighbours(MODEL, high, X, target_class=False)
@@ -119,7 +128,9 @@ def test_every_generator_feeds_the_refinement() -> None:
         given_counterfactuals(X[MODEL.predict(X)][:7]),
     ):
         model = SparseCounterfactuals(MODEL, outcome="label", random_state=0)
-        refined = model.fit(LOW, found.rows, alignment=found.alignment).minimum_actions(1.0)
+        refined = model.fit(LOW, found).minimum_actions(1.0)
+        apart = (LOW[found.alignment] != found.rows).sum(axis=1)
+        assert model.original_edits_ == pytest.approx(apart.mean() * len(LOW))
         assert MODEL.predict(refined.rows).all()
         assert refined.edit_ratio <= 1.0
 

@@ -29,7 +29,10 @@ BASELINES = {
 }
 
 
-@pytest.fixture(scope="module", params=["logistic regression", "gradient boosting"])
+@pytest.fixture(
+    scope="module",
+    params=["logistic regression", pytest.param("gradient boosting", marks=pytest.mark.slow)],
+)
 def case(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     data = of.datasets.load("german_credit_cola9")
     table = pd.DataFrame({c: data[c] for c in data.column_names})
@@ -46,7 +49,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Any, ...]:
     pipe = make_pipeline(encode, model).fit(X.iloc[train], y.iloc[train])
     x = X[pipe.predict(X) == "bad"].iloc[:100]
     r = nearest_unlike_neighbours(pipe, x, X.iloc[train], target_class="good")
-    return pipe, x, r, X.iloc[train[:25]]
+    return pipe, x, r, X.iloc[train[:15]]
 
 
 def fitted(case: tuple[Any, ...], **options: Any) -> SparseCounterfactuals:

@@ -49,6 +49,67 @@ def test_whole_numbers_and_fractions_meet_as_fractions() -> None:
     assert StackedRows.of([[1]], [[1.5]]).rows(np.array([[1]])).tolist() == [[1.5]]
 
 
+def test_whole_numbers_stay_whole_where_a_generator_gives_them_as_fractions() -> None:
+    for frame in (pd.DataFrame, pl.DataFrame):
+        x, r = frame({"a": [1, 2]}), frame({"a": [3.0, 1.0]})
+        stack = StackedRows.of(x, r)
+        assert list(stack.rows(stack.blocks[1]).dtypes) == list(x.dtypes)
+        assert stack.blocks[1][1, 0] == stack.blocks[0][0, 0]
+        assert stack.whole.all()
+    small = pd.DataFrame({"a": [1]}, dtype="int8")
+    stack = StackedRows.of(small, pd.DataFrame({"a": [300.0]}))  # more than eight bits hold
+    assert stack.rows(stack.blocks[1])["a"].tolist() == [300.0]
+
+
+def test_columns_without_names_keep_their_labels() -> None:
+    x = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], columns=[7, 3])
+    stack = StackedRows.of(x, x)
+    assert stack.names == ("7", "3")
+    pd.testing.assert_frame_equal(stack.rows(stack.blocks[0]), x)
+
+
+def test_categories_of_both_tables_are_kept() -> None:
+    x = pd.DataFrame({"job": pd.Categorical(["b", "c"])})
+    r = pd.DataFrame({"job": pd.Categorical(["a", "b"])})
+    stack = StackedRows.of(x, r)
+    rows = stack.rows(stack.blocks[1])["job"]
+    assert rows.tolist() == ["a", "b"]
+    assert rows.cat.categories.tolist() == ["b", "c", "a"]
+    assert stack.blocks[1][1, 0] == stack.blocks[0][0, 0]
+    numbers = pd.DataFrame({"job": pd.Categorical([1, 2])})
+    with pytest.raises(DataError, match="'job' has different categories"):
+        StackedRows.of(x, numbers)
+    ordered = pd.DataFrame({"job": pd.Categorical(["a", "b"], ordered=True)})
+    with pytest.raises(DataError, match="'job' has different types"):
+        StackedRows.of(x, ordered)
+
+
+def test_numbers_among_objects_are_numbers() -> None:
+    x = np.array([["u", 1.5], ["v", 2]], dtype=object)
+    stack = StackedRows.of(x, x)
+    assert stack.numeric.tolist() == [False, True]
+    assert stack.numbers(stack.blocks[0], 1).tolist() == [1.5, 2.0]
+    known, codes = stack.with_numbers(np.array([[0.0, 1.75]]), stack.blocks[0][:1])
+    assert known.rows(codes).tolist() == [["u", 1.75]]
+    frame = pd.DataFrame({"a": [1.5, 2.0]}, dtype=object)
+    stack = StackedRows.of(frame, frame)
+    known, codes = stack.with_numbers(np.array([[1.75]]), stack.blocks[0][:1])
+    assert known.rows(codes)["a"].tolist() == [1.75]
+
+
+@pytest.mark.parametrize("kind", ["string", "boolean", "category"])
+def test_missing_entries_of_all_kinds_are_one_value(kind: str) -> None:
+    cells = [True, None, None] if kind == "boolean" else ["u", None, None]
+    x = pd.DataFrame({"a": pd.Series(cells, dtype=kind)})
+    assert StackedRows.of(x, x[:1]).blocks[0].tolist() == [[0], [1], [1]]
+
+
+def test_missing_whole_numbers_are_named() -> None:
+    x = pd.DataFrame({"a": pd.Series([1, None], dtype="Int64")})
+    with pytest.raises(DataError, match="column 'a' has 2 missing"):
+        StackedRows.of(x, x)
+
+
 def test_arrays_of_text_and_numbers_keep_both() -> None:
     stack = StackedRows.of([[1.0, "u"]], [[2.0, "u"]])
     assert stack.blocks[1].tolist() == [[1, 0]]
@@ -74,6 +135,8 @@ def test_numbers_of_their_own_can_be_added() -> None:
     ("first", "second", "match"),
     [
         (pd.DataFrame({"a": [1]}), np.zeros((1, 1)), "mixed"),
+        (pd.DataFrame({"a": [1]}), pl.DataFrame({"a": [1]}), "different kinds"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), pd.DataFrame({"a": [1]}), "different column"),
         (np.zeros((1, 2)), np.zeros((1, 3)), "3 columns, the factuals have 2"),
         (pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]}), "other columns"),
         (pd.DataFrame({"a": [1]}), pd.DataFrame({"a": ["u"]}), "different types"),

@@ -1,0 +1,1 @@
+"""Counterfactuals refined to few edits: coupling, attribution, values, selection."""
