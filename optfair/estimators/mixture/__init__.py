@@ -1,0 +1,1 @@
+"""Fair mixtures: components with additive statistics, two kinds of fairness, paths over both."""
