@@ -90,6 +90,29 @@ _PUBLIC = {
     "MapValidation": "estimators.cross_validation",
     "medoid_groups": "estimators.groups",
     "MedoidGroup": "estimators.groups",
+    "SparseCounterfactuals": "estimators.sparse.sparse_counterfactuals",
+    "Refinement": "estimators.sparse.refinement",
+    "p_shap": "estimators.sparse.shapley",
+    "Attribution": "estimators.sparse.attribution",
+    "Counterfactuals": "estimators.sparse.generated",
+    "given_counterfactuals": "estimators.sparse.generated",
+    "nearest_unlike_neighbours": "estimators.sparse.generators",
+    "projected_counterfactuals": "estimators.sparse.generators",
+    "mapped_counterfactuals": "estimators.sparse.generators",
+    "dice_counterfactuals": "estimators.sparse.dice_adapter",
+    "optimal_transport_coupling": "estimators.sparse.couplings",
+    "aligned_coupling": "estimators.sparse.couplings",
+    "uniform_coupling": "estimators.sparse.couplings",
+    "random_coupling": "estimators.sparse.couplings",
+    "nearest_coupling": "estimators.sparse.couplings",
+    "FairMixture": "estimators.mixture.fair_mixture",
+    "MixturePath": "estimators.mixture.paths",
+    "eps_path": "estimators.mixture.paths",
+    "lambda_path": "estimators.mixture.paths",
+    "FairResponsibilities": "models.fair_responsibilities",
+    "FairMixtureLikelihood": "models.mixture_likelihood",
+    "RowSource": "estimators.streaming.row_source",
+    "Chunk": "estimators.streaming.row_source",
     "factor_coupling": "transforms.factor_coupling",
     "dualize": "transforms.dualize",
     "Exactness": "transforms.exactness",
@@ -208,6 +231,37 @@ if TYPE_CHECKING:
     from optfair.estimators.front import fairness_front as fairness_front
     from optfair.estimators.groups import MedoidGroup as MedoidGroup
     from optfair.estimators.groups import medoid_groups as medoid_groups
+    from optfair.estimators.mixture.fair_mixture import FairMixture as FairMixture
+    from optfair.estimators.mixture.paths import MixturePath as MixturePath
+    from optfair.estimators.mixture.paths import eps_path as eps_path
+    from optfair.estimators.mixture.paths import lambda_path as lambda_path
+    from optfair.estimators.sparse.attribution import Attribution as Attribution
+    from optfair.estimators.sparse.couplings import aligned_coupling as aligned_coupling
+    from optfair.estimators.sparse.couplings import nearest_coupling as nearest_coupling
+    from optfair.estimators.sparse.couplings import (
+        optimal_transport_coupling as optimal_transport_coupling,
+    )
+    from optfair.estimators.sparse.couplings import random_coupling as random_coupling
+    from optfair.estimators.sparse.couplings import uniform_coupling as uniform_coupling
+    from optfair.estimators.sparse.dice_adapter import dice_counterfactuals as dice_counterfactuals
+    from optfair.estimators.sparse.generated import Counterfactuals as Counterfactuals
+    from optfair.estimators.sparse.generated import given_counterfactuals as given_counterfactuals
+    from optfair.estimators.sparse.generators import (
+        mapped_counterfactuals as mapped_counterfactuals,
+    )
+    from optfair.estimators.sparse.generators import (
+        nearest_unlike_neighbours as nearest_unlike_neighbours,
+    )
+    from optfair.estimators.sparse.generators import (
+        projected_counterfactuals as projected_counterfactuals,
+    )
+    from optfair.estimators.sparse.refinement import Refinement as Refinement
+    from optfair.estimators.sparse.shapley import p_shap as p_shap
+    from optfair.estimators.sparse.sparse_counterfactuals import (
+        SparseCounterfactuals as SparseCounterfactuals,
+    )
+    from optfair.estimators.streaming.row_source import Chunk as Chunk
+    from optfair.estimators.streaming.row_source import RowSource as RowSource
     from optfair.formats.export import export as export
     from optfair.formats.read import read as read
     from optfair.models.action_plan import ActionPlan as ActionPlan
@@ -217,6 +271,7 @@ if TYPE_CHECKING:
     from optfair.models.cluster_counterfactual import ClusterCounterfactual as ClusterCounterfactual
     from optfair.models.fair_assignment import FairAssignment as FairAssignment
     from optfair.models.fair_kmeans_bound import FairKMeansBound as FairKMeansBound
+    from optfair.models.fair_responsibilities import FairResponsibilities as FairResponsibilities
     from optfair.models.feature_problem import FeatureProblem as FeatureProblem
     from optfair.models.gram_bound import GramBound as GramBound
     from optfair.models.group_counterfactual import (
@@ -235,6 +290,7 @@ if TYPE_CHECKING:
     from optfair.models.maps.mixture_map import MixtureMap as MixtureMap
     from optfair.models.maps.psd_map import PSDMap as PSDMap
     from optfair.models.maps.scaled_map import ScaledMap as ScaledMap
+    from optfair.models.mixture_likelihood import FairMixtureLikelihood as FairMixtureLikelihood
     from optfair.models.mixture_transport import MixtureTransport as MixtureTransport
     from optfair.models.optimality_gap import optimality_gap as optimality_gap
     from optfair.models.rules.chance import chance as chance

@@ -10,12 +10,15 @@ from optfair.plots.digits import plot_image_counterfactuals
 from optfair.plots.distortion import plot_counterfactual_front
 from optfair.plots.front import plot_front
 from optfair.plots.maps import plot_map
+from optfair.plots.mixture_front import plot_mixture_front
+from optfair.plots.mixture_profile import plot_category_profiles
 from optfair.plots.profile import plot_profile
 from optfair.plots.projection import plot_projection
 from optfair.plots.separability import plot_distances, plot_separability
 
 __all__ = [
     "plot_arrows",
+    "plot_category_profiles",
     "plot_cluster_counterfactuals",
     "plot_composition",
     "plot_convergence",
@@ -25,6 +28,7 @@ __all__ = [
     "plot_groups",
     "plot_image_counterfactuals",
     "plot_map",
+    "plot_mixture_front",
     "plot_profile",
     "plot_projection",
     "plot_separability",

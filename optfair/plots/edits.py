@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
 from optfair.models.actions.cells import Cells
 from optfair.plots.axes import COLOURS, FAINT, INK, QUIET, legend_below, new_axes, plain, tidy
+from optfair.plots.directions import LOWER, OTHER, RAISED, Directions, edit_directions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Directions = NDArray[np.int8]
+__all__ = ["plot_edits", "plot_row_edits"]
 
-__all__ = [
-    "LOWER",
-    "OTHER",
-    "RAISED",
-    "UNCHANGED",
-    "edit_directions",
-    "plot_edits",
-    "plot_row_edits",
-]
-
-UNCHANGED, LOWER, RAISED, OTHER = 0, 1, 2, 3
 # Blue falls, vermilion rises, green is another category; the symbols say it without colours.
 FILLS = ("#F1F1F1", COLOURS[0], COLOURS[5], COLOURS[2])
 SYMBOLS = ("", "▼", "▲", "◆")
@@ -39,37 +27,8 @@ FEW = 45
 # Inches: a cell's height, what stands above and below a panel, the least and the greatest width.
 CELL, HEAD, FOOT = 0.27, 0.42, 0.95
 NARROW, WIDE = 6.4, 11.0
-
-
-def edit_directions(factuals: Any, edited: Any) -> Directions:
-    """Return what happens to each cell: 0 nothing, 1 lower, 2 higher, 3 another category.
-
-    Parameters
-    ----------
-    factuals, edited : arrays or data frames (n, d)
-        Rows before and after, aligned.
-
-    Raises
-    ------
-    DataError
-        Shapes or columns that do not fit, missing entries.
-
-    Examples
-    --------
-    >>> edit_directions([[3.0, "own", 1.0]], [[2.0, "rent", 1.0]]).tolist()
-    [[1, 3, 0]]
-    """
-    cells = Cells.of(factuals, edited)
-    found = np.zeros(cells.differ.shape, dtype=np.int8)
-    for j in range(found.shape[1]):
-        before, after = cells.column(j)
-        changed = cells.differ[:, j]
-        if _numeric(before) and _numeric(after):
-            rises = after[changed].astype(float) > before[changed].astype(float)
-            found[changed, j] = np.where(rises, RAISED, LOWER)
-        else:
-            found[changed, j] = OTHER
-    return found
+# Inches below the axes: with numbers of rows, and for each letter of labels that stand upright.
+FLAT, LETTER = 0.5, 0.07
 
 
 def plot_edits(
@@ -131,14 +90,14 @@ def plot_edits(
         raise DataError(f"{len(labels)} labels for {n} rows", remedy="give one per row")
     if figure is None:
         width = float(np.clip(2.6 + 0.27 * n, NARROW, WIDE))
-        height = 0.45 + len(tables) * (HEAD + CELL * d) + FOOT
+        height = 0.45 + len(tables) * (HEAD + CELL * d) + FOOT + _below(labels, n) - FLAT
         figure = _new_figure(width, height)
     axes = figure.subplots(len(tables), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, directions) in zip(axes, tables.items(), strict=True):
         _draw(ax, directions, names)
         edits = int((directions > 0).sum())
         ax.set_title(
-            f"{plain(label)}: {edits} edits, {edits / n:.1f} per row",
+            f"{plain(label)}: {edits} edit{'' if edits == 1 else 's'}, {edits / n:.1f} per row",
             loc="left",
             fontsize=10.5,
             color=INK,
@@ -147,7 +106,7 @@ def plot_edits(
     _row_labels(axes[-1], labels, n)
     figure.suptitle(plain(title, 90), x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
     seen = [k for k in (LOWER, RAISED, OTHER) if any((t == k).any() for t in tables.values())]
-    legend_below(axes[-1], _handles(seen), inches=0.5)
+    legend_below(axes[-1], _handles(seen), inches=_below(labels, n))
     return figure
 
 
@@ -204,7 +163,10 @@ def plot_row_edits(
             "the counterfactuals are the factuals",
             remedy="give counterfactuals, aligned with the factual rows",
         )
-    ax = new_axes(ax, float(np.clip(2.2 + 0.24 * n, NARROW, WIDE)), 3.6)
+    width = float(np.clip(2.2 + 0.24 * n, NARROW, WIDE))
+    ax = new_axes(ax, width, 3.1 + _below(labels, n))
+    from matplotlib.ticker import MaxNLocator  # new_axes has said so where it is missing
+
     spared = np.maximum(before - after, 0)
     gap = 0.82 if n <= FEW else 1.0
     at = np.arange(n)
@@ -217,20 +179,22 @@ def plot_row_edits(
         marks = ax.scatter(
             *(at[more], before[more]),
             marker="_",
-            color="white",
+            color=INK,
+            linewidth=2.0,
             s=60,
             label="edits of its own counterfactual",
         )
         handles.append(marks)
     whole, rest = int(before.sum()), int(after.sum())
-    tidy(ax, title, f"{rest} of {whole} edits remain, {rest / whole:.0%}")
+    said = f"{rest} of {whole} edits remain, {rest / whole:.0%}"
+    tidy(ax, title, said if rest <= whole else f"{rest} edits, the counterfactuals have {whole}")
     ax.set_ylabel("edits", color=INK)
     ax.set_xlim(-0.6, n - 0.4)
-    ax.yaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_axisbelow(True)
     ax.grid(axis="y", color=FAINT, linewidth=0.8)
     _row_labels(ax, labels, n)
-    legend_below(ax, handles, inches=0.5)
+    legend_below(ax, handles, inches=_below(labels, n))
     return ax
 
 
@@ -248,12 +212,6 @@ def _named(features: Any, names: tuple[str, ...]) -> list[str]:
     if len(given) != len(names):
         raise DataError(f"{len(given)} names for {len(names)} features", remedy="give one each")
     return [plain(name, 28) for name in given]
-
-
-def _numeric(column: NDArray[Any]) -> bool:
-    if column.dtype.kind == "O":
-        return all(isinstance(v, Real) and not isinstance(v, bool) for v in column)
-    return column.dtype.kind in "iuf"
 
 
 def _new_figure(width: float, height: float) -> Figure:
@@ -291,6 +249,15 @@ def _draw(ax: Axes, directions: Directions, names: list[str]) -> None:
         for i, j in np.argwhere(directions > 0):
             symbol = SYMBOLS[directions[i, j]]
             ax.text(i, j, symbol, ha="center", va="center", fontsize=6.5, color="white")
+    ax.annotate(
+        "edits",
+        (1.0, 1.0),
+        xycoords="axes fraction",
+        xytext=(6, 5),
+        textcoords="offset points",
+        fontsize=9.5,
+        color=QUIET,
+    )
     for j, count in enumerate((directions > 0).sum(axis=0)):
         ax.annotate(
             f"{count}",
@@ -307,9 +274,15 @@ def _draw(ax: Axes, directions: Directions, names: list[str]) -> None:
 def _row_labels(ax: Axes, labels: list[str] | None, n: int) -> None:
     if n <= FEW:
         ax.set_xticks(np.arange(n), labels if labels is not None else list(map(str, range(n))))
-        if labels is not None and max(map(len, labels)) > 3:
+        if _below(labels, n) > FLAT:
             ax.tick_params(axis="x", rotation=90)
     ax.set_xlabel("row", color=INK)
+
+
+def _below(labels: list[str] | None, n: int) -> float:
+    """Return the inches that the labels of the rows take below the axes."""
+    longest = max(map(len, labels)) if labels is not None and n <= FEW else 0
+    return FLAT + LETTER * longest if longest > 3 else FLAT
 
 
 def _handles(seen: list[int]) -> list[Any]:

@@ -23,7 +23,15 @@ __all__ = ["plot_effect"]
 
 # Vermilion first: the method that a picture is about stands out from the baselines.
 ORDER = (5, 0, 2, 3, 1, 4, 6)
-DASHES = ("-", (0, (5, 1.5)), (0, (3, 1.2)), (0, (1, 1)), "-.", (0, (6, 2, 1, 2)), (0, (2, 2)))
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (3, 1.2)),
+    (0, (1, 1)),
+    "-.",
+    (0, (6, 2, 1, 2)),
+    (0, (2, 2)),
+)
 NAMES = {
     "ot": "transport distance",
     "mmd": "MMD",
@@ -32,6 +40,10 @@ NAMES = {
 }
 # Two-sided 99.9 % point of the normal distribution, as the paper's bands.
 BAND = 3.2905
+# Points up to which each is marked.
+DOTS = 25
+# Width of the first curve.
+FIRST = 3.2
 
 
 @dataclass(frozen=True)
@@ -56,9 +68,10 @@ def plot_effect(
 
     .. math:: C \mapsto D(f(z_C), y^*)
 
-    Steps, as edits are whole; points joined by lines where numbers of edits are left out. A method that was run several times is drawn by its mean, with a
-    band for its 99.9 % confidence interval. Nothing lies below the optimum, where it is of the
-    same D and the same values.
+    Steps, as edits are whole; points joined by lines where numbers of edits are left out. A
+    method that was run several times is drawn by its mean, with a band for its 99.9 %
+    confidence interval. No curve lies below an optimum of the same D and the same values;
+    curves with other values may.
 
     Parameters
     ----------
@@ -67,7 +80,7 @@ def plot_effect(
         divergences after 0, 1, ..., L edits; those of R runs; or numbers of edits with their
         divergences. The first is the one the picture is about.
     optimum : pair (edits, divergences), optional
-        Least divergence that so many edits can reach.
+        Least divergence that so many edits can reach with the values of the first curve.
     divergence : {"ot", "mmd", "mean", "median"}
         D, asked of estimators and written on the axis.
     levels : sequence of float
@@ -122,19 +135,24 @@ def plot_effect(
     begin = drawn[0].values[0] if drawn[0].edits[0] == 0 else None
     ax = new_axes(ax, 7.2, 4.4)
     if best is not None:
-        _steps(ax, best, INK, "-", 1.8, 4)
+        _steps(ax, best, INK, "-", 1.8, 5)
     for i in reversed(range(len(drawn))):
-        width = 2.2 if i == 0 else 1.6
-        _steps(ax, drawn[i], COLOURS[ORDER[i]], DASHES[i], width, 5 if i == 0 else 3)
+        # the first is broad and below, so that a curve that coincides with it is seen on it
+        width = FIRST if i == 0 else 1.6
+        _steps(ax, drawn[i], COLOURS[ORDER[i]], DASHES[i], width, 3 if i == 0 else 4)
     everything = [*drawn, *([best] if best is not None else [])]
     last = most_edits if most_edits is not None else max(float(c.edits[-1]) for c in everything)
     ax.set_xlim(0, last)
     top = max(float(c.values[c.edits <= last].max(initial=0.0)) for c in everything)
     ax.set_ylim(0, 1.06 * top if top > 0 else 1.0)
     _marks(ax, marks, begin)
-    note = "with the least that is possible" if best is not None else "lower is better"
+    note = (
+        "black: least possible with the values of the first"
+        if best is not None
+        else "lower is better"
+    )
     if any(c.spread is not None for c in drawn):
-        note += "; bands: 99.9 % confidence intervals"
+        note += "; bands: 99.9 % confidence"
     tidy(ax, title, note)
     ax.set_xlabel("edits", color=INK)
     ax.set_ylabel(f"{NAMES[divergence]} to the target", color=INK)
@@ -205,10 +223,12 @@ def _level(value: Any) -> float:
 def _steps(ax: Axes, c: _Curve, colour: str, dashes: Any, width: float, order: int) -> None:
     # between numbers that were left out, a step would claim what nobody computed
     sparse = bool((np.diff(c.edits) > 1).any())
+    dots = sparse and c.edits.size <= DOTS
     ax.plot(
         *(c.edits, c.values),
         drawstyle="default" if sparse else "steps-post",
-        marker="o" if sparse else None,
+        marker="o" if dots else None,
+        clip_on=not dots,
         markersize=4,
         color=colour,
         linestyle=dashes,
@@ -254,7 +274,7 @@ def _legend(ax: Axes, drawn: list[_Curve], best: _Curve | None) -> None:
             *([], []),
             color=COLOURS[k],
             linestyle=dash,
-            linewidth=2.2 if i == 0 else 1.6,
+            linewidth=FIRST if i == 0 else 1.6,
             label=plain(c.label),
         )
         for i, (c, k, dash) in enumerate(zip(drawn, ORDER, DASHES, strict=False))

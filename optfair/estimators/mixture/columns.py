@@ -12,7 +12,14 @@ from optfair.errors import DataError, nearest
 from optfair.estimators.frames import checked_rows, column_names, same_columns
 from optfair.estimators.mixture.mixed_rows import MixedRows
 
-__all__ = ["Columns", "without_groups"]
+__all__ = [
+    "Columns",
+    "column_of",
+    "column_position",
+    "is_text",
+    "known_values",
+    "without_groups",
+]
 
 # From this many categories on, a column is no category but a name or number of a row.
 MANY = 1_000
@@ -62,12 +69,12 @@ class Columns:
                     f"categorical={categorical!r} is neither 'auto' nor a list of columns",
                     remedy="give names or positions in a list",
                 )
-            chosen = [] if names is None else [j for j in range(width) if _text(_column(X, j))]
+            chosen = [] if names is None else [j for j in range(width) if is_text(column_of(X, j))]
         else:
-            chosen = sorted({_position(c, names, width) for c in categorical})
+            chosen = sorted({column_position(c, names, width) for c in categorical})
         tables = []
         for j in chosen:
-            values, missing = _values(_column(X, j))
+            values, missing = known_values(column_of(X, j))
             found = np.unique(values[~missing])
             if not 0 < found.size < MANY:
                 raise DataError(
@@ -102,17 +109,17 @@ class Columns:
         same_columns(X, self.names, self.width)
         if not self.categorical:
             return MixedRows.of(checked_rows(X))
-        text = [_named(self.names, j) for j in self.numeric if _text(_column(X, j))]
+        text = [_named(self.names, j) for j in self.numeric if is_text(column_of(X, j))]
         if text:
             raise DataError(
                 f"X has columns that are not numbers: {', '.join(text)}",
                 remedy="name them in categorical=, leave them out, or name one in groups=",
             )
-        numbers = [np.asarray(_column(X, j), dtype=float) for j in self.numeric]
+        numbers = [np.asarray(column_of(X, j), dtype=float) for j in self.numeric]
         numeric = checked_rows(np.stack(numbers, axis=1)) if numbers else np.zeros((len(X), 0))
         codes = np.empty((len(X), len(self.categorical)), dtype=np.intp)
         for c, (j, known) in enumerate(zip(self.categorical, self.categories, strict=True)):
-            codes[:, c] = _coded(_column(X, j), known)
+            codes[:, c] = _coded(column_of(X, j), known)
         return MixedRows(numeric, codes)
 
     def _check_constant(self, X: Any) -> None:
@@ -121,7 +128,7 @@ class Columns:
             return
         constant = []
         for j in self.numeric:
-            values = np.asarray(_column(X, j))
+            values = np.asarray(column_of(X, j))
             if values.dtype.kind in "iufb" and (values == values[0]).all():
                 constant.append(_named(self.names, j))
         if constant:
@@ -156,7 +163,8 @@ def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
     return X[[c for j, c in enumerate(X.columns) if j != own]], np.asarray(X[X.columns[own]])
 
 
-def _column(X: Any, j: int) -> Any:
+def column_of(X: Any, j: int) -> Any:
+    """Return one column of an array or data frame."""
     return X[:, j] if isinstance(X, np.ndarray) else X[X.columns[j]]
 
 
@@ -164,7 +172,7 @@ def _named(names: tuple[str, ...] | None, j: int) -> str:
     return str(j) if names is None else names[j]
 
 
-def _text(column: Any) -> bool:
+def is_text(column: Any) -> bool:
     """Whether a column holds anything but numbers and truth values."""
     values = np.asarray(column)
     if values.dtype.kind in "iufb":
@@ -176,7 +184,7 @@ def _text(column: Any) -> bool:
     return values.dtype.kind in "US"
 
 
-def _values(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def known_values(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return (values as numbers or texts, which are missing)."""
     values = np.asarray(column)
     if values.dtype.kind in "iufb":
@@ -187,7 +195,7 @@ def _values(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
 
 
 def _coded(column: Any, known: NDArray[Any]) -> NDArray[np.intp]:
-    values, missing = _values(column)
+    values, missing = known_values(column)
     if values.dtype.kind != known.dtype.kind:  # text now, numbers in the fit, or the reverse
         distinct, inverse = np.unique(values, return_inverse=True)
         change = _written if known.dtype.kind == "U" else _number
@@ -207,7 +215,8 @@ def _number(text: str) -> float:
         return float("nan")
 
 
-def _position(column: Any, names: tuple[str, ...] | None, width: int) -> int:
+def column_position(column: Any, names: tuple[str, ...] | None, width: int) -> int:
+    """Return where a column named or numbered by the user is."""
     if isinstance(column, str) and names is not None:
         if column not in names:
             raise DataError(f"X has no column {column!r}", remedy=nearest(column, names))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.models.actions.cells import Cells
-from optfair.plots.edits import LOWER, OTHER, RAISED, edit_directions
+from optfair.plots.directions import LOWER, OTHER, RAISED, edit_directions
 
 Floats = NDArray[np.float64]
 
@@ -184,7 +184,7 @@ def edit_table(
 
     Examples
     --------
-    >>> from optfair.plots.edit_table import edit_table
+    >>> from optfair.plots.changed_cells import edit_table
     >>> table = edit_table(
     ...     [[36, "rent"], [12, "own"]],
     ...     [[15, "rent"], [12, "own"]],
@@ -215,7 +215,7 @@ def edit_table(
                 "correct, or leave it out",
             )
     columns = [
-        [_texts(column, wanted.get(name)) for column in cells.column(j)]
+        _pair_texts(*cells.column(j), cells.differ[:, j], wanted.get(name))
         for j, name in enumerate(known)
     ]
     before, after = (tuple(zip(*[pair[side] for pair in columns], strict=True)) for side in (0, 1))
@@ -232,18 +232,27 @@ def edit_table(
     )
 
 
+def _pair_texts(
+    before: NDArray[Any], after: NDArray[Any], differ: NDArray[np.bool_], form: str | None
+) -> tuple[list[str], list[str]]:
+    """Return both columns as text; in full where different values would read the same."""
+    texts = _texts(before, form), _texts(after, form)
+    for i in np.flatnonzero(differ):
+        if texts[0][i] == texts[1][i]:
+            texts[0][i], texts[1][i] = str(before[i]), str(after[i])
+    return texts
+
+
 def _texts(column: NDArray[Any], form: str | None) -> list[str]:
     return [_text(value, form) for value in column.tolist()]
 
 
 def _text(value: Any, form: str | None) -> str:
-    if isinstance(value, Real) and not isinstance(value, bool):
-        if form is not None:
-            return format(value, form)
-        if isinstance(value, Integral) or float(value).is_integer():
-            return str(int(value))
-        return f"{float(value):.4g}"
-    return str(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return str(value) or "(empty)"
+    if form is not None:
+        return format(value, form)
+    return str(int(value)) if isinstance(value, Integral) else f"{float(value):.6g}"
 
 
 def _labels(factuals: Any, rows: Any, n: int) -> tuple[str, ...]:

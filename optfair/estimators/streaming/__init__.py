@@ -1,0 +1,1 @@
+"""Fits that pass over rows chunk by chunk and never hold them."""

@@ -1,0 +1,145 @@
+"""Rows of a parquet dataset, read in batches of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optfair.errors import DataError, NotInstalled, nearest
+from optfair.estimators.streaming.row_source import CHUNK, Chunk, RowSource
+
+__all__ = ["ColumnTable", "ParquetRows"]
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetRows(RowSource):
+    """Rows of a parquet file, or of a folder of them, all with the same columns.
+
+    Parameters
+    ----------
+    path : path
+        File or folder.
+    groups : str
+        Column of group labels.
+    sample_weight : str, optional
+        Column of weights.
+    chunk_rows : int
+        Largest number of rows per chunk.
+    text : bool
+        Whether columns may hold text; the rows of chunks are then `ColumnTable`.
+
+    Raises
+    ------
+    NotInstalled
+        Without pyarrow.
+    DataError
+        Columns that are not there or are no numbers.
+    """
+
+    path: str | Path
+    groups: str
+    sample_weight: str | None = None
+    chunk_rows: int = CHUNK
+    text: bool = False
+
+    def __post_init__(self) -> None:
+        names = self._dataset().schema.names
+        for asked in (self.groups, self.sample_weight):
+            if asked is not None and asked not in names:
+                raise DataError(
+                    f"the parquet dataset has no column {asked!r}", remedy=nearest(asked, names)
+                )
+        text = [name for name in self.columns if not _numeric(self._dataset().schema.field(name))]
+        if text and not self.text:
+            raise DataError(
+                f"the parquet dataset has columns that are not numbers: {', '.join(text)}",
+                remedy="leave them out, encode them, or name one of them in groups=",
+            )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of the rows."""
+        taken = {self.groups, self.sample_weight}
+        return tuple(n for n in self._dataset().schema.names if n not in taken)
+
+    def _dataset(self) -> Any:
+        try:
+            from pyarrow import dataset
+        except ImportError:
+            raise NotInstalled(
+                "reading parquet needs pyarrow", remedy='pip install "optfair[tables]"'
+            ) from None
+        if not Path(self.path).exists():
+            raise DataError(f"there is no parquet dataset {self.path}", remedy="check the path")
+        return dataset.dataset(str(self.path), format="parquet")
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks, in the order of the files and of the rows in them."""
+        names = self.columns
+        asked = [*names, self.groups, *([self.sample_weight] if self.sample_weight else [])]
+        # reading ahead by more than a batch would hold the rows after all
+        batches = self._dataset().to_batches(
+            columns=asked,
+            batch_size=self.chunk_rows,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+        )
+        index = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            X: Any
+            if self.text:
+                found = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+                X = ColumnTable(names, tuple(found))
+            else:
+                X = np.empty((batch.num_rows, len(names)))
+                for j, name in enumerate(names):
+                    X[:, j] = batch.column(name).to_numpy(zero_copy_only=False)
+            labels = batch.column(self.groups).to_numpy(zero_copy_only=False)
+            weights = None
+            if self.sample_weight:
+                given = batch.column(self.sample_weight).to_numpy(zero_copy_only=False)
+                weights = np.asarray(given, dtype=float)
+            yield Chunk(X, labels, weights, index, names)
+            index += 1
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """Columns of any types: the little that encoders need of a data frame.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Names.
+    arrays : tuple of arrays (m,)
+        Columns.
+    """
+
+    columns: tuple[str, ...]
+    arrays: tuple[Any, ...]
+    ndim: int = 2
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self), len(self.columns)
+
+    def __len__(self) -> int:
+        return len(self.arrays[0]) if self.arrays else 0
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arrays[self.columns.index(name)]
+
+
+def _numeric(field: Any) -> bool:
+    from pyarrow import types
+
+    kind = field.type
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
