@@ -21,9 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import optfair as of
-from optfair.plots.changed_cells import edit_table
-from optfair.plots.edits import plot_edits, plot_row_edits
-from optfair.plots.effect import plot_effect
+from optfair.plots import edit_table, plot_edits, plot_effect, plot_row_edits
 
 credit = of.datasets.load("german_credit")
 codes = (

@@ -7,17 +7,18 @@ from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.evidence import Evidence
-from optfair.core.problem import Declaration, Problem
+from optfair.core.problem import Declaration
 from optfair.core.problem_class import LP
 from optfair.core.rule import Rule
 from optfair.core.structure import Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
 from optfair.models.data import check_matrix, check_weights, encode_groups
+from optfair.models.grouped_rows import GroupedRows
+from optfair.models.mass_terms import mass_terms
 from optfair.models.rules.gaps import PerfectFairness
 from optfair.models.separable_cost import SeparableCost
 
@@ -29,7 +30,7 @@ __all__ = ["FairAssignment"]
 SAMPLED = 1_000
 
 
-class FairAssignment(Problem):
+class FairAssignment(GroupedRows):
     r"""Assign rows to clusters at least cost, with a fair share of every group in each.
 
     .. math::
@@ -131,29 +132,13 @@ class FairAssignment(Problem):
                 "shares": shares,
             }
         )
-        if fairness is not None:
-            if not isinstance(fairness, Rule):
-                raise DeclarationError(
-                    f"fairness is a {type(fairness).__name__}, not a rule",
-                    remedy="give a rule such as optfair.balance(0.4), or None and add constraints after",
-                )
-            self._set(constraints=self.with_constraints(fairness=fairness).constraints)
+        self._add_fairness(fairness, "balance(0.4)")
 
     @property
     def cost(self) -> SeparableCost:
         """Costs of rows in clusters."""
         cost: SeparableCost = self.data["cost"]
         return cost
-
-    @property
-    def group_names(self) -> NDArray[Any]:
-        """Sorted group labels."""
-        return np.asarray(self.data["group_names"])
-
-    @property
-    def shares(self) -> Floats:
-        """Weight share of each group."""
-        return np.asarray(self.data["shares"])
 
     @property
     def objective_unit(self) -> float:
@@ -172,60 +157,10 @@ class FairAssignment(Problem):
         w, groups = self.data["weights"], self.data["groups"]
         A, M = cp.Variable((n, K), name="assignment"), cp.Variable((G, K), name="masses")
 
-        def gathering() -> Any:
-            return sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
-
-        def gathered(assignment: Floats) -> Floats:
-            # one bincount per cluster: no n x K copy, whatever the number of groups
-            return np.stack(
-                [np.bincount(groups, w * assignment[:, k], G) for k in range(K)], axis=1
-            )
-
-        def row_violation(v: Values) -> Floats:
-            return np.asarray(np.abs(np.asarray(v["assignment"]).sum(axis=1) - 1.0), dtype=float)
-
-        def mass_violation(v: Values) -> Floats:
-            apart = gathered(np.asarray(v["assignment"])) - np.asarray(v["masses"])
-            return np.asarray(np.abs(apart), dtype=float)
-
-        def term(name: str, scope: set[str], where: str, **rest: Any) -> ConstraintTerm:
-            return ConstraintTerm(
-                name, frozenset(scope), Evidence(name, "affine", where, LP), **rest
-            )
-
         return Declaration(
             variables={"assignment": A, "masses": M},
             objective=(self._cost_term(self.cost, A),),
-            constraints=(
-                term(
-                    "row sum",
-                    {"assignment"},
-                    "Zero",
-                    build=lambda: cp.sum(A, axis=1) == 1,
-                    violation=row_violation,
-                    shape=(n,),
-                    scale=1.0,
-                    latex=r"\textstyle\sum_k A_{ik} = 1",
-                ),
-                term(
-                    "nonnegativity",
-                    {"assignment"},
-                    "Nonpositive",
-                    build=lambda: A >= 0,
-                    violation=lambda v: np.maximum(-np.asarray(v["assignment"]), 0.0),
-                    shape=(n, K),
-                    latex=r"A_{ik} \ge 0",
-                ),
-                term(
-                    "mass definition",
-                    {"assignment", "masses"},
-                    "Zero",
-                    build=lambda: gathering() @ A == M,
-                    violation=mass_violation,
-                    shape=(G, K),
-                    latex=r"M_{gk} = \textstyle\sum_{i \in g} w_i A_{ik}",
-                ),
-            ),
+            constraints=mass_terms(A, M, groups, w, "A"),
         )
 
     def _cost_term(self, cost: SeparableCost, A: Any) -> ObjectiveTerm:

@@ -14,6 +14,7 @@ from optfair.core.rule import Rule
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError
 from optfair.models.data import check_matrix, check_weights, encode_groups
+from optfair.models.grouped_rows import GroupedRows
 from optfair.models.rescaled import RescaledProof, solve_rescaled
 from optfair.models.rules.gaps import AdditiveGap, MaxGap, PerfectFairness
 from optfair.models.rules.proportions import Balance, Proportion
@@ -27,7 +28,7 @@ __all__ = ["FairKMeansBound"]
 CARRIED = (PerfectFairness, Balance, Proportion, AdditiveGap)
 
 
-class FairKMeansBound(Problem):
+class FairKMeansBound(GroupedRows):
     r"""Bound the cost of every fair k-means clustering, whatever its centers.
 
     .. math::
@@ -136,23 +137,7 @@ class FairKMeansBound(Problem):
                 "kept": kept,
             }
         )
-        if fairness is not None:
-            if not isinstance(fairness, Rule):
-                raise DeclarationError(
-                    f"fairness is a {type(fairness).__name__}, not a rule",
-                    remedy="give a rule such as optfair.balance(0.4), or None and add constraints after",
-                )
-            self._set(constraints=self.with_constraints(fairness=fairness).constraints)
-
-    @property
-    def group_names(self) -> NDArray[Any]:
-        """Sorted group labels."""
-        return np.asarray(self.data["group_names"])
-
-    @property
-    def shares(self) -> Floats:
-        """Weight share of each group."""
-        return np.asarray(self.data["shares"])
+        self._add_fairness(fairness, "balance(0.4)")
 
     @property
     def objective_unit(self) -> float:

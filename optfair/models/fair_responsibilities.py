@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.evidence import Evidence
-from optfair.core.problem import Declaration, Problem
+from optfair.core.problem import Declaration
 from optfair.core.problem_class import ProblemClass
 from optfair.core.rule import Rule
 from optfair.core.structure import Structure
 from optfair.core.term import ObjectiveTerm
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError
 from optfair.models.data import check_matrix, check_weights, encode_groups
+from optfair.models.grouped_rows import GroupedRows
 from optfair.models.mass_terms import mass_terms
 from optfair.models.rules.gaps import PerfectFairness
 
@@ -31,7 +32,7 @@ CHUNK = 65_536
 FLOOR = -30.0
 
 
-class FairResponsibilities(Problem):
+class FairResponsibilities(GroupedRows):
     r"""Project responsibilities on rules of their group masses, in relative entropy.
 
     .. math::
@@ -126,28 +127,12 @@ class FairResponsibilities(Problem):
                 "shares": shares,
             }
         )
-        if fairness is not None:
-            if not isinstance(fairness, Rule):
-                raise DeclarationError(
-                    f"fairness is a {type(fairness).__name__}, not a rule",
-                    remedy="give a rule such as optfair.max_gap(0.05), or None and add constraints after",
-                )
-            self._set(constraints=self.with_constraints(fairness=fairness).constraints)
+        self._add_fairness(fairness, "max_gap(0.05)")
 
     @property
     def log_prob(self) -> Floats:
         """Log responsibilities log ψ (n x K)."""
         return np.asarray(self.data["log_prob"])
-
-    @property
-    def group_names(self) -> NDArray[Any]:
-        """Sorted group labels."""
-        return np.asarray(self.data["group_names"])
-
-    @property
-    def shares(self) -> Floats:
-        """Weight share of each group."""
-        return np.asarray(self.data["shares"])
 
     def declare(self) -> Declaration:
         """Declare variables and the model's own terms; nothing of size n is built."""

@@ -12,12 +12,13 @@ from scipy.special import logsumexp, softmax
 
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.evidence import Evidence
-from optfair.core.problem import Declaration, Problem
+from optfair.core.problem import Declaration
 from optfair.core.problem_class import LP, ProblemClass
 from optfair.core.rule import Rule
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError
 from optfair.models.data import check_matrix, check_weights, encode_groups
+from optfair.models.grouped_rows import GroupedRows
 from optfair.models.mass_terms import gathered_masses
 from optfair.models.mixture_parameters import MixtureParameters, NaturalParameters, Values
 from optfair.models.rules.gaps import PerfectFairness
@@ -31,7 +32,7 @@ DRAWS = 200
 SMOOTH = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
 
 
-class FairMixtureLikelihood(Problem):
+class FairMixtureLikelihood(GroupedRows):
     r"""Fit a Gaussian mixture whose responsibilities satisfy rules on groups.
 
     .. math::
@@ -143,23 +144,7 @@ class FairMixtureLikelihood(Problem):
                 "shares": shares,
             }
         )
-        if fairness is not None:
-            if not isinstance(fairness, Rule):
-                raise DeclarationError(
-                    f"fairness is a {type(fairness).__name__}, not a rule",
-                    remedy="give a rule such as optfair.max_gap(0.05), or None and add constraints after",
-                )
-            self._set(constraints=self.with_constraints(fairness=fairness).constraints)
-
-    @property
-    def group_names(self) -> NDArray[Any]:
-        """Sorted group labels."""
-        return np.asarray(self.data["group_names"])
-
-    @property
-    def shares(self) -> Floats:
-        """Weight share of each group."""
-        return np.asarray(self.data["shares"])
+        self._add_fairness(fairness, "max_gap(0.05)")
 
     @property
     def natural(self) -> NaturalParameters:

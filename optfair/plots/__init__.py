@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from optfair.plots.changed_cells import EditTable, edit_table
 from optfair.plots.cluster_counterfactuals import plot_cluster_counterfactuals
 from optfair.plots.composition import plot_composition
 from optfair.plots.convergence import plot_convergence
 from optfair.plots.counterfactuals import plot_arrows, plot_groups
 from optfair.plots.digits import plot_image_counterfactuals
 from optfair.plots.distortion import plot_counterfactual_front
+from optfair.plots.edits import plot_edits, plot_row_edits
+from optfair.plots.effect import plot_effect
 from optfair.plots.front import plot_front
 from optfair.plots.maps import plot_map
 from optfair.plots.mixture_front import plot_mixture_front
@@ -17,6 +20,8 @@ from optfair.plots.projection import plot_projection
 from optfair.plots.separability import plot_distances, plot_separability
 
 __all__ = [
+    "EditTable",
+    "edit_table",
     "plot_arrows",
     "plot_category_profiles",
     "plot_cluster_counterfactuals",
@@ -24,6 +29,8 @@ __all__ = [
     "plot_convergence",
     "plot_counterfactual_front",
     "plot_distances",
+    "plot_edits",
+    "plot_effect",
     "plot_front",
     "plot_groups",
     "plot_image_counterfactuals",
@@ -31,5 +38,6 @@ __all__ = [
     "plot_mixture_front",
     "plot_profile",
     "plot_projection",
+    "plot_row_edits",
     "plot_separability",
 ]

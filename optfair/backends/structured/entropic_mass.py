@@ -15,10 +15,10 @@ from optfair.backends.request import Outcome, Request
 from optfair.backends.structured.mass.entropic_projection import EntropicProjection, project
 from optfair.backends.structured.mass.log_rows import group_log_sums, group_softmax, mass_pass
 from optfair.backends.structured.mass.rules import CompiledRules, compile_rules
+from optfair.backends.structured.mass.warm_prices import warm_prices
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
-from optfair.errors import DeclarationError
 from optfair.models.fair_responsibilities import FairResponsibilities
 from optfair.models.mass_terms import gathered_masses
 
@@ -40,7 +40,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     begin = time.perf_counter()
     request.refuse_options(profile)
     p = cast(FairResponsibilities, problem)
-    start = _start(p, request)
+    start = warm_prices(p, request)
     rules = compile_rules(p)
     compiled_at = time.perf_counter()
     with round_progress(request.verbose, "entropic projection") as report:
@@ -68,25 +68,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         },
         tuple(result.history),
     )
-
-
-def _start(p: FairResponsibilities, request: Request) -> Floats | None:
-    if request.warm_start is None:
-        return None
-    given = request.warm_start.multipliers
-    if "mass definition" not in given:
-        raise DeclarationError(
-            "the warm start has no multipliers of 'mass definition'",
-            f"it is a solution of {type(request.warm_start.problem).__name__}",
-            "give a solution of a FairResponsibilities with as many groups and components",
-        )
-    prices = np.asarray(given["mass definition"], dtype=float)
-    if prices.shape != p["masses"].shape:
-        raise DeclarationError(
-            f"the warm start has prices {prices.shape}, this problem needs {p['masses'].shape}",
-            remedy="give a solution with as many groups and components",
-        )
-    return prices
 
 
 def _recovered(

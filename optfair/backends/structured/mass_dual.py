@@ -14,10 +14,10 @@ from optfair.backends.progress import round_progress
 from optfair.backends.request import Outcome, Request
 from optfair.backends.structured.mass.algorithm import MassResult, solve_mass_dual
 from optfair.backends.structured.mass.rules import CompiledRules, compile_rules
+from optfair.backends.structured.mass.warm_prices import warm_prices
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
-from optfair.errors import DeclarationError
 from optfair.models.fair_assignment import FairAssignment
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             p.data["groups"],
             p.data["weights"],
             feasible=rules.feasible,
-            prices=_start(p, request),
+            prices=warm_prices(p, request),
             tolerance=min(aim, 0.4 * request.tolerance),
             deadline=request.deadline,
             report=report,
@@ -67,25 +67,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         },
         tuple(result.history),
     )
-
-
-def _start(p: FairAssignment, request: Request) -> Floats | None:
-    if request.warm_start is None:
-        return None
-    given = request.warm_start.multipliers
-    if "mass definition" not in given:
-        raise DeclarationError(
-            "the warm start has no multipliers of 'mass definition'",
-            f"it is a solution of {type(request.warm_start.problem).__name__}",
-            "give a solution of a FairAssignment with as many groups and clusters",
-        )
-    prices = np.asarray(given["mass definition"], dtype=float)
-    if prices.shape != p["masses"].shape:
-        raise DeclarationError(
-            f"the warm start has prices {prices.shape}, this problem needs {p['masses'].shape}",
-            remedy="give a solution with as many groups and clusters",
-        )
-    return prices
 
 
 def _recovered(
