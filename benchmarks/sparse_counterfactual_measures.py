@@ -177,15 +177,16 @@ def optimum(quick: bool) -> list[Result]:
             if quick and coupling == "ot":
                 continue
             problem = ActionPlan(effects, sets, budget=budget)
-            seconds = []
+            seconds, whole = [], []
             for _ in range(9):
                 begin = time.perf_counter()
                 ours = problem.solve()
-                seconds.append(time.perf_counter() - begin)
+                whole.append(time.perf_counter() - begin)
+                seconds.append(ours.seconds["solve"])
             limit = 60.0
             if quick:  # it ends in 2 s or never
                 limit = 3.0 if budget == 100 else 10.0
-            value, proven, spent = by_highs(problem, limit, 1 if quick else 3)
+            value, proven, spent, called = by_highs(problem, limit, 1 if quick else 3)
             found.append(
                 {
                     "coupling": coupling,
@@ -193,29 +194,35 @@ def optimum(quick: bool) -> list[Result]:
                     "value": ours.objective,
                     "proven": bool(ours.is_optimal(1e-9)),
                     "seconds": statistics.median(seconds),
+                    "whole seconds": statistics.median(whole),
                     "HiGHS value": value,
                     "HiGHS proven": proven,
                     "HiGHS seconds": spent,
+                    "HiGHS whole seconds": called,
                 }
             )
     return found
 
 
-def by_highs(problem: ActionPlan, limit: float, runs: int) -> tuple[float | None, bool, float]:
-    """Return value, whether it is proven, and seconds without compiling, the median of the runs.
+def by_highs(
+    problem: ActionPlan, limit: float, runs: int
+) -> tuple[float | None, bool, float, float]:
+    """Return value, whether it is proven, seconds of HiGHS alone and of the call; medians.
 
     A timeout counts as "at least", and is run once.
     """
-    seconds = []
+    seconds, whole = [], []
     for _ in range(runs):
+        begin = time.perf_counter()
         try:
             found = problem.solve("highs", time_limit=limit)
         except of.OptfairError:  # the limit came before any point
-            return None, False, limit
+            return None, False, limit, limit
+        whole.append(time.perf_counter() - begin)
         seconds.append(found.seconds["solve"])
         if not found.is_optimal(1e-9):
-            return found.objective, False, seconds[-1]
-    return found.objective, True, statistics.median(seconds)
+            return found.objective, False, seconds[-1], whole[-1]
+    return found.objective, True, statistics.median(seconds), statistics.median(whole)
 
 
 def attribution(quick: bool) -> Result:

@@ -50,7 +50,8 @@ def of_headline(h: Result) -> Targets:
     ours = h["methods"]["CF-pOT"]
     what = f"German Credit, {h['rows']} rows, decisions, p-SHAP: "
     fewer = min(edits[b] for b in BASELINES) - edits["CF-pOT"]
-    same = " (whose values are the same)" if h["CF-pEct has the values of CF-pOT"] else ""
+    # with nearest neighbours transport finds the alignment itself: one method under two names
+    same = h["CF-pEct has the values of CF-pOT"]
     told = edits["CF-pEct"] - edits["CF-pOT"]
     return [
         (
@@ -60,7 +61,12 @@ def of_headline(h: Result) -> Targets:
             True,
         ),
         (what + "edits fewer than the best baseline of Table 3", 1, round(fewer, 6), False),
-        (what + f"edits fewer than CF-pEct{same}", 1, round(told, 6), False),
+        (
+            what + "edits fewer than CF-pEct" + (", which is the same method here" if same else ""),
+            0 if same else 1,
+            round(told, 6),
+            False,
+        ),
     ]
 
 
@@ -138,16 +144,20 @@ def print_full_effect(h: Result) -> None:
 
 def print_optimum(lines: list[Result]) -> None:
     print("\n## Least mean difference under a budget: 50 rows, all 2^9 choices\n")
-    print("The value is 50 times the mean difference. Proven is a relative gap of 1e-9.\n")
-    print("| coupling | C | value | proven | ms | HiGHS value | HiGHS s | times faster |")
-    print("|---|---:|---:|---|---:|---:|---:|---:|")
+    print("The value is 50 times the mean difference. Proven is a relative gap of 1e-9. Times are")
+    print("those of the solvers; the last column is of whole calls, which compile and verify.\n")
+    print(
+        "| coupling | C | value | proven | ms | HiGHS value | HiGHS s | times faster | whole call |"
+    )
+    print("|---|---:|---:|---|---:|---:|---:|---:|---:|")
     for r in lines:
         sign = "" if r["HiGHS proven"] else "≥ "
         print(
             f"| {r['coupling']} | {r['budget']} | {r['value']:.6g} "
             f"| {'yes' if r['proven'] else 'no'} | {1e3 * r['seconds']:.1f} "
             f"| {cell(r['HiGHS value'], '.6g')} | {sign}{r['HiGHS seconds']:.2f} "
-            f"| {sign}{r['HiGHS seconds'] / r['seconds']:.0f} |"
+            f"| {sign}{r['HiGHS seconds'] / r['seconds']:.0f} "
+            f"| {sign}{r['HiGHS whole seconds'] / r['whole seconds']:.0f} |"
         )
 
 
