@@ -20,7 +20,7 @@ from optfair.errors import DataError, DeclarationError
 from optfair.estimators.fits import Fit, exact_fit, fair_problem, printed_fit
 from optfair.estimators.frames import checked_rows, same_columns, taken_apart
 from optfair.estimators.parameters import check_parameters, start_seeds
-from optfair.estimators.restarts import run_restarts
+from optfair.estimators.restarts import run_restarts, unfinished
 from optfair.estimators.starts import check_distinct, check_init
 from optfair.estimators.streaming.streamed_kmeans import StreamedKMeans
 from optfair.models.data import check_weights
@@ -265,12 +265,8 @@ class FairKMeans(
         self._plan = best.plan
         self._index, self._weights = index, w
         if self.status_ != "converged":
-            warnings.warn(
-                f"the best start ended by {self.status_} after {self.n_iter_} iterations;"
-                " give max_iter, time_limit or tol more room",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            text = unfinished(self.status_, self.n_iter_)
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
         empty = np.flatnonzero(self.masses_.sum(axis=0) <= 1e-15)
         if empty.size and self.status_ == "converged":
             warnings.warn(

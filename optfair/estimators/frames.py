@@ -85,7 +85,11 @@ def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
             f"fitted on {', '.join(fitted)}; got {', '.join(names)}",
             "give the same columns in the same order",
         )
-    width = np.shape(X)[1] if np.ndim(X) == 2 else 0
+    if np.ndim(X) != 2:
+        raise DataError(
+            "X is no table", f"shape {np.shape(X)}", "give rows x columns; of one row, X[None]"
+        )
+    width = np.shape(X)[1]
     if width != count:
         raise DataError(
             f"X has {width} columns, the fit had {count}", remedy="give the columns of the fit"

@@ -9,7 +9,7 @@ import numpy as np
 
 from optfair.errors import DeclarationError, nearest
 
-__all__ = ["check_parameters", "start_seeds"]
+__all__ = ["check_parameters", "generator", "start_seeds"]
 
 KNOWN = {
     "algorithm": ("exact", "paper"),
@@ -80,10 +80,28 @@ def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:
     count = 1 if given else (STARTS if n_init == "auto" else int(n_init))
     if isinstance(random_state, np.random.RandomState):
         return [int(s) for s in random_state.randint(2**31 - 1, size=count)]
+    children = generator(random_state).spawn(count)
+    return [int(child.integers(2**31 - 1)) for child in children]
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """Return a generator of random numbers.
+
+    Parameters
+    ----------
+    random_state : int, Generator, RandomState or None
+        Where its seed comes from.
+
+    Raises
+    ------
+    DeclarationError
+        Nothing that seeds a generator.
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(int(random_state.randint(2**31 - 1)))
     try:
-        children = np.random.default_rng(random_state).spawn(count)
+        return np.random.default_rng(random_state)
     except (TypeError, ValueError) as e:
         raise DeclarationError(
             f"random_state={random_state!r} seeds nothing", str(e), "give an integer from 0 on"
         ) from None
-    return [int(child.integers(2**31 - 1)) for child in children]

@@ -5,18 +5,38 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple, Protocol
 
-from optfair.core.solution import Solution
-
-__all__ = ["Step", "restart_progress", "step_progress"]
+__all__ = ["Shown", "Step", "Told", "restart_progress", "step_progress"]
 
 logger = logging.getLogger("optfair")
 
-Step = Callable[[int, Solution], None]
+
+class Shown(Protocol):
+    """What a line shows of an iteration: a `Solution`, or what was `Told`."""
+
+    @property
+    def objective(self) -> float:
+        """Value."""
+
+    @property
+    def gap(self) -> float | None:
+        """Certified gap, where there is one."""
 
 
-def _line(iteration: int, s: Solution) -> str:
-    return f"alternation {iteration}: objective {s.objective:.10g}, gap {s.gap:.1e}"
+class Told(NamedTuple):
+    """An iteration that has no `Solution`."""
+
+    objective: float
+    gap: float | None = None
+
+
+Step = Callable[[int, Shown], None]
+
+
+def _line(iteration: int, s: Shown) -> str:
+    gap = "" if s.gap is None else f", gap {s.gap:.1e}"
+    return f"alternation {iteration}: objective {s.objective:.10g}{gap}"
 
 
 @contextmanager

@@ -10,10 +10,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-from optfair.core.solution import Solution
-from optfair.estimators.progress import Step, restart_progress
+from optfair.estimators.progress import Shown, Step, restart_progress
 
-__all__ = ["Restart", "run_restarts"]
+__all__ = ["Restart", "run_restarts", "unfinished"]
+
+# What to do about a start that did not converge, by status.
+ADVICE = {
+    "interrupted": "what was found by then is kept",
+    "inexact": "its last E-step misses the rules by more than 1e-8; loosen or rescale them",
+    "stalled": "no step from its start improves the objective; give another init or seed",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,12 @@ class Restart:
     n_iter: int
     status: str
     seconds: float
+
+
+def unfinished(status: str, n_iter: int) -> str:
+    """Return the warning that the best start was cut off."""
+    advice = ADVICE.get(status, f"give {status} or tol more room")
+    return f"the best start ended by {status} after {n_iter} iterations; {advice}"
 
 
 # From seed, seconds left (None: no limit) and reporter to (record, result).
@@ -114,8 +126,8 @@ class _Batch:
         if self.stop.is_set() or (left is not None and left <= 0 and not first):
             return None
 
-        def watched(iteration: int, solution: Solution) -> None:
-            report(iteration, solution)
+        def watched(iteration: int, found: Shown) -> None:
+            report(iteration, found)
             if self.stop.is_set():
                 raise KeyboardInterrupt
 

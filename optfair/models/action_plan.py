@@ -30,7 +30,7 @@ class ActionPlan(ChoiceProblem):
 
     with :math:`g_{iS} = f(z_{iS}) - \overline{y^*}`, where z_iS is row i with the features in
     S changed to their assigned values. The optimum is n times the least mean difference
-    |mean f(z) − mean y*| that so many edits can reach: what any way to pick edits is judged by.
+    ``|mean f(z) − mean y*|`` that so many edits can reach: what any way to pick edits is judged by.
 
     Class: MILP. The route of the structure ``row-choices`` proves it by a dynamic program over
     the budget; rules on single rows keep the structure.

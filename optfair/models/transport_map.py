@@ -189,7 +189,7 @@ class TransportMap:
 
     @property
     def volume_factor(self) -> float:
-        """Volume of g(S) divided by that of S, for every set S: |det A|."""
+        """Volume of g(S) divided by that of S, for every set S: the size of det A."""
         return float(abs(np.linalg.det(self._matrix)))
 
     @property
@@ -200,7 +200,7 @@ class TransportMap:
 
     @property
     def density_factor(self) -> float:
-        """Density at g(x) after the move divided by that at x before it: 1 / |det A|."""
+        """Density at g(x) after the move divided by that before it at x: 1 over the size of det A."""
         factor = self.volume_factor
         return 1.0 / factor if factor > 0 else np.inf
 

@@ -108,19 +108,27 @@ class Columns:
             X = np.asarray(X)
         same_columns(X, self.names, self.width)
         if not self.categorical:
-            return MixedRows.of(checked_rows(X))
-        text = [_named(self.names, j) for j in self.numeric if is_text(column_of(X, j))]
-        if text:
-            raise DataError(
-                f"X has columns that are not numbers: {', '.join(text)}",
-                remedy="name them in categorical=, leave them out, or name one in groups=",
-            )
+            try:
+                return MixedRows.of(checked_rows(X))
+            except DataError:
+                self._check_text(X)
+                raise
+        self._check_text(X)
         numbers = [np.asarray(column_of(X, j), dtype=float) for j in self.numeric]
         numeric = checked_rows(np.stack(numbers, axis=1)) if numbers else np.zeros((len(X), 0))
         codes = np.empty((len(X), len(self.categorical)), dtype=np.intp)
         for c, (j, known) in enumerate(zip(self.categorical, self.categories, strict=True)):
             codes[:, c] = _coded(column_of(X, j), known)
         return MixedRows(numeric, codes)
+
+    def _check_text(self, X: Any) -> None:
+        """Raise on text in numeric columns."""
+        text = [_named(self.names, j) for j in self.numeric if is_text(column_of(X, j))]
+        if text:
+            raise DataError(
+                f"X has columns that are not numbers: {', '.join(text)}",
+                remedy="name them in categorical=, leave them out, or name one in groups=",
+            )
 
     def _check_constant(self, X: Any) -> None:
         """Raise on numeric columns that do not vary: they say nothing and have no variance."""

@@ -309,7 +309,7 @@ class FairMixture(
         found = summary(components, s.rows, s.index, s.weights, prices)
         keep_summary(self, found, s, self.labels_)
         self._online: Any = None
-        warn_unfinished(self)
+        warn_unfinished(self, stacklevel=5)
 
     def fit_predict(
         self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None

@@ -15,6 +15,7 @@ from optfair.estimators.mixture.expectation import Summary
 from optfair.estimators.mixture.mass_rules import fair_labels_problem
 from optfair.estimators.mixture.penalty_step import Gaps
 from optfair.estimators.mixture.sample import BLOCK, Sample
+from optfair.estimators.restarts import unfinished
 
 Floats = NDArray[np.float64]
 
@@ -55,6 +56,10 @@ def keep_components(model: Any, components: Components, data: Any) -> None:
         del model.feature_names_in_
     if data.grouped:
         model.groups_, model.shares_ = np.asarray(data.names), np.asarray(data.sample.shares)
+    else:
+        for name in ("groups_", "shares_"):  # of an earlier fit
+            if hasattr(model, name):
+                delattr(model, name)
 
 
 def keep_summary(model: Any, found: Summary, sample: Sample, labels: NDArray[np.intp]) -> None:
@@ -181,12 +186,16 @@ def fair_label_prices(
     return np.asarray(solution.multipliers["mass definition"]), labels
 
 
-def warn_unfinished(model: Any) -> None:
-    """Warn when the best start was cut off."""
+def warn_unfinished(model: Any, stacklevel: int) -> None:
+    """Warn when the best start was cut off.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Fitted.
+    stacklevel : int
+        Of `warnings.warn`: where the user called.
+    """
     if not model.converged_:
-        warnings.warn(
-            f"the best start ended by {model.status_} after {model.n_iter_} iterations;"
-            " give max_iter, time_limit or tol more room",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        text = unfinished(model.status_, model.n_iter_)
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)

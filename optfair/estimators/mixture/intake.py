@@ -84,7 +84,8 @@ def taken_in(model: Any, X: Any, groups: Any, sample_weight: Any, *, fitted: Any
     if rows.count < model.n_components and fitted is None:
         raise DataError(
             f"n_components={model.n_components} for {rows.count} rows",
-            remedy="ask for at most as many as rows",
+            "every component starts at a row of its own",
+            f"give n_components <= {rows.count}",
         )
     weights = check_weights(sample_weight, rows.count)
     if labels is None:

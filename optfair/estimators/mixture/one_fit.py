@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from optfair.estimators.mixture.first_components import first_components
 from optfair.estimators.mixture.penalty import penalised_em, penalised_gradient
 from optfair.estimators.mixture.sample import Sample
 from optfair.estimators.mixture.settings import rows_of
-from optfair.estimators.progress import Step
+from optfair.estimators.progress import Step, Told, step_progress
 from optfair.estimators.restarts import Restart
 
 Floats = NDArray[np.float64]
@@ -28,13 +28,6 @@ __all__ = ["MixtureFit", "smallest_ratio", "start_scale", "starts"]
 
 # Factor on the deviations that a penalised fit starts from: tight components die under λ.
 SOFTER = 4.0
-
-
-class _Told(NamedTuple):
-    """What a progress line shows."""
-
-    objective: float
-    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,38 +89,25 @@ def starts(
         deadline = np.inf if limit is None else begin + limit
         first = first_components(sample, empty, init, scale=start_scale(model), seed=seed)
 
-        def told(iteration: int, objective: float) -> None:
-            shown: Any = _Told(objective, 0.0)
-            report(iteration, shown)
+        with step_progress(2 if model.verbose == 2 else 0) as log:
 
-        options = {
-            "tol": model.tol,
-            "max_iter": model.max_iter,
-            "deadline": deadline,
-            "report": told,
-        }
-        if rows_of(model.batch_size, sample.count, "batch_size") is not None:
-            found = _from_batches(model, sample, first, program, seed, options)
-        elif penalty:
-            found = _penalised(model, sample, first, options)
-        else:
-            run = fair_em(
-                MemoryPasses(sample),
-                first,
-                program,
-                groups=sample.shares.size,
-                prices=prices,
-                **options,
-            )
-            found = MixtureFit(
-                run.components,
-                run.prices,
-                run.objective,
-                run.gap,
-                run.history,
-                run.status,
-                run.reseeded,
-            )
+            def told(iteration: int, objective: float) -> None:
+                now = Told(objective)
+                log(iteration, now)
+                report(iteration, now)
+
+            options = {
+                "tol": model.tol,
+                "max_iter": model.max_iter,
+                "deadline": deadline,
+                "report": told,
+            }
+            if rows_of(model.batch_size, sample.count, "batch_size") is not None:
+                found = _from_batches(model, sample, first, program, seed, options)
+            elif penalty:
+                found = _penalised(model, sample, first, options)
+            else:
+                found = _plain_or_fair(sample, first, program, prices, options)
         s = summary(found.components, sample.rows, sample.index, sample.weights, found.prices)
         record = Restart(
             seed,
@@ -142,6 +122,27 @@ def starts(
         return record, found
 
     return fit
+
+
+def _plain_or_fair(
+    sample: Sample,
+    first: Components,
+    program: MassProgram | None,
+    prices: Floats | None,
+    options: dict[str, Any],
+) -> MixtureFit:
+    run = fair_em(
+        MemoryPasses(sample), first, program, groups=sample.shares.size, prices=prices, **options
+    )
+    return MixtureFit(
+        run.components,
+        run.prices,
+        run.objective,
+        run.gap,
+        run.history,
+        run.status,
+        run.reseeded,
+    )
 
 
 def _penalised(

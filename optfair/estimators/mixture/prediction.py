@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -117,9 +118,10 @@ class MixturePrediction:
         labels : array (n_samples,) of int
         """
         check_is_fitted(self, "components_")
-        if n_samples < 1:
+        asked: Any = n_samples
+        if not isinstance(asked, numbers.Integral) or asked < 1:
             raise DeclarationError(
-                f"n_samples={n_samples!r} is not a positive integer", remedy="correct"
+                f"n_samples={n_samples!r} is not a positive integer", remedy="give a number of rows"
             )
         rng = np.random.default_rng(start_seeds(self.random_state, 1, given=True)[0])
         c, columns = self.components_, self.columns_

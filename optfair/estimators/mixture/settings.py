@@ -18,6 +18,13 @@ KNOWN = {
     "label_rule": ("argmax", "fair"),
 }
 FAIRNESS = ("constraint", "penalty")
+RANGES = {
+    "lam": (0.0, np.inf, "0 is no penalty, and larger is fairer; give e.g. 10"),
+    "eps": (0.0, 2.0, "0 is perfect fairness, None leaves rules= alone; give e.g. 0.02"),
+    "reg_covar": (0.0, np.inf, "a least variance; give e.g. 1e-6"),
+    "tol": (0.0, 1.0, "a share of the objective; give e.g. 1e-6"),
+    "min_probability": (0.0, 0.1, "give e.g. 1e-6"),
+}
 
 
 def check_settings(model: Any) -> None:
@@ -43,24 +50,19 @@ def check_settings(model: Any) -> None:
         _whole(model, "n_init")
     if model.n_jobs is not None and model.n_jobs != -1:
         _whole(model, "n_jobs")
-    for name, least, most in (
-        ("lam", 0.0, np.inf),
-        ("reg_covar", 0.0, np.inf),
-        ("tol", 0.0, 1.0),
-        ("min_probability", 0.0, 0.1),
-    ):
-        _between(model, name, least, most)
+    for name, (least, most, remedy) in RANGES.items():
+        if name != "eps" or model.eps is not None:
+            _between(model, name, least, most, remedy)
     if not model.min_probability > 0.0:
         raise DeclarationError(
             "min_probability=0 lets a probability be zero",
             "one row in an unseen combination would have no density in any component",
             "give e.g. 1e-6",
         )
-    if model.eps is not None:
-        _between(model, "eps", 0.0, 2.0)
     if model.time_limit is not None and not (_real(model.time_limit) and model.time_limit > 0):
         raise DeclarationError(
-            f"time_limit={model.time_limit!r} is not a positive number", remedy="correct"
+            f"time_limit={model.time_limit!r} is not a positive number",
+            remedy="give seconds, or None for no limit",
         )
     for name in ("batch_size", "delta_rows", "learn_rows"):
         rows_of(getattr(model, name), 10, name)
@@ -71,7 +73,7 @@ def check_settings(model: Any) -> None:
             'give fairness="constraint"',
         )
     if model.verbose not in (0, 1, 2):
-        raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="correct")
+        raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="0 is silent")
 
 
 def rows_of(value: Any, rows: int, name: str) -> int | None:
@@ -101,14 +103,19 @@ def rows_of(value: Any, rows: int, name: str) -> int | None:
 def _whole(model: Any, name: str) -> None:
     value = getattr(model, name)
     if not _integer(value) or value < 1:
-        raise DeclarationError(f"{name}={value!r} is not a positive integer", remedy="correct")
+        raise DeclarationError(f"{name}={value!r} is not a positive integer", remedy=_other(name))
 
 
-def _between(model: Any, name: str, least: float, most: float) -> None:
+def _other(name: str) -> str:
+    others = {"n_init": 'give one, or "auto"', "n_jobs": "give one, -1 for all cores, or None"}
+    return others.get(name, "give one, such as 5")
+
+
+def _between(model: Any, name: str, least: float, most: float, remedy: str) -> None:
     value = getattr(model, name)
     if not _real(value) or not least <= float(value) <= most:
-        interval = f"[{least:g}, {most:g}]" if np.isfinite(most) else f"at least {least:g}"
-        raise DeclarationError(f"{name}={value!r} is not {interval}", remedy="correct")
+        range_ = f"from {least:g} to {most:g}" if np.isfinite(most) else f"of at least {least:g}"
+        raise DeclarationError(f"{name}={value!r} is not a number {range_}", remedy=remedy)
 
 
 def _integer(value: Any) -> bool:

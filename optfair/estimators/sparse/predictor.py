@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from optfair.errors import DataError, DeclarationError, OptfairError, nearest
 from optfair.models.actions.enumeration import predicted
@@ -137,7 +138,9 @@ class Predictor:
         if self.classes is None:
             if wanted is not None:
                 raise DeclarationError(
-                    f"a {type(self.model).__name__} has no classes", remedy="leave target_class out"
+                    f"a {type(self.model).__name__} has no classes",
+                    "it has no classes_: it is no classifier, or it is not fitted",
+                    "fit it first, or leave target_class out",
                 )
             return None
         if wanted is None:
@@ -204,6 +207,12 @@ class Predictor:
             return ask(rows)
         except OptfairError:
             raise
+        except NotFittedError as e:
+            raise DataError(
+                "the model is not fitted",
+                str(e).splitlines()[0] if str(e) else "",
+                "fit it first: rows are judged by the model as it is",
+            ) from e
         except (ValueError, TypeError, KeyError, IndexError) as e:
             raise DataError(
                 "the model refuses the rows",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DeclarationError, NotInstalled
+from optfair.estimators.parameters import generator
 from optfair.estimators.sparse.coalitions import scored_once
 
 Floats = NDArray[np.float64]
@@ -81,7 +82,7 @@ def sampled_values(
             f"{REPEATS} regressions of {d} unknowns each",
             f"give a whole number of at least {least}",
         )
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     names = [str(j) for j in range(d)]
     values, spread = np.zeros((n, d)), np.zeros((n, d))
     for i in range(n):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError
+from optfair.estimators.parameters import generator
 from optfair.estimators.sparse.checks import check_budget, check_effect, check_parameters
 from optfair.estimators.sparse.edit_path import EditPath
 from optfair.estimators.sparse.generated import Counterfactuals
@@ -92,7 +93,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         Rows of "rb-shap".
     exact_features, samples : int
         See `p_shap`.
-    random_state : int, Generator or None
+    random_state : int, Generator, RandomState or None
         Seeds "random", "sample", ties and sampled attributions.
 
     Attributes
@@ -198,6 +199,12 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         self.samples = samples
         self.random_state = random_state
 
+    def __sklearn_clone__(self) -> SparseCounterfactuals:
+        # the model comes fitted, and clones of it would not be
+        given = self.get_params(deep=False)
+        model = given.pop("model")
+        return type(self)(model, **{name: clone(v, safe=False) for name, v in given.items()})
+
     def fit(
         self, factuals: Any, counterfactuals: Any, *, alignment: Any = None
     ) -> SparseCounterfactuals:
@@ -222,7 +229,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         if isinstance(counterfactuals, Counterfactuals):
             alignment = counterfactuals.alignment if alignment is None else alignment
             counterfactuals = counterfactuals.rows
-        rng = np.random.default_rng(self.random_state).spawn(4)
+        rng = generator(self.random_state).spawn(4)
         setting = Setting.of(self, factuals, counterfactuals, alignment, rng[3])
         found = attribution_of(self, setting, alignment, rng[0])
         known, q = assigned_values(setting.stack, setting.r, setting.coupling, self.value, rng[2])
@@ -330,7 +337,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "order_")
         other = copy.copy(self)
         other.selection, other.random_state = selection, random_state
-        other._arrange(selection, np.random.default_rng(random_state))
+        other._arrange(selection, generator(random_state))
         return other
 
     def plan(self, budget: int, **options: Any) -> ActionPlan:

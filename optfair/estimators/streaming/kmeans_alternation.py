@@ -148,6 +148,8 @@ def stream_alternation(
         if found is None:
             break
         if best is not None:
+            if status and not np.isfinite(found.bound):  # cut short: the one before has a proof
+                break
             fell = best[0].objective - found.objective
             if not status and fell < -SLACK * max(streams.unit, abs(best[0].objective)):
                 raise SolverFailure(

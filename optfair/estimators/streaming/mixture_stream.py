@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from optfair.estimators.mixture.sample import Sample
 from optfair.estimators.mixture.settings import check_settings, rows_of
 from optfair.estimators.mixture.setup import empty_of, program_of
 from optfair.estimators.parameters import start_seeds
-from optfair.estimators.progress import Step
+from optfair.estimators.progress import Step, Told, step_progress
 from optfair.estimators.restarts import Restart, run_restarts
 from optfair.estimators.streaming.coded_rows import code_columns, with_codes
 from optfair.estimators.streaming.mixture_passes import StreamPasses
@@ -38,13 +38,6 @@ __all__ = ["MixtureStream"]
 
 # What a fit in memory leaves behind and a streamed one cannot have.
 HELD = ("labels_", "_online", "feature_names_in_")
-
-
-class _Told(NamedTuple):
-    """What a progress line shows."""
-
-    objective: float
-    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +74,8 @@ class MixtureStream:
             )
         self.model = model
         self.jobs = (os.cpu_count() or 1) if model.n_jobs == -1 else (model.n_jobs or 1)
-        self.source = row_source(data, groups, sample_weight, text=True)
+        self.grouped = model.fairness is not None
+        self.source = row_source(data, groups, sample_weight, text=True, grouped=self.grouped)
 
     def run(self) -> None:
         """Fit, and set the attributes."""
@@ -96,11 +90,16 @@ class MixtureStream:
             best = replace(best, prices=last.prices, objective=last.objective, gap=last.gap)
             best = replace(best, history=history)
         elif not self._learned and not once:
-            best = self._went_on(known, passes, best.components, best.prices, deadline)
+            # after Ctrl-C all rows get one E-step
+            stopped = any(r.status == "interrupted" for r in records)
+            most = 1 if stopped else None
+            best = self._went_on(known, passes, best.components, best.prices, deadline, most=most)
+            if stopped and best.status == "max_iter":
+                best = replace(best, status="interrupted")
         found = passes.summary(best.components, best.prices)
         self._keep(known, best, records, known.passes + passes.count)
         keep_numbers(model, found, known.survey.shares, found.fair_labels, found.cost)
-        warn_unfinished(model)
+        warn_unfinished(model, stacklevel=4)
 
     @property
     def _learned(self) -> bool:
@@ -113,11 +112,12 @@ class MixtureStream:
         """Make the first passes: categories, then groups, columns and the sample."""
         model = self.model
         source, columns = with_codes(self.source, model.categorical, self.jobs)
-        survey = surveyed(source, n_jobs=self.jobs)
+        survey = surveyed(source, n_jobs=self.jobs, grouped=self.grouped)
         if survey.rows < model.n_components:
             raise DataError(
                 f"n_components={model.n_components} for {survey.rows} rows",
-                remedy="ask for at most as many as rows",
+                "every component starts at a row of its own",
+                f"give n_components <= {survey.rows}",
             )
         passes = 1 + (columns is not None)
         if columns is None:
@@ -126,7 +126,7 @@ class MixtureStream:
         coded = code_columns(columns)
         few = survey.sample
         sample = Sample(coded.encoded(few.X), few.groups, few.weights, survey.shares)
-        intake = Intake(sample, columns, survey.group_names, True)
+        intake = Intake(sample, columns, survey.group_names, survey.group_names.size > 1)
         return _Known(source, survey, coded, intake, program_of(model, intake), passes)
 
     def _starts(
@@ -202,23 +202,28 @@ class MixtureStream:
     ) -> MixtureFit:
         """Run fair EM in passes."""
         model = self.model
+        # while starts run, a bar over them has the terminal
+        with step_progress(
+            0 if model.verbose == 1 and report is not None else model.verbose
+        ) as log:
 
-        def told(iteration: int, objective: float) -> None:
-            shown: Any = _Told(objective, 0.0)
-            if report is not None:
-                report(iteration, shown)
+            def told(iteration: int, objective: float) -> None:
+                now = Told(objective)
+                log(iteration, now)
+                if report is not None:
+                    report(iteration, now)
 
-        run = fair_em(
-            passes,
-            components,
-            known.program,
-            groups=known.survey.shares.size,
-            prices=prices,
-            tol=model.tol,
-            max_iter=most or model.max_iter,
-            deadline=deadline,
-            report=told,
-        )
+            run = fair_em(
+                passes,
+                components,
+                known.program,
+                groups=known.survey.shares.size,
+                prices=prices,
+                tol=model.tol,
+                max_iter=most or model.max_iter,
+                deadline=deadline,
+                report=told,
+            )
         return MixtureFit(
             run.components,
             run.prices,

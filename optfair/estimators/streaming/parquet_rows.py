@@ -23,7 +23,7 @@ class ParquetRows(RowSource):
     ----------
     path : path
         File or folder.
-    groups : str
+    groups : str or None
         Column of group labels.
     sample_weight : str, optional
         Column of weights.
@@ -31,6 +31,8 @@ class ParquetRows(RowSource):
         Largest number of rows per chunk.
     text : bool
         Whether columns may hold text; the rows of chunks are then `ColumnTable`.
+    grouped : bool
+        Whether groups are needed; without a column of them all labels are 0 otherwise.
 
     Raises
     ------
@@ -41,15 +43,24 @@ class ParquetRows(RowSource):
     """
 
     path: str | Path
-    groups: str
+    groups: str | None
     sample_weight: str | None = None
     chunk_rows: int = CHUNK
     text: bool = False
+    grouped: bool = True
 
     def __post_init__(self) -> None:
         names = self._dataset().schema.names
-        for asked in (self.groups, self.sample_weight):
-            if asked is not None and asked not in names:
+        for what, asked in (("groups", self.groups), ("sample_weight", self.sample_weight)):
+            if asked is None and (what == "sample_weight" or not self.grouped):
+                continue
+            if not isinstance(asked, str):
+                raise DataError(
+                    f"{what} must name a column of the parquet dataset",
+                    f"it is {asked!r}" if asked is None else f"it is a {type(asked).__name__}",
+                    f"columns: {', '.join(names[:20])}",
+                )
+            if asked not in names:
                 raise DataError(
                     f"the parquet dataset has no column {asked!r}", remedy=nearest(asked, names)
                 )
@@ -75,12 +86,24 @@ class ParquetRows(RowSource):
             ) from None
         if not Path(self.path).exists():
             raise DataError(f"there is no parquet dataset {self.path}", remedy="check the path")
-        return dataset.dataset(str(self.path), format="parquet")
+        try:
+            # by default the whole file would be held in buffers while it is read
+            options = dataset.ParquetFragmentScanOptions(use_buffered_stream=True, pre_buffer=False)
+            layout = dataset.ParquetFileFormat(default_fragment_scan_options=options)
+            return dataset.dataset(str(self.path), format=layout)
+        except (ValueError, OSError) as e:
+            raise DataError(
+                f"{self.path} is no parquet dataset",
+                str(e).splitlines()[0],
+                'give a parquet file or a folder of them; np.load(path, mmap_mode="r") opens .npy,'
+                " and a function of chunks can read anything else, as"
+                " pandas.read_csv(path, chunksize=100_000)",
+            ) from None
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, in the order of the files and of the rows in them."""
         names = self.columns
-        asked = [*names, self.groups, *([self.sample_weight] if self.sample_weight else [])]
+        asked = [*names, *(c for c in (self.groups, self.sample_weight) if c is not None)]
         # reading ahead by more than a batch would hold the rows after all
         batches = self._dataset().to_batches(
             columns=asked,
@@ -101,7 +124,9 @@ class ParquetRows(RowSource):
                 X = np.empty((batch.num_rows, len(names)))
                 for j, name in enumerate(names):
                     X[:, j] = batch.column(name).to_numpy(zero_copy_only=False)
-            labels = batch.column(self.groups).to_numpy(zero_copy_only=False)
+            labels = np.zeros(batch.num_rows, dtype=np.intp)
+            if self.groups is not None:
+                labels = batch.column(self.groups).to_numpy(zero_copy_only=False)
             weights = None
             if self.sample_weight:
                 given = batch.column(self.sample_weight).to_numpy(zero_copy_only=False)

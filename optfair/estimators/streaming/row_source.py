@@ -128,17 +128,32 @@ class ChunkFactory(RowSource):
         Names of columns, where chunks are data frames.
     text : bool
         Whether columns may hold text; chunks then have the rows as given.
+    grouped : bool
+        Whether chunks must have groups; labels that are left out are 0 otherwise.
+
+    Raises
+    ------
+    DataError
+        A function that returns nothing to go through.
     """
 
     make: Callable[[], Any]
     groups: str | None = None
     sample_weight: str | None = None
     text: bool = False
+    grouped: bool = True
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, from the first one on."""
-        for index, given in enumerate(self.make()):
-            yield chunk_of(given, index, self.groups, self.sample_weight, self.text)
+        made = self.make()
+        if not hasattr(made, "__iter__"):
+            raise DataError(
+                "the function of chunks returns no iterator",
+                f"it returned a {type(made).__name__}",
+                "yield (X, groups) in it, or return an iterator over such pairs",
+            )
+        for index, given in enumerate(made):
+            yield chunk_of(given, index, self.groups, self.sample_weight, self.text, self.grouped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +198,12 @@ class MatrixRows(RowSource):
 
 
 def chunk_of(
-    given: Any, index: int, groups: str | None, sample_weight: str | None, text: bool = False
+    given: Any,
+    index: int,
+    groups: str | None,
+    sample_weight: str | None,
+    text: bool = False,
+    grouped: bool = True,
 ) -> Chunk:
     """Return what a source gave as a chunk, of finite numbers unless text is allowed.
 
@@ -197,6 +217,8 @@ def chunk_of(
         Names of columns of a data frame.
     text : bool
         Whether columns may hold text; the rows then stay as they are.
+    grouped : bool
+        Whether there must be groups; labels that are left out are 0 otherwise.
 
     Raises
     ------
@@ -209,9 +231,12 @@ def chunk_of(
         weights = given[2] if len(given) == 3 else None
     elif hasattr(given, "columns") and groups is not None:
         X, labels = given, groups
+    elif not grouped and np.ndim(given) == 2:
+        X, labels = given, None
     else:
         raise DataError(
             f"chunk {index} is a {type(given).__name__}",
+            "it has no groups" if np.ndim(given) == 2 else "",
             remedy="yield (X, groups), (X, groups, weights), or data frames with groups= naming"
             " a column",
         )
@@ -234,6 +259,8 @@ def chunk_of(
             rows, labels, names = taken_apart(X, labels)
     except DataError as e:
         raise DataError(f"chunk {index}: {e.cause}", e.evidence, e.remedy) from None
+    if labels is None and not grouped:
+        labels = np.zeros(len(rows), dtype=np.intp)
     labels = np.asarray(labels)
     if labels.shape != (len(rows),):
         raise DataError(

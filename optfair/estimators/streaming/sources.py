@@ -25,6 +25,7 @@ def row_source(
     *,
     chunk_rows: int = CHUNK,
     text: bool = False,
+    grouped: bool = True,
 ) -> RowSource:
     """Return a source that reads rows in chunks, in as many passes as are asked for.
 
@@ -41,6 +42,8 @@ def row_source(
         Rows per chunk, of arrays and parquet.
     text : bool
         Whether columns may hold text; see `optfair.estimators.streaming.coded_rows`.
+    grouped : bool
+        Whether groups are needed; where they are left out all labels are 0 otherwise.
 
     Returns
     -------
@@ -77,11 +80,20 @@ def row_source(
         _need(groups)
         return DaskRows(data, groups, sample_weight, text)
     if isinstance(data, (str, Path)):
-        if not isinstance(groups, str):
-            raise DataError("groups must name a column of the parquet dataset", remedy="name it")
-        return ParquetRows(data, groups, sample_weight, chunk_rows, text)
+        return ParquetRows(data, groups, sample_weight, chunk_rows, text, grouped)
     if callable(data):
-        return ChunkFactory(data, groups, sample_weight, text)
+        for name, given in (("groups", groups), ("sample_weight", sample_weight)):
+            if given is not None and not isinstance(given, str):
+                raise DataError(
+                    f"{name} is a {type(given).__name__}, and the data are a function of chunks",
+                    "nothing says which of its entries belong to which chunk",
+                    "yield (X, groups) or (X, groups, weights), or name a column of the chunks",
+                )
+        return ChunkFactory(data, groups, sample_weight, text, grouped)
+    if not hasattr(data, "columns"):
+        data = _table(data)
+    if groups is None and not grouped:
+        groups = np.broadcast_to(np.intp(0), len(data))
     _need(groups)
     if hasattr(data, "columns"):
         weights = sample_weight
@@ -91,13 +103,24 @@ def row_source(
             return _sliced(*without_groups(data, groups), weights, chunk_rows)
         rows, labels, _ = taken_apart(data, groups)
         return MatrixRows(rows, labels, weights, chunk_rows)
-    X = data if isinstance(data, np.ndarray) else np.asarray(data)
-    if X.ndim != 2:
-        raise DataError(f"the rows have {X.ndim} dimension(s)", remedy="give rows x columns")
     labels = groups if isinstance(groups, np.ndarray) else np.asarray(groups)
-    if text and X.dtype.kind not in "iufb":
-        return _sliced(X, labels, sample_weight, chunk_rows)
-    return MatrixRows(X, labels, sample_weight, chunk_rows)
+    if text and data.dtype.kind not in "iufb":
+        return _sliced(data, labels, sample_weight, chunk_rows)
+    return MatrixRows(data, labels, sample_weight, chunk_rows)
+
+
+def _table(data: Any) -> Any:
+    try:
+        X = data if isinstance(data, np.ndarray) else np.asarray(data)
+    except ValueError:  # chunks of different sizes, say
+        X = np.empty(())
+    if X.ndim == 2:
+        return X
+    raise DataError(
+        f"data is a {type(data).__name__} that is no table",
+        f"shape {X.shape}" if X.shape else "its entries make no rows of the same length",
+        "give rows x columns; a list of chunks as a function: fit_stream(lambda: iter(chunks))",
+    )
 
 
 def _sliced(rows: Any, labels: Any, weights: Any, chunk_rows: int) -> RowSource:

@@ -6,19 +6,21 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from optfair.backends.structured.mass.rules import compile_rules
 from optfair.errors import DataError, DeclarationError
 from optfair.estimators.alternation import alternate
 from optfair.estimators.fits import LARGE, fair_problem
 from optfair.estimators.parameters import check_parameters, start_seeds
-from optfair.estimators.restarts import Restart
+from optfair.estimators.progress import Step, Told, step_progress
+from optfair.estimators.restarts import Restart, run_restarts, unfinished
 from optfair.estimators.starts import check_distinct, check_init, starting_centers
 from optfair.estimators.streaming.kmeans_alternation import (
     StreamedAlternation,
@@ -101,9 +103,11 @@ class StreamedKMeans:
         Parameters
         ----------
         data, groups
-            As of `fit_stream`.
+            As of `fit_stream`, or an iterator of chunks, as there is one pass.
         """
-        for chunk in row_source(data, groups).chunks():
+        check_is_fitted(self, "prices_")
+        read = (lambda: data) if hasattr(data, "__next__") else data
+        for chunk in row_source(read, groups).chunks():
             yield self.predict(chunk.X, groups=chunk.labels)  # type: ignore[attr-defined]
 
 
@@ -115,7 +119,6 @@ class _Start:
     centers: Floats
     prices: Floats
     seconds: float
-    rank: float
 
 
 def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
@@ -136,33 +139,59 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     rules = compile_rules(problem)
     streams = Streams(source, survey, rules.program, problem.objective_unit, jobs)
     seeds = start_seeds(model.random_state, model.n_init, given=not isinstance(init, str))
-    deadline = np.inf if model.time_limit is None else begin + model.time_limit
-    if survey.rows >= LARGE:
-        starts = [_from_sample(model, problem, init, seed, deadline) for seed in seeds]
-        starts = [min(starts, key=lambda s: s.rank)]
-    else:
-        starts = [_at_once(problem, init, seed) for seed in seeds]
-    best: StreamedAlternation | None = None
-    records, passes = [], 1
-    for start in starts:
-        left = deadline - time.perf_counter()
-        if best is not None and left <= 0:
-            break
-        run = stream_alternation(
-            streams,
-            start.centers,
-            start.prices,
-            max_iter=model.max_iter,
-            tol=model.tol,
-            time_limit=None if np.isinf(left) else max(left, 1e-3),
-        )
+    passes = 1
+
+    def went_on(
+        start: _Start, left: float | None, report: Step | None, *, stopped: bool = False
+    ) -> StreamedAlternation:
+        nonlocal passes
+        # while starts run, a bar over them has the terminal
+        shown = 0 if model.verbose == 1 and report is not None else model.verbose
+        with step_progress(shown) as log:
+
+            def told(iteration: int, objective: float, gap: float) -> None:
+                now = Told(objective, gap)
+                log(iteration, now)
+                if report is not None:
+                    report(iteration, now)
+
+            run = stream_alternation(
+                streams,
+                start.centers,
+                start.prices,
+                max_iter=1 if stopped else model.max_iter,
+                tol=model.tol,
+                time_limit=left,
+                report=told,
+            )
         passes += run.passes
-        records.append(_record(start, run))
-        if best is None or run.history[-1] < best.history[-1]:
-            best = run
-    if best is None:
-        raise DeclarationError("there was no start", remedy="give n_init of at least 1")
+        return replace(run, status="interrupted") if stopped else run
+
+    def fit(
+        seed: int, limit: float | None, report: Step
+    ) -> tuple[Restart, StreamedAlternation | _Start]:
+        begin = time.perf_counter()
+        if survey.rows >= LARGE:
+            return _from_sample(model, problem, init, seed, limit, report)
+        start = _at_once(problem, init, seed)
+        left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
+        run = went_on(start, left, report)
+        return _record(start, run), run
+
+    limit = None if model.time_limit is None else _left(begin + model.time_limit)
+    records, best = run_restarts(
+        fit, seeds, rank=lambda r: r.objective, time_limit=limit, verbose=model.verbose
+    )
+    if isinstance(best, _Start):  # the best on the sample goes on with all rows
+        left = None if model.time_limit is None else _left(begin + model.time_limit)
+        stopped = any(r.status == "interrupted" for r in records)
+        start, best = best, went_on(best, left, None, stopped=stopped)
+        records = [_record(start, best)]
     _keep(model, best, survey, records, passes)
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.perf_counter(), 1e-3)
 
 
 def _check_additive(model: Any) -> None:
@@ -210,24 +239,28 @@ def _at_once(problem: FairAssignment, init: Any, seed: int) -> _Start:
     centers = _centers(problem, init, seed)
     solution = problem.with_centers(centers).solve()
     prices = np.asarray(solution.multipliers["mass definition"])
-    return _Start(seed, centers, prices, time.perf_counter() - begin, solution.objective)
+    return _Start(seed, centers, prices, time.perf_counter() - begin)
 
 
 def _from_sample(
-    model: Any, problem: FairAssignment, init: Any, seed: int, deadline: float
-) -> _Start:
+    model: Any, problem: FairAssignment, init: Any, seed: int, limit: float | None, report: Step
+) -> tuple[Restart, _Start]:
     begin = time.perf_counter()
-    left = None if np.isinf(deadline) else max(deadline - begin, 1e-3)
     run = alternate(
         problem.with_centers(_centers(problem, init, seed)),
         tol=max(model.tol, 1e-5),
         max_iter=model.max_iter,
-        time_limit=left,
+        time_limit=limit,
         verbose=max(0, model.verbose - 1),
+        callback=report,
     )
     prices = np.asarray(run.solution.multipliers["mass definition"])
     taken = time.perf_counter() - begin
-    return _Start(seed, run.centers, prices, taken, run.history[-1])
+    # of the sample: what it ranks by, and whether it was interrupted
+    ranked = Restart(
+        seed, run.history[-1], np.nan, np.nan, run.gaps[-1], run.n_iter, run.status, taken
+    )
+    return ranked, _Start(seed, run.centers, prices, taken)
 
 
 def _record(start: _Start, run: StreamedAlternation) -> Restart:
@@ -272,11 +305,7 @@ def _keep(
     model.reseeded_ = best.reseeded
     model.restarts_ = records
     if model.status_ != "converged":
-        warnings.warn(
-            f"the best start ended by {model.status_} after {model.n_iter_} iterations;"
-            " give max_iter, time_limit or tol more room",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
+        text = unfinished(model.status_, model.n_iter_)
+        warnings.warn(text, ConvergenceWarning, stacklevel=5)
     if not np.isfinite(found.objective):
         raise DataError("the objective is not finite", remedy="rescale the columns")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 from optfair.estimators.streaming.mixture_stream import MixtureStream
 from optfair.estimators.streaming.sources import row_source
@@ -38,7 +39,8 @@ class StreamedMixture:
             can be read in slices. Dask data stay with the workers. Categories are collected in
             a pass of their own.
         groups : array-like (n,), Dask array or series, or str
-            Group label of each row, or the name of a column; not where chunks carry theirs.
+            Group label of each row, or the name of a column; not where chunks carry theirs. A
+            plain mixture needs none, and chunks may then be rows alone; Dask data need them.
         sample_weight : array-like (n,), Dask array or series, or str, optional
             Weights.
 
@@ -80,8 +82,13 @@ class StreamedMixture:
         Parameters
         ----------
         data, groups
-            As of `fit_stream`.
+            As of `fit_stream`, or an iterator of chunks, as there is one pass. Where `predict`
+            needs no groups, chunks may be rows alone.
         """
-        for chunk in row_source(data, groups, text=True).chunks():
-            X = chunk.X
-            yield self.predict(X, groups=chunk.labels)  # type: ignore[attr-defined]
+        model: Any = self
+        check_is_fitted(model, "components_")
+        needed = bool(model.label_prices_.any())
+        read = (lambda: data) if hasattr(data, "__next__") else data
+        text = bool(model.columns_.categorical)
+        for chunk in row_source(read, groups, text=text, grouped=needed).chunks():
+            yield model.predict(chunk.X, groups=chunk.labels)

@@ -120,7 +120,13 @@ class _Count:
 
 
 def surveyed(
-    source: RowSource, seed: int = 0, n_jobs: int = 1, held: int = HELD, size: int = SAMPLE
+    source: RowSource,
+    seed: int = 0,
+    n_jobs: int = 1,
+    held: int = HELD,
+    size: int = SAMPLE,
+    *,
+    grouped: bool = True,
 ) -> Survey:
     """Make the first pass.
 
@@ -134,6 +140,8 @@ def surveyed(
         Threads.
     held, size : int
         Rows up to which the sample is all rows, and its rows otherwise.
+    grouped : bool
+        Whether one group is too few.
 
     Raises
     ------
@@ -147,7 +155,7 @@ def surveyed(
     total = math.fsum(weights)
     if not total > 0:
         raise DataError("sample_weight sums to zero", remedy="give some row a positive weight")
-    index, names, shares = encode_groups(labels, labels.size, weights / total)
+    index, names, shares = _encoded(labels, weights / total, grouped)
     order = np.argsort(index)
     rows, weights = rows[order], weights[order]
     equal = count.spread[0] == count.spread[1]
@@ -167,6 +175,14 @@ def surveyed(
     return Survey(
         count.rows, count.width, count.first.names, names, shares, total, sample, *count.box
     )
+
+
+def _encoded(
+    labels: NDArray[Any], weights: Floats, grouped: bool
+) -> tuple[Integers, NDArray[Any], Floats]:
+    if labels.size == 1 and not grouped:
+        return np.zeros(1, dtype=np.intp), labels, np.ones(1)
+    return encode_groups(labels, labels.size, weights)
 
 
 @dataclass(frozen=True)

@@ -255,15 +255,16 @@ def test_parameters_survive_cloning():
 
 def test_an_early_end_warns(data):
     X, sex = data
-    with pytest.warns(ConvergenceWarning, match="max_iter"):
+    with pytest.warns(ConvergenceWarning, match="give max_iter or tol more room") as caught:
         model = FairMixture(4, max_iter=2, random_state=0).fit(X, groups=sex)
+    assert caught[0].filename == __file__  # it points to the line of the user
     assert not model.converged_ and model.n_iter_ == 2 and model.delta_ <= 1e-8
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"lam": -1.0}, "lam=-1.0 is not at least 0"),
+        ({"lam": -1.0}, "lam=-1.0 is not a number of at least 0"),
         ({"lam": True}, "lam=True"),
         ({"reg_covar": -1e-6}, "reg_covar"),
         ({"eps": 3.0}, "eps"),
@@ -286,6 +287,29 @@ def test_parameters_out_of_range(data, given, text):
     X, sex = data
     with pytest.raises(DeclarationError, match=text):
         FairMixture(**{"n_components": 2, **given}).fit(X[:50], groups=sex[:50])
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"lam": -1}, r"lam=-1 is not a number of at least 0\n  do:  0 is no penalty"),
+        ({"eps": -0.1}, r"eps=-0.1 is not a number from 0 to 2\n  do:  0 is perfect fairness"),
+        ({"n_jobs": 0}, r"n_jobs=0 (.|\n)*-1 for all cores"),
+    ],
+)
+def test_a_wrong_parameter_says_what_would_be_right(data, given, text):
+    X, sex = data
+    with pytest.raises(DeclarationError, match=text):
+        FairMixture(2, **given).fit(X[:50], groups=sex[:50])
+
+
+def test_verbose_2_logs_each_iteration(data, capfd):
+    X, sex = data
+    model = FairMixture(2, verbose=2, random_state=0).fit(X[:200], groups=sex[:200])
+    out, err = capfd.readouterr()
+    lines = [line for line in err.splitlines() if "alternation" in line]
+    assert (out, len(lines)) == ("", model.n_iter_)
+    assert "gap" not in err  # an iteration of EM has no certificate
 
 
 def test_bad_data(data, frame):
@@ -311,6 +335,10 @@ def test_bad_data(data, frame):
         FairMixture(2).fit(frame, groups="sexx")
     with pytest.raises(DataError, match="init has shape"):
         FairMixture(2, init=X[:3]).fit(X, groups=sex)
+    words = X.astype(object)
+    words[:, 1] = "yes"
+    with pytest.raises(DataError, match=r"not numbers: 1(.|\n)*categorical="):
+        FairMixture(2).fit(words, groups=sex)
     line = np.column_stack([X[:, 0], 2.0 * X[:, 0]])
     with pytest.raises(DataError, match="reg_covar"):
         FairMixture(2, covariance_type="full", reg_covar=0.0).fit(line, groups=sex)
@@ -330,6 +358,8 @@ def test_bad_rows_to_predict(fitted, frame, data):
         fitted.predict(X[:3], groups=["other"] * 3)
     with pytest.raises(DataError, match="columns"):
         fitted.predict(X[:3, :2], groups=sex[:3])
+    with pytest.raises(DataError, match=r"X is no table(.|\n)*X\[None\]"):
+        fitted.predict(X[0], groups=sex[:1])
     model = FairMixture(3, random_state=0).fit(frame, groups="sex")
     with pytest.raises(DataError, match="other columns"):
         model.responsibilities(frame[["income", "home", "job", "age"]])
@@ -352,8 +382,9 @@ def test_draws_come_from_the_mixture(fitted, frame):
     own = (drawn["home"] == "own").to_numpy()
     for k in range(3):
         assert own[labels == k].mean() == pytest.approx(model.probabilities_[0][k, 0], abs=0.05)
-    with pytest.raises(DeclarationError, match="n_samples"):
-        model.sample(0)
+    for bad in (0, 2.5, "all"):
+        with pytest.raises(DeclarationError, match="n_samples"):
+            model.sample(bad)
 
 
 @pytest.mark.parametrize(
@@ -366,14 +397,14 @@ def test_ctrl_c_keeps_what_there_is(data, given, monkeypatch):
 
     told = []
 
-    class Stop(one_fit._Told):
+    class Stop(one_fit.Told):
         def __new__(cls, *a):
             told.append(1)
             if len(told) == 3:
                 raise KeyboardInterrupt
             return super().__new__(cls, *a)
 
-    monkeypatch.setattr(one_fit, "_Told", Stop)
+    monkeypatch.setattr(one_fit, "Told", Stop)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = FairMixture(3, random_state=0, **given).fit(X, groups=sex)
     assert model.status_ == "interrupted" and model.n_iter_ == 3 and not model.converged_

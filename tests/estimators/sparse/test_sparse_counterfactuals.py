@@ -11,6 +11,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -352,3 +353,40 @@ def test_it_is_an_estimator_of_scikit_learn() -> None:
     model = SparseCounterfactuals(len, coupling="uniform", immutable=("a",))
     assert clone(model).get_params() == model.get_params()
     assert "uniform" in repr(model)
+
+
+def test_a_clone_keeps_the_fitted_model_and_forgets_the_fit() -> None:
+    model, _ = pipeline(pd.DataFrame)
+    rows = pd.DataFrame(table(40, 7))
+    refused = rows[model.predict(rows) != model.classes_[1]]
+    wanted = rows[model.predict(rows) == model.classes_[1]]
+    fitted = SparseCounterfactuals(model, target_class=model.classes_[1], immutable=["age"])
+    fitted.fit(refused, wanted)
+    copy = clone(fitted)
+    assert copy.model is model
+    with pytest.raises(NotFittedError):
+        copy.refine(1)
+    again = copy.set_params(immutable=()).fit(refused, wanted)
+    assert again.minimum_actions(0.5).n_edits > 0
+    assert fitted.immutable == ["age"]
+
+
+def test_models_that_are_not_fitted_are_named() -> None:
+    unfitted = clone(pipeline(pd.DataFrame)[0])
+    rows = pd.DataFrame(table(6, 1))
+    with pytest.raises(DataError, match="the model is not fitted"):
+        SparseCounterfactuals(unfitted).fit(rows[:3], rows[3:])
+    with pytest.raises(DeclarationError, match=r"not fitted(.|\n)*fit it first"):
+        SparseCounterfactuals(unfitted, target_class=1).fit(rows[:3], rows[3:])
+
+
+def test_seeds_of_every_kind() -> None:
+    def seeded(random_state: Any) -> SparseCounterfactuals:
+        model = SparseCounterfactuals(MODEL, coupling="random", random_state=random_state)
+        return model.fit(LOW, HIGH)
+
+    first, second = (seeded(np.random.RandomState(3)).coupling_ for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    for bad in ("a", -1, 0.5):
+        with pytest.raises(DeclarationError, match="seeds nothing"):
+            seeded(bad)

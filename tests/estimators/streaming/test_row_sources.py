@@ -153,11 +153,47 @@ def test_an_iterator_is_refused_with_the_remedy() -> None:
         of.FairKMeans(2).fit_stream(read())
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([(X[:200], G[:200]), (X[200:], G[200:])], "a list of chunks as a function"),
+        ([X[:250], X[250:]], "a list of chunks as a function"),
+        (3, "data is a int that is no table"),
+        (lambda: None, "the function of chunks returns no iterator"),
+    ],
+)
+def test_what_is_no_source_is_refused_with_the_remedy(data: object, message: str) -> None:
+    groups = None if callable(data) else G
+    with pytest.raises(DataError) as error:
+        surveyed(row_source(data, groups))
+    assert message in str(error.value)
+
+
+def test_groups_beside_a_function_of_chunks_are_refused() -> None:
+    with pytest.raises(DataError, match="which of its entries belong to which chunk"):
+        row_source(read, G)
+    with pytest.raises(DataError, match="sample_weight is a ndarray"):
+        row_source(read, sample_weight=W)
+
+
+def test_files_that_are_not_parquet_are_named(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    np.save(tmp_path / "rows.npy", X)
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=",")
+    for name in ("rows.npy", "rows.csv"):
+        for groups in (G, "g"):
+            with pytest.raises(DataError, match=rf"{name} is no parquet dataset(.|\n)*mmap_mode"):
+                row_source(tmp_path / name, groups)
+
+
 def test_parquet_columns_are_checked_before_reading(tmp_path: Path) -> None:
     source = parquet(tmp_path)
     assert source.columns == ("u", "v", "z")  # type: ignore[attr-defined]
     with pytest.raises(DataError, match="no column 'group'"):
         row_source(tmp_path, "group")
+    for groups in (None, G):
+        with pytest.raises(DataError, match=r"groups must name a column(.|\n)*u, g, v, w, z"):
+            row_source(tmp_path, groups)
     with pytest.raises(DataError, match="not numbers: g"):
         row_source(tmp_path, "u")
     with pytest.raises(DataError, match="no parquet dataset"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError, Infeasible
@@ -203,3 +205,80 @@ def test_a_streamed_fit_forgets_the_rows_of_an_earlier_one() -> None:
         assert not hasattr(model, name)
     assert model.predict(X[:5], groups=g[:5]).shape == (5,)
     assert model.n_rows_ == 500
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_ctrl_c_ends_all_starts_and_keeps_the_best(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, g = rows(3000)
+    monkeypatch.setattr(streamed_kmeans, "LARGE", 1000 if large else 10**9)
+    name = "alternate" if large else "stream_alternation"
+    alternation, made = getattr(streamed_kmeans, name), []
+
+    def stopped_the_second_time(*args, **options):
+        made.append(options)
+        found = alternation(*args, **options)
+        return replace(found, status="interrupted") if len(made) == 2 else found
+
+    monkeypatch.setattr(streamed_kmeans, name, stopped_the_second_time)
+    model = of.FairKMeans(4, n_init=5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whichever of the two is better is kept
+        model.fit_stream(chunked(X, g))
+    assert len(made) == 2
+    assert model.gap_ <= 1e-9
+    assert len(model.restarts_) == (1 if large else 2)
+    if large:  # all rows get one assignment
+        assert (model.status_, model.n_iter_) == ("interrupted", 1)
+
+
+def test_later_starts_are_not_prepared_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, g = rows(3000)
+    at_once, made = streamed_kmeans._at_once, []
+
+    def counted(*args):
+        made.append(args)
+        return at_once(*args)
+
+    monkeypatch.setattr(streamed_kmeans, "_at_once", counted)
+    model = of.FairKMeans(4, n_init=20, random_state=0, time_limit=1e-3)
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model.fit_stream(chunked(X, g))
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("verbose", [1, 2])
+@pytest.mark.parametrize("large", [False, True])
+def test_progress_is_told(
+    verbose: int, large: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    X, g = rows(1000)
+    monkeypatch.setattr(streamed_kmeans, "LARGE", 500 if large else 10**9)
+    model = of.FairKMeans(3, n_init=2, random_state=0, verbose=verbose).fit_stream(chunked(X, g))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "2/2" in err if verbose == 1 else f"alternation {model.n_iter_}: objective" in err
+
+
+def test_an_assignment_cut_short_does_not_replace_a_proven_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, g = rows(3000)
+    assign, made = kmeans_alternation.StreamedSearch.assign, []
+
+    def cut(self, prices):
+        found = assign(self, prices)
+        made.append(found)
+        if len(made) == 3:
+            return replace(found, status="interrupted", bound=-np.inf)
+        return found
+
+    monkeypatch.setattr(kmeans_alternation.StreamedSearch, "assign", cut)
+    model = of.FairKMeans(4, n_init=4, random_state=0, init="random")
+    with pytest.warns(ConvergenceWarning, match="interrupted .* is kept") as caught:
+        model.fit_stream(chunked(X, g))
+    assert caught[0].filename == __file__
+    assert (model.status_, model.n_iter_, len(model.restarts_)) == ("interrupted", 2, 1)
+    assert model.gap_ <= 1e-9
+    assert model.objective_ == made[1].objective

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
+from optfair.estimators.mixture import one_fit
 from optfair.estimators.mixture.expectation import MemoryPasses
 from optfair.estimators.mixture.sample import Sample
 from optfair.estimators.streaming import mixture_stream
@@ -127,12 +130,15 @@ def test_numbers_of_a_parquet_dataset_need_no_pass_over_categories(tmp_path: Pat
     assert next(iter(source.chunks())).X.dtype == float
     b = of.FairMixture(3, random_state=0, max_iter=10).fit_stream(tmp_path, groups="g")
     assert b.feature_names_in_.tolist() == ["u", "v", "z"]
-    same(of.FairMixture(3, random_state=0, max_iter=10).fit(X, groups=G), b)
+    whole = of.FairMixture(3, random_state=0, max_iter=10).fit(X, groups=G)
+    same(whole, b)
+    labels = np.concatenate(list(b.predict_stream(tmp_path, groups="g")))
+    np.testing.assert_array_equal(labels, whole.labels_)
 
 
 def test_many_rows_start_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    def small(source: Any, n_jobs: int) -> Any:
-        return surveyed(source, n_jobs=n_jobs, held=1500, size=1000)
+    def small(source: Any, **options: Any) -> Any:
+        return surveyed(source, **options, held=1500, size=1000)
 
     monkeypatch.setattr(mixture_stream, "surveyed", small)
     b = of.FairMixture(4, n_init=2, random_state=0, tol=1e-5).fit_stream(chunked(X))
@@ -266,3 +272,77 @@ def test_limits_return_what_was_found() -> None:
     assert (short.status_, short.n_iter_) == ("max_iter", 2)
     assert late.status_ == "time_limit"
     assert max(short.delta_, late.delta_) <= 1e-8
+
+
+def test_ctrl_c_on_the_sample_leaves_one_step_on_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(source: Any, **options: Any) -> Any:
+        return surveyed(source, **options, held=1500, size=1000)
+
+    fair_em = one_fit.fair_em
+    monkeypatch.setattr(mixture_stream, "surveyed", small)
+    monkeypatch.setattr(
+        one_fit, "fair_em", lambda *a, **o: replace(fair_em(*a, **o), status="interrupted")
+    )
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        b = of.FairMixture(4, n_init=3, random_state=0).fit_stream(chunked(X))
+    assert (b.status_, b.n_iter_, len(b.restarts_)) == ("interrupted", 1, 1)
+    assert b.delta_ <= 1e-8
+
+
+@pytest.mark.parametrize("held", [1500, 5000])
+def test_progress_is_told(
+    held: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def small(source: Any, **options: Any) -> Any:
+        return surveyed(source, **options, held=held, size=1000)
+
+    monkeypatch.setattr(mixture_stream, "surveyed", small)
+    b = of.FairMixture(2, random_state=0, tol=1e-3, verbose=2).fit_stream(chunked(X))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert f"alternation {b.n_iter_}: objective {b.objective_:.10g}" in " ".join(err.split())
+    assert "gap" not in err  # an iteration of EM has no certificate
+
+
+def _alone(kind: str, folder: Path) -> Any:
+    if kind == "parquet":
+        pytest.importorskip("pyarrow")
+        pd.DataFrame(X, columns=["u", "v", "z"]).to_parquet(folder / "a.parquet")
+        return folder
+    parts = [X[i : i + 431] for i in range(0, N, 431)]
+    return {
+        "arrays": lambda: iter(parts),
+        "frames": lambda: (pd.DataFrame(part) for part in parts),
+        "pairs": lambda: ((part, None) for part in parts),
+        "matrix": X,
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "frames", "pairs", "matrix", "parquet"])
+def test_a_plain_mixture_needs_no_groups(kind: str, tmp_path: Path) -> None:
+    rows = _alone(kind, tmp_path)
+    model = of.FairMixture(3, fairness=None, random_state=0, max_iter=20, tol=1e-3)
+    whole = of.FairMixture(**model.get_params()).fit(X)
+    model.fit(X, groups=G).fit_stream(rows)
+    assert np.abs(model.means_ - whole.means_).max() < 1e-9
+    assert not hasattr(model, "groups_")
+    labels = np.concatenate(list(model.predict_stream(rows)))
+    np.testing.assert_array_equal(labels, whole.labels_)
+    with pytest.raises(DataError, match=r"groups (are missing|must name)|chunk 0"):
+        of.FairMixture(3).fit_stream(rows)
+
+
+def test_labels_of_a_stream_take_one_pass_and_groups_where_they_count() -> None:
+    model = of.FairMixture(3, random_state=0).fit(X, groups=G)
+    labels = np.concatenate(list(model.predict_stream(chunked(X)())))  # an iterator will do
+    np.testing.assert_array_equal(labels, model.labels_)
+    with pytest.raises(DataError, match="it has no groups"):
+        list(model.predict_stream(lambda: iter([X])))
+    free = of.FairMixture(3, fairness="penalty", random_state=0).fit(X, groups=G)
+    np.testing.assert_array_equal(next(free.predict_stream(iter([X]))), free.labels_)
+    clusters = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=G)
+    found = np.concatenate(list(clusters.predict_stream(chunked(X)())))
+    np.testing.assert_array_equal(found, clusters.predict(X, groups=G))
+    for unfitted in (of.FairMixture(3), of.FairKMeans(3)):
+        with pytest.raises(NotFittedError):
+            next(unfitted.predict_stream(iter([X])))
