@@ -13,9 +13,6 @@ from optfair.estimators.mixture.columns import Columns
 from optfair.plots.mixture_front import plot_mixture_front
 from optfair.plots.mixture_profile import plot_category_profiles
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-
 ONE = ([0.0, 0.1, 0.3], [4.0, 3.0, 2.0])
 TWO = ([0.0, 0.2, 0.3], [5.0, 3.5, 1.0])
 

@@ -306,6 +306,6 @@ def _keep(
     model.restarts_ = records
     if model.status_ != "converged":
         text = unfinished(model.status_, model.n_iter_)
-        warnings.warn(text, ConvergenceWarning, stacklevel=5)
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
     if not np.isfinite(found.objective):
         raise DataError("the objective is not finite", remedy="rescale the columns")

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,10 +22,6 @@ from optfair.errors import DataError, SolverFailure
 from optfair.estimators.streaming.dask_rows import DaskRows, is_dask
 from optfair.estimators.streaming.sources import row_source
 from optfair.estimators.streaming.survey import surveyed
-
-da = pytest.importorskip("dask.array")
-dd = pytest.importorskip("dask.dataframe")
-pytest.importorskip("distributed")
 
 N = 6_000
 RNG = np.random.default_rng(0)

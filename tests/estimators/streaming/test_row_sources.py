@@ -25,7 +25,7 @@ def read(chunk: int = 77):
 
 
 def parquet(folder: Path) -> RowSource:
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     from pyarrow import parquet as pq
 
     table = pa.table({"u": X[:, 0], "g": G, "v": X[:, 1], "w": W, "z": X[:, 2]})
@@ -177,7 +177,6 @@ def test_groups_beside_a_function_of_chunks_are_refused() -> None:
 
 
 def test_files_that_are_not_parquet_are_named(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     np.save(tmp_path / "rows.npy", X)
     np.savetxt(tmp_path / "rows.csv", X, delimiter=",")
     for name in ("rows.npy", "rows.csv"):

@@ -306,7 +306,6 @@ def test_progress_is_told(
 
 def _alone(kind: str, folder: Path) -> Any:
     if kind == "parquet":
-        pytest.importorskip("pyarrow")
         pd.DataFrame(X, columns=["u", "v", "z"]).to_parquet(folder / "a.parquet")
         return folder
     parts = [X[i : i + 431] for i in range(0, N, 431)]
