@@ -75,6 +75,8 @@ def export(problem: Problem, path: str | Path) -> None:
         try:
             rows = program(problem)
         except UnsupportedProblem as e:
+            if not problem.problem_class.convex:  # cones would not take it either
+                raise
             raise UnsupportedProblem(
                 e.cause, e.evidence, f"{e.remedy}, or export to .cbf, which has cones"
             ) from e

@@ -67,6 +67,12 @@ def load(name: str) -> Instance:
         return read_instance(files[hits[0]], hits[0])
     if hits:
         raise DataError(f"several instances are called {name!r}", remedy="say " + " or ".join(hits))
+    family = [full for full in files if full.startswith(f"{name}/")]
+    if family:
+        raise DataError(
+            f"{name!r} is a family of {len(family)} instances",
+            remedy="name one of them: " + ", ".join(family),
+        )
     known = list(files) if "/" in name else [full.rpartition("/")[2] for full in files]
     raise DataError(
         f"no instance {name!r}", remedy=nearest(name, [k for k in known if name in k] or known)

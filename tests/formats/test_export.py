@@ -136,3 +136,10 @@ def test_damaged_files_are_an_error_or_a_problem(ending, data, tmp_path_factory)
         read(file)
     except of.OptfairError as e:
         assert e.cause
+
+
+def test_what_no_cone_holds_is_not_sent_to_cbf(tmp_path):
+    p = of.library.load("german_likelihood").problem()
+    with pytest.raises(of.UnsupportedProblem) as e:
+        export(p, tmp_path / "p.mps")
+    assert "cbf" not in e.value.remedy and not list(tmp_path.iterdir())

@@ -168,3 +168,9 @@ def test_loading_is_repeatable():
     first, second = (of.library.load("german_k3").problem() for _ in range(2))
     np_equal = (first.cost.centers == second.cost.centers).all()
     assert np_equal and first is not second
+
+
+def test_a_family_is_not_an_instance() -> None:
+    with pytest.raises(of.DataError, match=r"'textbook' is a family of \d+ instances") as e:
+        of.library.load("textbook")
+    assert "textbook/diet" in e.value.remedy

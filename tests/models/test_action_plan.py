@@ -463,3 +463,8 @@ def test_of_yes_and_no_each_row_is_a_problem_of_its_own() -> None:
     ]
     assert p.edits(s).sum(axis=1).tolist() == fewest and s.objective == sum(fewest)
     assert accepted(p.refined(s)).all()
+
+
+def test_a_negative_row_budget_is_refused() -> None:
+    with pytest.raises(of.DeclarationError, match="row_budget is -1 in some row"):
+        plan().with_constraints(each=row_budget(-1))

@@ -41,7 +41,7 @@ def check_enumerated(features: Any) -> None:
         raise DeclarationError(
             f"exact_features={features!r} is not a number of features to enumerate",
             "a pair of rows is 2 to the power of it rows of the model",
-            f"give a whole number from 0 to {LARGEST}",
+            f"give a whole number from 0 to {LARGEST}; beyond it, values are estimated",
         )
 
 

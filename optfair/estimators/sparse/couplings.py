@@ -143,7 +143,7 @@ def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
         raise DataError(
             "alignment names rows that are not there",
             f"from {owner.min()} to {owner.max()}, there are rows 0 to {n - 1}",
-            "correct",
+            "number the factual rows from 0",
         )
     if not count.all():
         raise DataError(

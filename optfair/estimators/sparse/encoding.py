@@ -112,7 +112,7 @@ def _weights(weights: Any, names: tuple[str, ...]) -> Floats:
         w = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(
-            "feature_weights has entries that are not numbers", remedy="correct"
+            "feature_weights has entries that are not numbers", remedy="give a number per feature"
         ) from None
     if w.shape != (len(names),) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
         raise DataError(

@@ -88,7 +88,7 @@ def nearest_unlike_neighbours(
 
     if isinstance(n_neighbors, bool) or int(n_neighbors) != n_neighbors or n_neighbors < 1:
         raise DeclarationError(
-            f"n_neighbors={n_neighbors!r} is not a positive integer", remedy="correct"
+            f"n_neighbors={n_neighbors!r} is not a positive integer", remedy="give e.g. 1"
         )
     predictor = Predictor(model, target_class=target_class)
     stack = StackedRows.of(

@@ -127,7 +127,9 @@ def _from_arrays(tables: Sequence[Any], called: Sequence[str]) -> JoinedColumns:
             if array.dtype.kind in "US":  # numbers and text together would all become text
                 array = np.asarray(table, dtype=object)
         except ValueError as e:
-            raise DataError(f"{name} has rows of different lengths", str(e), "correct") from None
+            raise DataError(
+                f"{name} has rows of different lengths", str(e), "give every row the same columns"
+            ) from None
         _check_shape(array.shape, name)
         arrays.append(array)
     width = arrays[0].shape[1]
@@ -155,10 +157,14 @@ def _from_frames(tables: Sequence[Any], called: Sequence[str]) -> JoinedColumns:
     for table, name in zip(tables, called, strict=False):
         _check_shape(table.shape, name)
         if [str(c) for c in table.columns] != list(names):
+            own = [str(c) for c in table.columns]
+            less, more = [c for c in names if c not in own], [c for c in own if c not in names]
+            evidence = [f"there is no {', '.join(less)}"] if less else []
+            evidence += [f"there is {', '.join(more)}"] if more else []
             raise DataError(
                 f"{name} has other columns than the {called[0]}",
-                f"{', '.join(map(str, table.columns))}; {', '.join(names)}",
-                "give the same columns in the same order",
+                ", and ".join(evidence) or f"in the order {', '.join(own)}",
+                f"give {', '.join(names)}, in this order",
             )
     frames = [nw.from_native(table, eager_only=True) for table in tables]
     columns = [_joined([frame[:, j] for frame in frames], name) for j, name in enumerate(names)]

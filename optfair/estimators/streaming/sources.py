@@ -67,7 +67,9 @@ def row_source(
     [2, 2]
     """
     if int(chunk_rows) != chunk_rows or chunk_rows < 1:
-        raise DataError(f"chunk_rows={chunk_rows!r} is not a positive integer", remedy="correct")
+        raise DataError(
+            f"chunk_rows={chunk_rows!r} is not a positive integer", remedy="give e.g. 65536"
+        )
     if isinstance(data, RowSource):
         return data
     if hasattr(data, "__next__"):

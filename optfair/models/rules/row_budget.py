@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core.rule import Rule
+from optfair.errors import DeclarationError
 from optfair.models.actions.exclusion import exclusion
 from optfair.models.rules.choice_target import choice_target
 from optfair.models.rules.target import finite_vector
@@ -29,6 +30,12 @@ class RowBudget(Rule):
         """Return the term that leaves dearer choices out."""
         p = choice_target(problem, self)
         most = finite_vector(self.most, p.choices.rows, "row_budget")
+        if (most < 0.0).any():
+            raise DeclarationError(
+                f"row_budget is {most.min():g} in some row",
+                "no edits cost 0, and no choice costs less",
+                "give numbers from 0 on",
+            )
         # a cost that passes its budget by rounding is within it
         room = most[p.choices.row] * (1.0 + 1e-12)
         return exclusion(p, np.asarray(p.choices.costs > room))
@@ -54,7 +61,7 @@ def row_budget(most: Any) -> RowBudget:
     Raises
     ------
     DeclarationError
-        When bound: numbers that do not fit, a problem without edits.
+        When bound: numbers that do not fit or are negative, a problem without edits.
 
     Examples
     --------
