@@ -529,8 +529,8 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     made = []
     for name in dict.fromkeys(r["data"] for r in found["fronts"]):
         own = [r for r in found["fronts"] if r["data"] == name and "failed" not in r]
-        base = [r for r in found["lines"] if (r["data"], r["method"]) == (name, "k-means")]
-        fig, axes = plt.subplots(1, 2, figsize=(13, 5), layout="constrained")
+        base = [r for r in found["k-means"] if r["data"] == name]
+        fig, axes = plt.subplots(1, 2, figsize=(14, 5.5), layout="constrained")
         for ax, measure in zip(axes, ("delta_labels", "balance"), strict=True):
             own_name = measure.removesuffix("_labels")
             fronts: dict[str, list[Any]] = {}
@@ -603,6 +603,9 @@ def main() -> None:
         points = [f"{kind} {value:g}" for kind, values in kinds for value in values]
         asked = [("front", n, p, s, most) for n in chosen for p in points for s in seeds]
         found["fronts"] = run_lines(asked, options)
+        found["k-means"] = run_lines(
+            [("table", n, "k-means", s, most) for n in chosen for s in seeds], options
+        )
     if "projection" in wanted:
         found["projection"] = in_child(projection, options.quick)
     if "large" in wanted:

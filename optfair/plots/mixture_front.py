@@ -115,9 +115,9 @@ def plot_mixture_front(
     ax.grid(axis="y", color=FAINT, linewidth=0.8)
     ax.set_axisbelow(True)
     several = max(len(m.seeds) for m in methods)
-    note = "lines: least cost of a fit that is at least as fair"
+    note = "least cost of a fit at least as fair"
     if several > 1:
-        note += f"; median and range over up to {several} seeds"
+        note += f"; median and range of up to {several} seeds"
     tidy(ax, title, note)
     _legend(ax, methods)
     if points:
