@@ -131,10 +131,15 @@ class DataError(OptfairError, ValueError):
     """The data handed in cannot be used."""
 
 
+# more of them are no help
+MOST_NAMES = 20
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests the nearest known names."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
-    return "known names: " + ", ".join(names)
+    rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return "known names: " + ", ".join(names[:MOST_NAMES]) + rest

@@ -75,7 +75,9 @@ def load(name: str) -> Instance:
         )
     known = list(files) if "/" in name else [full.rpartition("/")[2] for full in files]
     raise DataError(
-        f"no instance {name!r}", remedy=nearest(name, [k for k in known if name in k] or known)
+        f"no instance {name!r}",
+        f"{len(files)} instances are known",
+        nearest(name, [k for k in known if name in k] or known),
     )
 
 
