@@ -7,6 +7,7 @@ deforms the group. Every point of the box is a map whose A is symmetric with eig
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -101,7 +102,7 @@ class Family(Protocol):
         """Return A (P, d, d) and b (P, d); empty arrays for what is no map."""
 
 
-class _Affine:
+class _Affine(ABC):
     """What the affine families share; the first parameters say A, the last d the shift."""
 
     name: str
@@ -115,8 +116,9 @@ class _Affine:
         self.lower = np.concatenate([-log, -reach])
         self.upper = np.concatenate([log, reach])
 
+    @abstractmethod
     def matrices(self, x: Floats) -> Floats:
-        raise NotImplementedError
+        """Return A of every parameter vector (p, d, d)."""
 
     def images(self, x: Floats) -> Floats:
         g = self.group
@@ -129,8 +131,9 @@ class _Affine:
         deformed = np.einsum("pij,jk,pik->p", change, self.group.covariance, change, optimize=True)
         return np.asarray(np.einsum("pj,pj->p", shift, shift) + deformed)
 
+    @abstractmethod
     def logarithm(self, S: Floats) -> Floats:
-        raise NotImplementedError
+        """Return the parameters of exp(S), or of what the family has instead."""
 
     def pressed(self, shift: Floats, log: float) -> Floats:
         S = log * np.outer(shift, shift) / max(float(shift @ shift), 1e-300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,7 +46,7 @@ def feature_names(X: Any, size: int) -> tuple[str, ...]:
     return names
 
 
-class FeatureProblem(Problem):
+class FeatureProblem(Problem, ABC):
     """A problem that moves points of named features.
 
     The rules on features (`immutable`, `box`, `monotone`) ask a problem for their constraints
@@ -102,10 +103,11 @@ class FeatureProblem(Problem):
             raise DataError(f"feature {twice[0]!r} is named twice", remedy="name it once")
         return np.array(found, dtype=np.intp)
 
+    @abstractmethod
     def fixed(self, indices: Indices) -> Any:
         """Return the constraint that these features stay as they are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def within(self, indices: Indices, lower: Floats, upper: Floats) -> Any:
         """Return the constraints that these features end between bounds.
 
@@ -116,8 +118,8 @@ class FeatureProblem(Problem):
         lower, upper : arrays (m,)
             Bounds in the units of the features; infinite where there is none.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def moves(self, indices: Indices, sign: Floats) -> Any:
         """Return the constraints that these features only grow (+1) or only shrink (-1).
 
@@ -128,4 +130,3 @@ class FeatureProblem(Problem):
         sign : array (m,)
             +1 or -1.
         """
-        raise NotImplementedError
