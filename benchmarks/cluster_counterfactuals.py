@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import sys
 import time
@@ -39,6 +38,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from cluster_counterfactual_peers import dice, dice_point, pair_of, recipe, slsqp
+from machine import environment
 
 import optfair as of
 from optfair.estimators.cluster_explainer import ClusterExplainer
@@ -694,12 +694,7 @@ def main() -> None:
             found[part], distances = found[part]
     found["dice"] = dice()
     found["must_reach"] = targets_of(found)
-    found["environment"] = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "optfair": of.__version__,
-    }
+    found["environment"] = environment()
     if options.json:
         print(json.dumps(found))
         return

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from in_child import in_child
+from machine import environment
 
 import optfair as of
 from optfair import metrics
@@ -508,12 +508,7 @@ def main() -> None:
         note("peer")
         found["peer"] = peer(options.out)
     found["must_reach"] = targets(found)
-    found["environment"] = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "optfair": of.__version__,
-    }
+    found["environment"] = environment()
     if options.json:
         print(json.dumps(found))
         return

@@ -17,7 +17,6 @@ import argparse
 import importlib
 import json
 import os
-import platform
 import sys
 import time
 import tomllib
@@ -32,6 +31,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from in_child import in_child
+from machine import environment
 
 import optfair as of
 from optfair import metrics
@@ -611,12 +611,7 @@ def main() -> None:
     if "large" in wanted:
         found["large"] = large(options)
     found["must_reach"] = must_reach(found)
-    found["environment"] = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "optfair": of.__version__,
-    }
+    found["environment"] = environment()
     if options.json:
         print(json.dumps(found))
         return

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 import tomllib
@@ -31,6 +30,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import group_counterfactual_targets as reach
 import numpy as np
 from in_child import in_child
+from machine import environment
 
 import optfair as of
 from optfair import metrics
@@ -623,12 +623,7 @@ def main() -> None:
         note("what must be reached")
         found["targets"] = in_child(reach.everything, options.quick)
         found["must_reach"] = must_reach(found["targets"])
-    found["environment"] = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "optfair": of.__version__,
-    }
+    found["environment"] = environment()
     if options.json:
         print(json.dumps(found))
         return

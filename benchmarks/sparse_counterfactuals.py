@@ -27,7 +27,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +36,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import sparse_counterfactual_measures as measures
+from machine import environment
 from sparse_counterfactual_peer import peer
 from sparse_counterfactual_report import picture, report, targets_of
 from sparse_counterfactual_scenarios import CLASSIFIERS, GENERATORS, GERMAN, HOTEL
@@ -127,12 +127,7 @@ def main() -> None:
         note(part)
         found[part] = parts[part]()
     found["must_reach"] = targets_of(found)
-    found["environment"] = {
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "optfair": of.__version__,
-    }
+    found["environment"] = environment()
     if options.json:
         print(json.dumps(found))
         return

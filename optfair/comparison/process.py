@@ -79,7 +79,7 @@ def _return(job: Callable[[], dict[str, Any]], writer: int) -> None:
     try:
         try:
             result = job()
-        except Exception as e:
+        except Exception as e:  # whatever ends the job is its outcome
             result = {"outcome": "crashed", "reason": f"{type(e).__name__}: {e}"}
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(json.dumps(result).encode())

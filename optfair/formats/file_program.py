@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import cvxpy as cp
@@ -82,7 +83,9 @@ def problem_of(f: FileProgram, title: str) -> AdoptedProblem:
     sense = cp.Maximize if f.maximize else cp.Minimize
     names = unique_names(name for name, _ in constraints)
     problem = from_cvxpy(cp.Problem(sense(goal), [c for _, c in constraints]), names)
-    problem._set(title=title)
+    used = problem.variables
+    ordered = {g.name: used[g.name] for g in groups if g.name in used}
+    problem._set(title=title, variables=MappingProxyType(ordered))
     return problem
 
 

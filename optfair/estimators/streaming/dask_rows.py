@@ -118,7 +118,7 @@ class DaskRows(RowSource):
             level = [reduced(combine, level[i : i + FAN_IN]) for i in range(0, len(level), FAN_IN)]
         try:
             result: T | None = level[0].compute()
-        except Exception as e:
+        except Exception as e:  # the classes of lost workers are told by name, all else goes on
             if type(e).__name__ in ("KilledWorker", "CommClosedError", "CancelledError"):
                 raise SolverFailure(
                     "the cluster lost its workers",
