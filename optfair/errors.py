@@ -83,12 +83,12 @@ class SizeLimited(OptfairError):
 
 
 class Infeasible(OptfairError):
-    """No point satisfies the constraints.
+    """No point satisfies the constraints: that is proved.
 
     Attributes
     ----------
-    certificate : object or None
-        Evidence that can be verified again, where there is one.
+    certificate : object
+        Evidence that can be verified again.
     conflict : tuple of str
         Names of the terms that cannot hold together.
     """
@@ -108,23 +108,53 @@ class Infeasible(OptfairError):
 
 
 class Unbounded(OptfairError):
-    """The objective improves without limit.
+    """The objective improves without limit: that is proved.
 
     Attributes
     ----------
-    ray : dict or None
-        Direction of improvement by variable name, where the solver gives one.
+    ray : dict
+        Direction of improvement by variable name.
+    certificate : object
+        Evidence that can be verified again: a ray with a feasible point.
     """
 
     def __init__(
-        self, cause: str, evidence: str = "", remedy: str = "", *, ray: Any = None
+        self,
+        cause: str,
+        evidence: str = "",
+        remedy: str = "",
+        *,
+        ray: Any = None,
+        certificate: Any = None,
     ) -> None:
         super().__init__(cause, evidence, remedy)
         self.ray = ray
+        self.certificate = certificate
 
 
 class SolverFailure(OptfairError):
-    """No result passed verification."""
+    """No result passed verification, or what a solver claims is not proved.
+
+    Attributes
+    ----------
+    claim : str
+        "infeasible" or "unbounded", when a solver says so without a proof that holds here.
+    claimed_by : str
+        Which solver.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        evidence: str = "",
+        remedy: str = "",
+        *,
+        claim: str = "",
+        claimed_by: str = "",
+    ) -> None:
+        super().__init__(cause, evidence, remedy)
+        self.claim = claim
+        self.claimed_by = claimed_by
 
 
 class DataError(OptfairError, ValueError):

@@ -16,6 +16,7 @@ PACKAGE = Path(optfair.__file__).parent
 LAYERS = {
     "errors": 0,
     "locate": 0,
+    "proofs": 0,
     "core": 0,
     "solution": 1,
     "models": 2,

@@ -29,6 +29,16 @@ class AdoptedProblem(Problem):
     def __init__(self, problem: Any, names: Sequence[str] | None = None) -> None:
         super().__init__({"problem": problem, "names": names})
 
+    @property
+    def objective_constant(self) -> float:
+        """The objective at the origin, where it is finite."""
+        if "_constant" not in self.__dict__:
+            zeros = {name: np.zeros(v.shape) for name, v in self.variables.items()}
+            value = self.objective_value(zeros)
+            self._set(_constant=value if np.isfinite(value) else 0.0)
+        constant: float = self.__dict__["_constant"]
+        return constant
+
     def declare(self) -> Declaration:
         """Copy the problem onto plain variables; signs and bounds become named terms."""
         problem, given = self.data["problem"], self.data["names"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.core.degree import is_quadratic
 from optfair.core.evidence import Evidence
-from optfair.core.expressions import Evaluator, freeze_parameters, variable_names
+from optfair.core.expressions import Evaluator, dense, freeze_parameters, variable_names
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
@@ -98,8 +98,14 @@ def _latex(expression: Any) -> str:
     return rf"\texttt{{{text}}}"
 
 
-def _scale(constraint: Any) -> float:
-    """Return the size of the arguments of a constraint at the origin: its right-hand side."""
+def _scale(constraint: Any) -> Any:
+    """Return the size of the right-hand side: of each entry, or of all arguments of a cone."""
+    if hasattr(constraint, "equality"):
+        left, right = (dense(side.value) for side in constraint.args)
+        with np.errstate(invalid="ignore"):
+            size = np.abs(right - left)
+        if np.isfinite(size).any():
+            return np.where(np.isfinite(size), size, 0.0)
     sizes = []
     for arg in constraint.args:
         try:

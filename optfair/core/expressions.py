@@ -20,6 +20,7 @@ Values = Mapping[str, Any]
 __all__ = [
     "Evaluator",
     "Values",
+    "dense",
     "freeze_parameters",
     "fresh_copy",
     "substitute",
@@ -119,11 +120,12 @@ class _Sides:
     equality: bool
 
     def violation(self) -> Any:
-        left, right = (_dense(side.value) for side in self.args)
+        left, right = (dense(side.value) for side in self.args)
         return left - right if self.equality else np.maximum(left - right, 0.0)
 
 
-def _dense(value: Any) -> Floats:
+def dense(value: Any) -> Floats:
+    """Return a value of CVXPY, which may be sparse, as an array."""
     return np.asarray(value.toarray() if hasattr(value, "toarray") else value, dtype=float)
 
 

@@ -129,7 +129,7 @@ class Problem(ProblemVerbs):
 
     def _child(self, **fields: Any) -> Any:
         child = copy.copy(self)
-        for cached in ("_class", "_witness"):
+        for cached in ("_class", "_witness", "_constant"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
@@ -225,6 +225,11 @@ class Problem(ProblemVerbs):
     def objective_unit(self) -> float:
         """Least size an objective is measured by; models that know the size of their data say it."""
         return 1.0
+
+    @property
+    def objective_constant(self) -> float:
+        """Part of the objective that no variable changes; gaps are measured without it."""
+        return 0.0
 
     def explained(self, error: Infeasible) -> Infeasible:
         """Return the error with what this model knows about why no point is feasible."""

@@ -72,8 +72,8 @@ class ConstraintTerm(Term):
         Returns how far values are outside, elementwise (0 when satisfied).
     shape : tuple of int
         Shape of the multiplier.
-    scale : float
-        Size of the right-hand side; violations are reported relative to 1 + scale.
+    scale : float or array
+        Size of the right-hand side, of each entry where they differ.
     rows : callable, optional
         Builds the CVXPY constraint of some rows only, given by their indices, for a term of so
         many rows that few of them are ever active. ``violation`` then returns one number per
@@ -82,14 +82,46 @@ class ConstraintTerm(Term):
 
     violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
     shape: tuple[int, ...] = ()
-    scale: float = 0.0
+    scale: Any = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
+
+    @property
+    def largest_side(self) -> float:
+        """Size of the largest finite right-hand side."""
+        sizes = np.asarray(self.scale, dtype=float)
+        return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""
-        found = np.asarray(self.violation(values), dtype=float)
-        worst = float(found.max(initial=0.0))
-        return worst / (1.0 + self.scale) if np.isfinite(worst) else np.inf
+        return self.violations(values)[0]
+
+    def violations(self, values: Values, unit: float = 1.0) -> tuple[float, float]:
+        """Return the largest violation, measured in two ways.
+
+        Parameters
+        ----------
+        values : mapping
+            Values by variable name.
+        unit : float
+            Size of a number in the data of the problem, at most 1.
+
+        Returns
+        -------
+        tuple of float
+            Relative to 1 + the largest right-hand side of the term; and each entry relative to
+            the unit + its own right-hand side.
+        """
+        outside = np.asarray(self.violation(values), dtype=float)
+        worst = float(outside.max(initial=0.0))
+        if not np.isfinite(worst):
+            return np.inf, np.inf
+        if worst == 0.0:
+            return 0.0, 0.0
+        own = np.asarray(self.scale, dtype=float)
+        if own.ndim and own.shape != outside.shape:
+            own = np.asarray(own.max(initial=0.0))
+        each = outside / (unit + own)
+        return worst / (1.0 + self.largest_side), float(each.max())
 
 
 def family(name: str) -> str:

@@ -17,7 +17,7 @@ from optfair.diagnosis.report import Diagnosis
 from optfair.diagnosis.scaling import measure_scaling
 from optfair.diagnosis.system import FeasiblePoint, System
 from optfair.diagnosis.unbounded import unbounded_finding
-from optfair.errors import DeclarationError, Infeasible, OptfairError, Unbounded
+from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure, Unbounded
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
@@ -154,7 +154,10 @@ class _Examination:
             self._boundedness(e)
         except OptfairError as e:
             self.checked.append("a solution")
-            self._failure(e)
+            if isinstance(e, SolverFailure) and e.claim == "unbounded":
+                self._boundedness(e)
+            else:
+                self._failure(e)
         else:
             self.checked.append("a solution")
             self._solved(solution)

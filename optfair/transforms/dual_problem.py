@@ -16,7 +16,7 @@ from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import Unbounded
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 from optfair.transforms.term_program import TermProgram, TermRows
 
 Floats = NDArray[np.float64]

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 GOALS = {
     "norm": lambda x: cp.norm(x - 3),
