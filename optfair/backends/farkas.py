@@ -107,12 +107,31 @@ def proved_infeasible(
         From a vector to the names of the terms that carry it.
     """
     largest = float(np.abs(z).max(initial=0.0))
-    for share in NOISE:
-        exact = np.where(np.abs(z) > share * largest, z, 0.0)
+    cleaned = [np.where(np.abs(z) > share * largest, z, 0.0) for share in NOISE]
+    for exact in (*cleaned, _without_open(form, cleaned[-1])):
+        if infeasibility(form, exact).proved:
+            return InfeasibilityProof(form, exact, conflict(exact))
+    for exact in cleaned:
         proof = InfeasibilityProof(form, exact, conflict(exact))
         if proof.verify():
             return proof
     return None
+
+
+def _without_open(form: ConicForm, z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Leave out the cones that meet a column which nothing bounds and which does not cancel.
+
+    Those of an objective are of this kind: they have no part in a contradiction.
+    """
+    proof = infeasibility(form, z)
+    if proof.columns is None:
+        return z
+    met = np.zeros(form.b.size, dtype=bool)
+    met[form.columns_of_rows[:, proof.columns].indices] = True
+    for c in form.cones:
+        if c.kind not in ("zero", "nonneg") and met[c.start : c.stop].any():
+            met[c.start : c.stop] = True
+    return np.where(met, 0.0, z)
 
 
 def claimed_infeasible(problem: Problem, solver: str, why: str = "") -> SolverFailure:

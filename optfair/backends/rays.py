@@ -179,10 +179,20 @@ def find_ray(
     """
     compiled = compile_problem(relaxed(problem), conic_interface(), {})
     form = compiled.form
-    d = _shortest(form, seconds)
-    if d is None:
-        return None
-    for cut in (1e-6, 1e-9, 0.0):  # the simplest direction that is a ray
+    for cost in (1.0, 0.0):  # the shortest; else one with room to every curved cone
+        d = _shortest(form, seconds, cost)
+        ray = None if d is None else _exact(problem, compiled, d, point)
+        if ray is not None or all(c.kind in ("zero", "nonneg") for c in form.cones):
+            return ray
+    return None
+
+
+def _exact(
+    problem: Problem, compiled: Compiled, d: Floats, point: Mapping[str, Any] | None
+) -> Ray | None:
+    """Return the simplest direction near d that is proved to be a ray."""
+    form = compiled.form
+    for cut in (1e-6, 1e-9, 0.0):
         rounded = np.where(np.abs(d) > cut * np.abs(d).max(initial=0.0), d, 0.0)
         if not rounded.any():
             continue
@@ -213,7 +223,7 @@ def _start(compiled: Compiled, point: Mapping[str, Any] | None, whole: bool) -> 
     return inside.x if inside.status == "optimal" else None
 
 
-def _shortest(form: ConicForm, seconds: float | None) -> Floats | None:
+def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats | None:
     """Solve for the ray of least 1-norm: with d the difference of two nonnegative parts."""
     n, m = form.q.size, form.b.size
     largest = float(np.abs(form.q).max(initial=0.0))
@@ -225,7 +235,7 @@ def _shortest(form: ConicForm, seconds: float | None) -> Floats | None:
     both = sp.csc_array(sp.hstack([half, -half]))
     sides = np.zeros(m + n + 1)
     sides[-1] = -1.0
-    cost = np.ones(2 * n)
+    cost = np.full(2 * n, weight)
     if all(c.kind in ("zero", "nonneg") for c in form.cones):
         lower = sides.copy()
         for c in form.cones:

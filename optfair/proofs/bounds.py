@@ -114,6 +114,11 @@ class _Residual:
     low: Floats
     high: Floats
 
+    @property
+    def size(self) -> Floats:
+        """Bound on the residual in size."""
+        return np.asarray(np.maximum(np.abs(self.low), np.abs(self.high)))
+
     def unpaid(self, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
         """Return the columns whose residual meets a bound that is not there."""
         return ((self.low < 0.0) & ~np.isfinite(upper)) | ((self.high > 0.0) & ~np.isfinite(lower))
@@ -160,8 +165,7 @@ def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
         return rows
     side = np.nextafter(upper - form.offset, np.inf)
     side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
-    A = sp.csr_array(sp.vstack([rows.A, sp.csr_array(form.q[None, :])]))
-    return Rows(A, np.append(rows.low, -np.inf), np.append(rows.high, side))
+    return rows.with_row(form.q, float(side))
 
 
 def _bounds(
@@ -213,10 +217,8 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         open_ones = found.unpaid(lower, above)
     spent = 0.0
     if open_ones.any():
-        moved = _repair(form, found, x, z, np.flatnonzero(open_ones))
-        if moved is not None:
-            found, spent = moved
-            open_ones = found.unpaid(lower, above)
+        found, spent = _repaired(form, found, x, z, lower, above)
+        open_ones = found.unpaid(lower, above)
     paid = found.cost(lower, above, ~open_ones)
     value, spared = _value(form, x, z)
     total = value - spared + paid - spent
@@ -231,7 +233,7 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     total = min(total, best)
     if not (open_ones.any() or curved.any()):
         return LowerBound(total)
-    worst = np.maximum(np.abs(found.low), np.abs(found.high))
+    worst = found.size
     near = np.maximum(np.abs(x), float(np.abs(x).mean()) if x.size else 0.0)
     unpaid = Unpaid(
         np.flatnonzero(open_ones | curved),
@@ -270,6 +272,8 @@ def _movable(form: ConicForm, z: Floats) -> Floats:
             room[at] = np.inf
         elif c.kind == "nonneg":
             room[at] = z[at]
+        elif not z[at].any():
+            continue  # to raise its head would cost columns that are exact
         elif c.kind == "soc":
             room[c.start + 1 : c.stop] = np.inf
         elif c.kind == "psd":
@@ -302,6 +306,25 @@ def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
     return up
 
 
+def _repaired(
+    form: ConicForm,
+    found: _Residual,
+    x: Floats | None,
+    z: Floats,
+    lower: Floats,
+    upper: Floats,
+) -> tuple[_Residual, float]:
+    """Return the residual, moved so that less of it is unpaid, and what that costs."""
+    before = found.unpaid(lower, upper)
+    moved = _repair(form, found, x, z, np.flatnonzero(before))
+    if moved is None:
+        return found, 0.0
+    after = moved[0].unpaid(lower, upper)
+    if after.any() and moved[0].size[after].sum() >= found.size[before].sum():
+        return found, 0.0  # it opened other columns
+    return moved
+
+
 def _repair(
     form: ConicForm, found: _Residual, x: Floats | None, z: Floats, at: Ints
 ) -> tuple[_Residual, float] | None:
@@ -319,8 +342,7 @@ def _repair(
         columns = sp.csc_array(sp.vstack([columns, form.P]))
         room = np.concatenate([room, np.full(form.q.size, np.inf)])
     M = sp.csr_array(columns[:, at].T)
-    worst = np.maximum(np.abs(found.low), np.abs(found.high))
-    moved = correction(M, worst[at], room)
+    moved = correction(M, found.size[at], room)
     if moved is None or (moved > room).any():
         return None
     up = np.zeros(room.size)
@@ -391,10 +413,8 @@ def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
         open_ones = found.unpaid(lower, upper)
     spent = 0.0
     if open_ones.any():
-        moved = _repair(form, found, None, z, np.flatnonzero(open_ones))
-        if moved is not None:
-            found, spent = moved
-            open_ones = found.unpaid(lower, upper)
+        found, spent = _repaired(form, found, None, z, lower, upper)
+        open_ones = found.unpaid(lower, upper)
     center, radius = dot(form.b, z)
     # b'z - r'y < 0 for every y within the bounds
     surplus = -(center + radius) - spent + found.cost(lower, upper, ~open_ones)
@@ -402,7 +422,6 @@ def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
         return Contradiction(False, 0.0, "its rows do not contradict each other")
     if not open_ones.any():
         return Contradiction(True, np.inf)
-    worst = np.maximum(np.abs(found.low), np.abs(found.high))[open_ones]
-    reach = surplus / float(worst.sum()) * (1.0 - 1e-9)
+    reach = surplus / float(found.size[open_ones].sum()) * (1.0 - 1e-9)
     where = np.flatnonzero(open_ones)
     return Contradiction(False, reach, "columns without a bound do not cancel", where)

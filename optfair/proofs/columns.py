@@ -32,10 +32,56 @@ class Rows:
         Exact floats.
     low, high : array (m,)
         Infinite where there is none.
+    side : array (m,)
+        The right-hand sides b of the cones.
+    behind : array (3, k) of int
+        Rows that two others bound: the slack of the first is at most the root of the product of
+        the other two, as behind the head of a second-order cone (taken twice) or off the
+        diagonal of a positive semidefinite block (up to the factor).
+    factor : array (k,)
+        1, or the root of 2 that scales entries off a diagonal.
     """
 
-    def __init__(self, A: Any, low: Floats, high: Floats) -> None:
+    def __init__(
+        self, A: Any, low: Floats, high: Floats, side: Floats, behind: Any, factor: Floats
+    ) -> None:
         self.A, self.low, self.high = sp.csr_array(A), low, high
+        self.side, self.behind, self.factor = side, behind, factor
+
+    def with_row(self, row: Floats, high: float) -> Rows:
+        """Return the rows and one more, of a linear function that is at most ``high``."""
+        A = sp.csr_array(sp.vstack([self.A, sp.csr_array(row[None, :])]))
+        low, above = np.append(self.low, -np.inf), np.append(self.high, high)
+        return Rows(A, low, above, np.append(self.side, 0.0), self.behind, self.factor)
+
+    def bounded_behind(self, least: Floats, shut: Any) -> bool:
+        r"""Tighten the rows behind others, from the least activities; whether any got tighter.
+
+        Parameters
+        ----------
+        least : array (m,)
+            Floats below :math:`\min a^T x`.
+        shut : array (m,) of bool
+            Where it is finite.
+        """
+        row, first, second = self.behind
+        known = shut[first] & shut[second]
+        if not known.any():
+            return False
+        row, first, second = row[known], first[known], second[known]
+        most = [
+            np.maximum(self.side[k] - least[k], 0.0) * (1.0 + 4.0 * UNIT) for k in (first, second)
+        ]
+        most = [
+            m + 4.0 * UNIT * np.abs(least[k]) for m, k in zip(most, (first, second), strict=True)
+        ]
+        reach = np.sqrt(most[0]) * np.sqrt(most[1]) * self.factor[known] * (1.0 + 16.0 * UNIT)
+        reach += 4.0 * UNIT * np.abs(self.side[row]) + 1e-300
+        high, low = self.side[row] + reach, self.side[row] - reach
+        better = (high < self.high[row]) | (low > self.low[row])
+        self.high[row] = np.minimum(self.high[row], high)
+        self.low[row] = np.maximum(self.low[row], low)
+        return bool(better.any())
 
 
 def linear_rows(form: ConicForm) -> Rows:
@@ -46,6 +92,7 @@ def linear_rows(form: ConicForm) -> Rows:
     """
     m = form.b.size
     low, high = np.full(m, -np.inf), np.full(m, np.inf)
+    behind, factors = [np.zeros((3, 0), dtype=int)], [np.zeros(0)]
     for c in form.cones:
         at = slice(c.start, c.stop)
         if c.kind in ("zero", "nonneg"):
@@ -55,15 +102,30 @@ def linear_rows(form: ConicForm) -> Rows:
             continue
         where = np.arange(c.start, c.stop)
         if c.kind == "soc":
+            tail = where[1:]
+            head = np.full(tail.size, c.start)
+            behind.append(np.array([tail, head, head]))
+            factors.append(np.ones(tail.size))
             where = where[:1]
         elif c.kind == "psd":
-            where = where[c.diagonal]
+            on, off = where[c.diagonal], where[~c.diagonal]
+            i, j = c.places
+            behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
+            factors.append(np.full(off.size, np.sqrt(2.0)))
+            where = on
         elif c.kind == "exp":
             where = where.reshape(-1, 3)[:, 1:].ravel()
         else:
             where = where[:2]
         high[where] = form.b[where]
-    return Rows(form.A, low, high)
+    return Rows(
+        form.A,
+        low,
+        high,
+        form.b,
+        np.concatenate(behind, axis=1),
+        np.concatenate(factors),
+    )
 
 
 def declared_bounds(rows: Rows) -> tuple[Floats, Floats]:
@@ -127,34 +189,34 @@ def propagated(
     row, column, entry = row[used], column[used], entry[used]
     count = np.bincount(row, minlength=A.shape[0]).astype(float)
     positive = entry > 0.0
+    m = A.shape[0]
     for _ in range(rounds):
         if wanted(lower, upper):
             break
         before = lower.copy(), upper.copy()
+        linked = False
         for sign in (1.0, -1.0):
-            side = rows.high if sign > 0 else -rows.low
-            live = np.isfinite(side)[row]
-            if not live.any():
-                continue
-            r, c, a = row[live], column[live], sign * entry[live]
-            up = positive[live] if sign > 0 else ~positive[live]
+            a = sign * entry
+            up = positive if sign > 0 else ~positive
             with np.errstate(invalid="ignore", over="ignore"):
-                least = a * np.where(up, lower[c], upper[c])
+                least = a * np.where(up, lower[column], upper[column])
             free = ~np.isfinite(least)
             part = np.where(free, 0.0, least)
-            m = side.size
-            total = np.bincount(r, part, m)
-            size = np.bincount(r, np.abs(part), m) + np.where(np.isfinite(side), np.abs(side), 0.0)
-            open_ones = np.bincount(r, free, m)
+            total = np.bincount(row, part, m)
+            size = np.bincount(row, np.abs(part), m)
+            off = gamma(2.0 * count + 8.0) * size * (1.0 + 8.0 * UNIT) + 1e-300
+            open_ones = np.bincount(row, free, m)
+            if sign > 0 and rows.behind.size:
+                linked = rows.bounded_behind(total - off, open_ones == 0)
+            side = rows.high if sign > 0 else -rows.low
             # the activity of the others: nothing open but the column itself
-            others_open = open_ones[r] - free
-            ok = others_open == 0
-            slack = (side[r] - (total[r] - part))[ok]
-            slack += (gamma(2.0 * count[r][ok] + 8.0) * size[r][ok]) * (1.0 + 8.0 * UNIT) + 1e-300
-            aj, cj = a[ok], c[ok]
-            _tighten(lower, upper, cj, aj, np.full(aj.size, -np.inf), slack)
+            ok = np.isfinite(side)[row] & (open_ones[row] - free == 0)
+            r = row[ok]
+            slack = side[r] - (total[r] - part[ok])
+            slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
+            _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
-        if not _gained(before, (lower, upper)):
+        if not (linked or _gained(before, (lower, upper))):
             break
     return lower, upper
 

@@ -45,9 +45,7 @@ class Cone:
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
         full = np.zeros((self.order, self.order))
-        rows, cols = np.triu_indices(self.order)
-        if self.upper:  # column by column over the upper triangle = row by row over the lower
-            rows, cols = np.tril_indices(self.order)
+        rows, cols = self.places
         full[rows, cols] = entries / np.where(rows == cols, 1.0, np.sqrt(2.0))
         return np.asarray(full + full.T - np.diag(np.diag(full)))
 
@@ -68,9 +66,15 @@ class Cone:
         return _power_distance(entries, self.power, dual=dual)
 
     @property
+    def places(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Row and column of the matrix for each row of a psd block."""
+        # column by column over the upper triangle = row by row over the lower
+        return np.tril_indices(self.order) if self.upper else np.triu_indices(self.order)
+
+    @property
     def diagonal(self) -> NDArray[np.bool_]:
         """Which rows of a psd block are its diagonal."""
-        rows, cols = np.tril_indices(self.order) if self.upper else np.triu_indices(self.order)
+        rows, cols = self.places
         return np.asarray(rows == cols)
 
     def dual_point(self, z: Floats) -> Floats:
@@ -101,19 +105,35 @@ class Cone:
             tail *= 1.0 + float(gamma(s.size + 8.0))
             return float(max(0.0, tail - (s[0] - error[0])))
         if self.kind == "psd":
-            # off the diagonal an entry of the matrix is the scaled one over the root of 2
-            M = self.matrix(s)
-            loose = float(self.matrix(error).sum(axis=1).max()) + 4.0 * UNIT * _largest(M)
-            found = definiteness(M - loose * np.eye(self.order))
-            return 0.0 if found.shift == 0.0 and loose == 0.0 else max(found.shift, loose)
-        shifted = s - np.abs(error)
-        if self.kind == "exp" and not error.any():
-            x, y, z = s.reshape(-1, 3).T
-            # only the part without an exponential is exact: x <= 0, y = 0, z >= 0
-            edge = (y == 0.0) & (x <= 0.0) & (z >= 0.0)
-            inner = (y > 0.0) & (z > y * np.exp(np.minimum(x / y, 700.0)) * (1.0 + 1e-12))
-            return 0.0 if bool((edge | inner).all()) else 1.0
-        return max(self.distance(shifted), _largest(error)) or float(np.finfo(float).tiny)
+            return self._psd_outside(s, error)
+        x, y, z = s.reshape(-1, 3).T
+        ex, ey, ez = error.reshape(-1, 3).T
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            if self.kind == "exp":  # y exp(x/y) is convex in y: its largest is at an end
+                ends = [h * np.exp((x + ex) / h) for h in (y - ey, y + ey)]
+                inner = (y - ey > 0.0) & (z - ez >= np.maximum(*ends) * (1.0 + 1e-12))
+                edge = (y == 0.0) & (ey == 0.0) & (x + ex <= 0.0) & (z - ez >= 0.0)
+            else:
+                u, v = np.maximum(x - ex, 0.0), np.maximum(y - ey, 0.0)
+                most = u**self.power * v ** (1.0 - self.power) * (1.0 - 1e-12)
+                inner = (x - ex >= 0.0) & (y - ey >= 0.0) & (np.abs(z) + ez <= most)
+                edge = (x - ex >= 0.0) & (y - ey >= 0.0) & (z == 0.0) & (ez == 0.0)
+        if bool((inner | edge).all()):
+            return 0.0
+        return max(self.distance(s), _largest(error), float(np.finfo(float).tiny))
+
+    def _psd_outside(self, s: Floats, error: Floats) -> float:
+        """Return 0 for a block that is positive semidefinite wherever it is within the error."""
+        M, E = self.matrix(s), self.matrix(error)
+        used = M.any(axis=1) | E.any(axis=1)
+        M, E = M[np.ix_(used, used)], E[np.ix_(used, used)]
+        apart = M - np.diag(np.diag(M))
+        if not apart.any() and not E.any():
+            return float(max(0.0, -np.diag(M).min()))
+        # off the diagonal an entry of the matrix is the scaled one over the root of 2
+        loose = float(E.sum(axis=1).max()) + 4.0 * UNIT * float(np.abs(apart).sum(axis=1).max())
+        shift = definiteness(M - loose * (1.0 + 1e-6) * np.eye(len(M))).shift
+        return 0.0 if shift == 0.0 else max(loose, min(shift, float(np.abs(M).max())))
 
     def complementarity(self, s: Floats, z: Floats) -> float:
         """Return the size of the Jordan product of slack and multiplier (0 at an optimum)."""
