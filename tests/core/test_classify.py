@@ -68,7 +68,8 @@ def test_foreign_variables_are_named() -> None:
 def test_violation_is_elementwise_and_leaves_no_value_behind() -> None:
     term = constraint_term("t", x >= np.array([1.0, 2.0, 3.0]), NAMES)
     assert np.allclose(term.violation({"x": np.array([1.0, 1.0, 4.0])}), [0.0, 1.0, 0.0])
-    assert term.scale == 3.0
+    assert term.scale.tolist() == [1.0, 2.0, 3.0] and term.largest_side == 3.0
+    assert term.violations({"x": np.array([1.0, 1.0, 4.0])})[1] == pytest.approx(1 / 3)
     assert term.relative_violation({"x": np.array([1.0, 1.0, 4.0])}) == pytest.approx(0.25)
     assert x.value is None
 
