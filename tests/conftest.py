@@ -7,7 +7,9 @@ import os
 import pkgutil
 import shutil
 import signal
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,14 @@ def browser() -> str:
     if path is None:
         pytest.fail("give this test the marker browser")
     return path
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that puts the clock forward, so that a limit ends where a test says."""
+    now, ahead = time.perf_counter, [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(ahead))
+    return ahead.append
 
 
 @pytest.hookimpl(trylast=True)  # what -m and -k left out was not asked for
