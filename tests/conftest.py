@@ -55,7 +55,10 @@ def browser() -> str:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a function that puts the clock forward, so that a limit ends where a test says."""
+    """Return a function that puts the clock forward, so that a limit ends where a test says.
+
+    What begins after that is late from the start.
+    """
     now, ahead = time.perf_counter, [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(ahead))
     return ahead.append
