@@ -15,7 +15,7 @@ from typing import Any
 
 import matplotlib
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import optfair
 
@@ -23,8 +23,14 @@ matplotlib.use("Agg")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # so it is where a shell started the run in the background; Ctrl-C is tested all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# derandomised: a red run is red again when it is looked at
-settings.register_profile("optfair", deadline=None, derandomize=True, max_examples=25)
+# derandomised: a red run is red again when it is looked at; no clock decides either
+settings.register_profile(
+    "optfair",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("optfair")
 
 
