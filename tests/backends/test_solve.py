@@ -144,17 +144,22 @@ def test_status_says_what_we_checked() -> None:
 
 
 def test_a_time_limit_leaves_the_incumbent_of_a_milp() -> None:
-    rng = np.random.default_rng(0)
-    n = 120
+    rng = np.random.default_rng(1)
+    n = 150  # a gap of 0.005 is left after 15 seconds
     x = cp.Variable(n, name="x")
-    W = rng.integers(10, 100, size=(40, n)).astype(float)
+    W = rng.integers(10, 100, size=(50, n)).astype(float)
     p = of.from_cvxpy(
         cp.Problem(
             cp.Maximize(rng.integers(10, 100, n).astype(float) @ x),
             [W @ x <= W.sum(axis=1) / 3, x >= 0, x <= 1],
         )
     ).with_integrality("x")
-    s = p.solve(time_limit=0.5)
+    for limit in (0.5, 2.0, 8.0, 32.0):
+        try:
+            s = p.solve(time_limit=limit)
+        except of.SolverFailure:  # a busy machine takes longer to its first point
+            continue
+        break
     assert s.status.termination == "time_limit"
     assert s.residuals().feasibility <= 1e-7
     assert s.bound >= s.objective and 0 < s.gap < 1

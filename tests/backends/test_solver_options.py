@@ -111,10 +111,15 @@ def test_a_warm_start_of_a_cone_program_saves_iterations() -> None:
 
 def test_a_warm_start_of_an_integer_program_is_its_first_incumbent() -> None:
     p = knapsack()
-    first = p.solve("highs", time_limit=1.5)
-    one = {"time_limit": 1.0, "options": {"mip_max_improving_sols": 1}}
-    cold = p.solve("highs", **one)
-    s = p.solve("highs", warm_start=first, **one)
+
+    def stopped(count: int, **more: Any) -> Any:
+        """Stop after so many points better than the one at hand, long before the time limit."""
+        options = {"mip_max_improving_sols": count}
+        return p.solve("highs", time_limit=600.0, options=options, **more)
+
+    cold = stopped(1)
+    first = next(s for s in map(stopped, range(2, 30)) if s.objective > cold.objective)
+    s = stopped(1, warm_start=first)
     assert s.options["warm_start"] == "used"
     assert s.objective >= first.objective > cold.objective
     relaxed = small()

@@ -451,7 +451,7 @@ def test_threads_stop_after_the_iteration_at_hand(data):
 def test_a_time_limit_is_of_all_starts(data):
     X, groups = data
     with pytest.warns(ConvergenceWarning, match="time_limit"):
-        model = of.FairKMeans(4, n_init=50, time_limit=1e-3, random_state=0).fit(X, groups=groups)
+        model = of.FairKMeans(4, n_init=50, time_limit=1e-9, random_state=0).fit(X, groups=groups)
     assert len(model.restarts_) == 1 and model.gap_ <= 1.0
     plenty = of.FairKMeans(4, n_init=3, time_limit=600.0, random_state=0).fit(X, groups=groups)
     assert len(plenty.restarts_) == 3
