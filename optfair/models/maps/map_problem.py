@@ -20,6 +20,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import DeclarationError, Infeasible
 from optfair.models.attainable import with_attainable
 from optfair.models.feature_problem import FeatureProblem, Indices
+from optfair.models.maps.limits import solved_within, without_guesses
 from optfair.models.maps.moments import Moments
 from optfair.models.maps.piece import Piece
 from optfair.models.maps.support import SUPPORT, support_refusal
@@ -313,7 +314,11 @@ class MapProblem(FeatureProblem):
 
     def explained(self, error: Infeasible) -> Infeasible:
         """Return the error with the largest attainable target, where the target is out of reach."""
-        return with_attainable(self, error)
+        return with_attainable(without_guesses(self), error)
+
+    def solved_by(self, ask: Callable[..., Solution]) -> Solution:
+        """Return what ``ask`` finds where no limit that a rule guessed can decide it."""
+        return solved_within(self, ask)
 
 
 def renamed(
