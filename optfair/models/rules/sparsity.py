@@ -160,8 +160,8 @@ def _turn(p: MapProblem, piece: Piece, reach: float) -> tuple[Floats, frozenset[
     if piece.moments.singular:
         own = np.full((d, d), np.inf)
     else:
-        # max |v_l| over v^T Σ v <= r² is r (Σ^-1)_ll^1/2
-        inverse = np.sqrt(np.diag(np.linalg.inv(piece.moments.covariance)))
+        # max |v_l| over v^T Σ v <= r² is r (Σ^-1)_ll^1/2, with Σ^-1 = L^-T L^-1
+        inverse = np.linalg.norm(np.linalg.inv(piece.moments.root), axis=0)
         own = np.outer(reach / np.sqrt(piece.weight * p.feature_costs), inverse)
     K = p.data.get("K")
     names = frozenset(term.name for term in p.bound_terms(p.pieces))
