@@ -6,6 +6,7 @@ import importlib
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -107,10 +108,17 @@ def solve(
     request = Request(
         tolerance, time_limit, threads, seed, verbose, warm_start, dict(options or {}), begin
     )
+
+    def ask(stated: Problem, *, by_default: bool = False) -> Solution:
+        if by_default:
+            return solve_as_asked(stated, None, replace(request, options={}, warm_start=None))
+        return solve_as_asked(stated, solver, request)
+
     try:
-        return solve_as_asked(problem, solver, request)
+        found: Solution = problem.solved_by(ask)
     except Infeasible as e:
         raise problem.explained(e) from None
+    return found
 
 
 def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:

@@ -16,7 +16,7 @@ from optfair.errors import DeclarationError
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["bound_parts", "checked_variables", "named_term", "remaining_variables"]
+__all__ = ["bound_parts", "checked_variables", "named_term", "remaining_variables", "stated"]
 
 
 def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
@@ -27,7 +27,12 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
         if not isinstance(bound, Parts):
             return parts
         variables = {f"{name}.{part}": v for part, v in bound.variables.items()}
-        return Parts(parts, variables, {f"{name}.{part}" for part in bound.integers})
+        return Parts(
+            parts,
+            variables,
+            {f"{name}.{part}" for part in bound.integers},
+            {f"{name}.{part}": limit for part, limit in bound.limits.items()},
+        )
     if isinstance(bound, (list, tuple)):
         if not bound:
             raise DeclarationError(f"{name!r} is an empty list", remedy="give a constraint or rule")
@@ -40,8 +45,19 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
             {part: c for parts in each for part, c in parts.items()},
             {part: v for parts in brought for part, v in parts.variables.items()},
             {part for parts in brought for part in parts.integers},
+            {part: limit for parts in brought for part, limit in parts.limits.items()},
         )
     return {name: bound}
+
+
+def stated(problem: Problem, item: Any, parts: Parts) -> dict[str, ConstraintTerm]:
+    """Return the terms of what somebody added, from its constraints by term name."""
+    terms = {}
+    for part, constraint in parts.items():
+        term = named_term(problem, part, problem._own(constraint))
+        latex = item.latex if isinstance(item, Rule) and item.latex else term.latex
+        terms[part] = replace(term, latex=latex, limit=parts.limits.get(part, term.limit))
+    return terms
 
 
 def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:

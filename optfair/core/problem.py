@@ -17,7 +17,7 @@ from optfair.core.explanation import Explanation, explain, explain_change
 from optfair.core.expressions import Values, fresh_copy, substitute
 from optfair.core.printing import describe, formulation
 from optfair.core.problem_class import ProblemClass
-from optfair.core.rule import Parts, Rule
+from optfair.core.rule import Parts
 from optfair.core.structure import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
 from optfair.core.verbs import ProblemVerbs
@@ -235,6 +235,10 @@ class Problem(ProblemVerbs):
         """Return the error with what this model knows about why no point is feasible."""
         return error
 
+    def solved_by(self, ask: Any) -> Any:
+        """Return what ``ask`` finds; a model whose rules guess a limit asks again where it decides."""
+        return ask(self)
+
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
         return float(sum(t.value(values) for t in self.objective.values()))
@@ -280,13 +284,9 @@ class Problem(ProblemVerbs):
                     f"a constraint {name!r} is already there",
                     remedy=f"choose another name, or without({name!r}) first",
                 )
-            parts = child.bound_parts(name, item)
-            if isinstance(parts, Parts):
-                child = child.with_variables(parts.variables).with_integrality(*parts.integers)
-            for part, constraint in parts.items():
-                term = composition.named_term(child, part, child._own(constraint))
-                latex = item.latex if isinstance(item, Rule) else ""
-                added[part] = replace(term, latex=latex) if latex else term
+            parts = Parts.of(child.bound_parts(name, item))
+            child = child.with_variables(parts.variables).with_integrality(*parts.integers)
+            added |= composition.stated(child, item, parts)
         return child._child(constraints=MappingProxyType({**self.constraints, **added}))
 
     def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:

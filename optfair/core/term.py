@@ -78,12 +78,16 @@ class ConstraintTerm(Term):
         Builds the CVXPY constraint of some rows only, given by their indices, for a term of so
         many rows that few of them are ever active. ``violation`` then returns one number per
         row; a row is an entry of an equality or inequality, or a second-order cone.
+    limit : object, optional
+        A number that a rule had to guess to write the term, which must not decide the answer:
+        the model that reads it asks again with a larger one (`Problem.solved_by`).
     """
 
     violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
     shape: tuple[int, ...] = ()
     scale: Any = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
+    limit: Any = None
 
     @property
     def largest_side(self) -> float:

@@ -18,6 +18,7 @@ from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
+from optfair.models.maps.support import FREE, covers
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -28,7 +29,6 @@ Fixed = tuple[int, ...]
 
 __all__ = ["Leaf", "SupportProof", "run"]
 
-FREE = -1
 # Relaxations are solved to this share of the tolerance.
 SHARE = 0.1
 
@@ -205,15 +205,7 @@ class SupportProof:
 
     def covers(self) -> bool:
         """Whether no two leaves overlap and their shares of all choices add up to 1."""
-        fixed = np.array([leaf.fixed for leaf in self.leaves])
-        if not fixed.size:
-            return False
-        share = float(np.sum(0.5 ** (fixed != FREE).sum(axis=1)))
-        apart = np.array(
-            [((fixed != row) & (fixed != FREE) & (row != FREE)).any(axis=1) for row in fixed]
-        )
-        np.fill_diagonal(apart, True)
-        return bool(apart.all() and abs(share - 1.0) <= 1e-12)
+        return covers([leaf.fixed for leaf in self.leaves])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
