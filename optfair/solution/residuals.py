@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.core.parameters import check_parameters
+
 if TYPE_CHECKING:
     from optfair.core.certificate import DualCheck, DualProof
     from optfair.core.problem import Problem
@@ -138,6 +140,7 @@ def measure(
     proof: DualProof | None,
 ) -> Measurement:
     """Evaluate values on the declared terms, and the bound on data and multipliers."""
+    check_parameters(problem.terms)
     sign = 1.0 if problem.sense == "minimize" else -1.0
     if not values:
         nothing = dict.fromkeys(problem.constraints, np.inf)
