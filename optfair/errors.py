@@ -11,6 +11,7 @@ __all__ = [
     "DataError",
     "DeclarationError",
     "Infeasible",
+    "NoSuchResult",
     "NotInstalled",
     "NotLicensed",
     "OptfairError",
@@ -60,6 +61,10 @@ class OptfairError(Exception):
 
 class DeclarationError(OptfairError, ValueError):
     """A problem, term or rule that cannot be declared as written."""
+
+
+class NoSuchResult(DeclarationError, AttributeError):
+    """A fitted attribute that this fit does not have: to ``hasattr`` it is not there."""
 
 
 class ClassError(OptfairError):

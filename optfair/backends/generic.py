@@ -21,6 +21,7 @@ from optfair.backends.probes import refuse_size
 from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome, RawPoint, Request
 from optfair.compile.conic import Compiled, ConicProof, compile_problem
+from optfair.compile.empty_rows import unpriced
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
@@ -112,7 +113,7 @@ def run_generic(
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
-    z = None if mixed else raw.z
+    z = None if mixed or raw.z is None else unpriced(compiled.form, raw.z)
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:

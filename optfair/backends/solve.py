@@ -14,6 +14,7 @@ import numpy as np
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
+from optfair.core.parameters import check_parameters
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
     Infeasible,
@@ -127,6 +128,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     For routes that solve many problems, of which infeasible ones are expected.
     """
     begin = time.perf_counter()
+    check_parameters(problem.terms)
     candidates = choose(problem, solver)
     chosen = time.perf_counter() - begin
     attempts: list[str] = []

@@ -11,6 +11,7 @@ import numpy as np
 
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
+from optfair.core.parameters import check_parameters
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import PROVED, Grade
 
@@ -77,6 +78,7 @@ class Curvature(Certificate):
         """Build every term and analyse it anew; the class may not be below the declared one."""
         reasons = []
         p = self.problem
+        check_parameters(p.terms)
         for t in p.objective.values():
             again = objective_term(t.name, t.build(), p.names, p.sense).evidence
             if not again.problem_class <= t.evidence.problem_class:
@@ -113,6 +115,7 @@ class NonconvexityWitness(Certificate):
     def verify(self) -> Verdict:
         """Check both ends and the midpoint on the declared terms."""
         p = self.problem
+        check_parameters(p.terms)
         reasons = []
         if self.term not in p.constraints and self.term not in p.objective:
             return Verdict(False, (f"{self.term!r} is not a term any more",))

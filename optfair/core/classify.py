@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -13,14 +14,22 @@ from numpy.typing import NDArray
 
 from optfair.core.degree import is_quadratic
 from optfair.core.evidence import Evidence
-from optfair.core.expressions import Evaluator, dense, freeze_parameters, variable_names
+from optfair.core.expressions import Evaluator, dense, variable_names
+from optfair.core.nonfinite import bounded_rows, refuse_nonfinite
+from optfair.core.parameters import freeze_parameters
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
 
 Floats = NDArray[np.float64]
 
-__all__ = ["constraint_term", "hessian", "objective_term"]
+__all__ = [
+    "constraint_term",
+    "evaluated_constraint",
+    "evaluated_objective",
+    "hessian",
+    "objective_term",
+]
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}
@@ -51,26 +60,43 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
             remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
         )
-    constraint = freeze_parameters(constraint, name)
-    scope, unknown = variable_names(constraint, names)
+    constraint, parameters = freeze_parameters(constraint, name)
+    _, unknown = variable_names(constraint, names)
     if unknown:
         raise DeclarationError(
             f"constraint {name!r} uses variables of another problem: {', '.join(unknown)}",
             f"this problem has {', '.join(sorted(set(names.values())))}",
             "write it on p[...] of this problem or of one it was made from",
         )
+    bounded = bounded_rows(name, constraint, names)
+    evidence = _constraint_evidence(name, bounded, names)
     zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
     evaluator = Evaluator(constraint, names)
-    return ConstraintTerm(
-        name=name,
-        scope=scope,
-        evidence=_constraint_evidence(name, constraint, names),
-        build=lambda: constraint,
+    return replace(
+        evaluated_constraint(name, bounded, names, evidence, evaluator),
         latex=lambda: _latex(constraint),
         origin="user",
+        parameters=parameters,
+        scale=evaluator.read(zeros, _scale),
+    )
+
+
+def evaluated_constraint(
+    name: str,
+    constraint: Any,
+    names: Mapping[int, str],
+    evidence: Evidence,
+    evaluator: Evaluator | None = None,
+) -> ConstraintTerm:
+    """Return the term of a constraint whose evidence is known: it is evaluated as it is built."""
+    evaluator = evaluator or Evaluator(constraint, names)
+    return ConstraintTerm(
+        name,
+        variable_names(constraint, names)[0],
+        evidence,
+        build=lambda: constraint,
         violation=evaluator.violation,
         shape=tuple(getattr(constraint, "shape", ())),
-        scale=evaluator.read(zeros, _scale),
     )
 
 
@@ -78,16 +104,34 @@ def objective_term(
     name: str, expression: Any, names: Mapping[int, str], sense: str
 ) -> ObjectiveTerm:
     """Return the objective term of a CVXPY expression, analysed."""
-    expression = freeze_parameters(expression, name)
-    scope, _ = variable_names(expression, names)
+    written, parameters = freeze_parameters(expression, name)
+    if written.size != 1:
+        raise DeclarationError(
+            f"objective {name!r} has the shape {written.shape}, not one number",
+            remedy="add its entries up, as in cvxpy.sum(...), or choose one",
+        )
+    refuse_nonfinite(name, written)
+    # c.T @ x of columns is a matrix of one entry
+    scalar = cp.sum(written) if written.shape else written
+    evidence = _objective_evidence(name, scalar, names, sense)
+    return replace(
+        evaluated_objective(name, scalar, names, evidence),
+        latex=lambda: _latex(written),
+        origin="user",
+        parameters=parameters,
+    )
+
+
+def evaluated_objective(
+    name: str, expression: Any, names: Mapping[int, str], evidence: Evidence
+) -> ObjectiveTerm:
+    """Return the term of a scalar whose evidence is known: it is evaluated as it is built."""
     evaluator = Evaluator(expression, names)
     return ObjectiveTerm(
-        name=name,
-        scope=scope,
-        evidence=_objective_evidence(name, expression, names, sense),
+        name,
+        variable_names(expression, names)[0],
+        evidence,
         build=lambda: expression,
-        latex=lambda: _latex(expression),
-        origin="user",
         value=lambda values: float(evaluator.value(values)),
     )
 
@@ -109,10 +153,11 @@ def _scale(constraint: Any) -> Any:
     sizes = []
     for arg in constraint.args:
         try:
-            sizes.append(np.abs(np.asarray(arg.value, dtype=float)).max(initial=0.0))
+            size = np.abs(np.asarray(arg.value, dtype=float))
+            sizes.append(size.max(initial=0.0, where=size < np.inf))
         except (ValueError, ArithmeticError):  # not defined at the origin
             continue
-    return float(max((s for s in sizes if np.isfinite(s)), default=0.0))
+    return float(max(sizes, default=0.0))
 
 
 def _cones(constraint: Any) -> frozenset[str]:

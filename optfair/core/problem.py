@@ -15,6 +15,8 @@ from optfair.core.certificate import Curvature, NonconvexityWitness
 from optfair.core.evidence import Evidence
 from optfair.core.explanation import Explanation, explain, explain_change
 from optfair.core.expressions import Values, fresh_copy, substitute
+from optfair.core.nonfinite import refuse_nonfinite
+from optfair.core.parameters import check_parameters
 from optfair.core.printing import describe, formulation
 from optfair.core.problem_class import ProblemClass
 from optfair.core.rule import Parts
@@ -109,8 +111,8 @@ class Problem(ProblemVerbs):
         self._set(
             variables=MappingProxyType(dict(d.variables)),
             sense=d.sense,
-            objective=MappingProxyType({t.name: t for t in d.objective}),
-            constraints=MappingProxyType({t.name: t for t in d.constraints}),
+            objective=MappingProxyType(composition.by_name(d.objective)),
+            constraints=MappingProxyType(composition.by_name(d.constraints)),
             integers=frozenset(d.integers),
             _names={v.id: name for name, v in d.variables.items()},
             _aliases={v.id: name for v, name in d.aliases.items()},
@@ -241,7 +243,7 @@ class Problem(ProblemVerbs):
 
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
-        return float(sum(t.value(values) for t in self.objective.values()))
+        return float(sum(t.number(values) for t in self.objective.values()))
 
     def explain(self) -> Explanation:
         """Return the evidence, one row per term."""
@@ -318,17 +320,6 @@ class Problem(ProblemVerbs):
         """Return constraints by term name; models that cannot take a rule override this."""
         return composition.bound_parts(self, name, item)
 
-    def _own(self, constraint: Any) -> Any:
-        """Rewrite a constraint on an ancestor's variables onto this problem's."""
-        if not self._aliases or not isinstance(constraint, cp.Constraint):
-            return constraint
-        swaps = {
-            id(v): self.variables[self._aliases[v.id]]
-            for v in constraint.variables()
-            if v.id in self._aliases
-        }
-        return substitute(constraint, swaps) if swaps else constraint
-
     def without(self, *names: str) -> Any:
         """Return this problem without some constraints (a rule's name removes all its parts)."""
         gone = set()
@@ -381,8 +372,9 @@ class Problem(ProblemVerbs):
             if fresh or name in self.integers
         }
         swaps = {id(self.variables[name]): v for name, v in copies.items()}
-        expressions = [t.build() for t in self.objective.values()]
-        constraints = {name: t.build() for name, t in self.constraints.items()}
+        check_parameters(self.terms)
+        expressions = [_finite(t) for t in self.objective.values()]
+        constraints = {name: _finite(t) for name, t in self.constraints.items()}
         if swaps:
             expressions = [substitute(e, swaps) for e in expressions]
             constraints = {name: substitute(c, swaps) for name, c in constraints.items()}
@@ -403,3 +395,10 @@ class Problem(ProblemVerbs):
 
     def _repr_latex_(self) -> str:
         return formulation(self)
+
+
+def _finite(term: Term) -> Any:
+    """Build a term; data of a model that are not finite are met here first."""
+    built = term.build()
+    refuse_nonfinite(term.name, built)
+    return built

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.evidence import Evidence
+from optfair.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from optfair.core.parameters import FrozenParameter
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, Any]
 
 __all__ = ["ConstraintTerm", "ObjectiveTerm", "Term", "family"]
+
+
+# stands where a function must be given: fields behind those with a default need one
+_UNSTATED: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +44,8 @@ class Term:
         takes longer than analysing it, and few are printed.
     origin : {"model", "user"}
         Whether the model declared it or somebody added it.
+    parameters : tuple of FrozenParameter
+        The CVXPY parameters it was written with, and their values at declaration.
     """
 
     name: str
@@ -44,6 +54,23 @@ class Term:
     build: Callable[[], Any]
     latex: str | Callable[[], str] = ""
     origin: Literal["model", "user"] = "model"
+    parameters: tuple[FrozenParameter, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a term that cannot be evaluated: it would hold, or cost nothing, everywhere."""
+        word, shape = self._evaluation
+        if not callable(getattr(self, word)):
+            raise DeclarationError(
+                f"{self.name!r} has no {word}: no point could be checked on it",
+                f"a {type(self).__name__} is evaluated in NumPy by what stands in {word!r}",
+                f"give {word}=lambda values: {shape}, or let it be derived:"
+                " optfair.core.classify has constraint_term and objective_term",
+            )
+
+    @property
+    def _evaluation(self) -> tuple[str, str]:
+        """The field that evaluates the term, and what it looks like."""
+        raise NotImplementedError
 
     @property
     def formula(self) -> str:
@@ -57,9 +84,23 @@ class Term:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ObjectiveTerm(Term):
-    """A summand of the objective; ``value(values)`` evaluates it in NumPy."""
+    """A summand of the objective; ``value(values)`` evaluates it in NumPy, and must be given."""
 
-    value: Callable[[Values], float] = lambda values: 0.0
+    value: Callable[[Values], float] = _UNSTATED
+
+    def number(self, values: Values) -> float:
+        """Return the value as a float, whatever shape of one entry the model returns."""
+        found = np.asarray(self.value(values), dtype=float)
+        if found.size != 1:
+            raise DeclarationError(
+                f"value of {self.name!r} has the shape {found.shape}, not one number",
+                remedy="add its entries up",
+            )
+        return float(found.item())
+
+    @property
+    def _evaluation(self) -> tuple[str, str]:
+        return "value", "float(...)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +110,7 @@ class ConstraintTerm(Term):
     Parameters
     ----------
     violation : callable
-        Returns how far values are outside, elementwise (0 when satisfied).
+        Returns how far values are outside, elementwise (0 when satisfied); must be given.
     shape : tuple of int
         Shape of the multiplier.
     scale : float or array
@@ -83,7 +124,7 @@ class ConstraintTerm(Term):
         the model that reads it asks again with a larger one (`Problem.solved_by`).
     """
 
-    violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
+    violation: Callable[[Values], Floats] = _UNSTATED
     shape: tuple[int, ...] = ()
     scale: Any = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
@@ -94,6 +135,10 @@ class ConstraintTerm(Term):
         """Size of the largest finite right-hand side."""
         sizes = np.asarray(self.scale, dtype=float)
         return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+
+    @property
+    def _evaluation(self) -> tuple[str, str]:
+        return "violation", "numpy.maximum(..., 0.0)"
 
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""
@@ -116,6 +161,12 @@ class ConstraintTerm(Term):
             the unit + its own right-hand side.
         """
         outside = np.asarray(self.violation(values), dtype=float)
+        if not outside.size and 0 not in self.shape:
+            raise DeclarationError(
+                f"violation of {self.name!r} returned no number",
+                f"the term has the shape {self.shape}: nothing says whether it holds",
+                "return one number an entry, 0 where it holds",
+            )
         worst = float(outside.max(initial=0.0))
         if not np.isfinite(worst):
             return np.inf, np.inf

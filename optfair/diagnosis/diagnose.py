@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
+from optfair.core.parameters import check_parameters
 from optfair.core.problem import Problem
 from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.finding import Finding
@@ -84,6 +85,7 @@ def diagnose(
             f"diagnose got a {type(problem).__name__}",
             remedy="give an optfair problem; optfair.from_cvxpy wraps a cvxpy.Problem",
         )
+    check_parameters(problem.terms)
     Request(tolerance=tolerance, time_limit=time_limit)  # refuses bad options before any work
     examination = _Examination(problem, tolerance, Clock(time_limit))
     verdict = examination.clock.run(examination.verdict)

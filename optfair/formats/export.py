@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from optfair.compile.cone_program import cone_program
 from optfair.compile.program import program
+from optfair.core.parameters import check_parameters
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.cbf import cbf_lines
 from optfair.formats.entry_names import file_name
@@ -65,6 +66,7 @@ def export(problem: Problem, path: str | Path) -> None:
       why: ...
       do:  write it as quadratics, or remove 'disk', or export to .cbf, which has cones
     """
+    check_parameters(problem.terms)
     file = Path(path)
     packed = file.suffix.lower() == ".gz"
     kind = (file.with_suffix("") if packed else file).suffix.lower()

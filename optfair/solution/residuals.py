@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.core.parameters import check_parameters
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import BEYOND, PROVED, Grade, reported, within
 
@@ -206,6 +207,7 @@ def measure(
     proof: DualProof | None,
 ) -> Measurement:
     """Evaluate values on the declared terms, and the bound on data and multipliers."""
+    check_parameters(problem.terms)
     sign = 1.0 if problem.sense == "minimize" else -1.0
     missing = [name for name in problem.variables if name not in values]
     if missing or not values:
