@@ -13,7 +13,7 @@ from optfair.backends.rays import find_ray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import SolverFailure, Unbounded
 from optfair.proofs.bounds import infeasibility
-from optfair.proofs.grade import BEYOND, within
+from optfair.proofs.grade import within
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ __all__ = [
 
 # Entries of a reported vector below such a share of the largest may be rounding.
 NOISE = (0.0, 1e-9, 1e-7, 1e-5)
-
-
-# No coordinate of a solution is so large: what excludes all smaller ones excludes it.
-REACH = BEYOND
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,8 +64,6 @@ class InfeasibilityProof(Certificate):
             return Verdict(False, (proof.fault,))
         names = ", ".join(map(repr, self.form.column_names(proof.columns)))
         because = f"not rigorous: free column {names}"
-        if proof.radius >= REACH:
-            return Verdict(True, grade=within(proof.radius, because))
         grade = within(proof.radius, because)
         return Verdict(False, (f"it excludes points {grade.limits} only: {because}",), grade)
 
@@ -111,10 +105,6 @@ def proved_infeasible(
     for exact in (*cleaned, _without_open(form, cleaned[-1])):
         if infeasibility(form, exact).proved:
             return InfeasibilityProof(form, exact, conflict(exact))
-    for exact in cleaned:
-        proof = InfeasibilityProof(form, exact, conflict(exact))
-        if proof.verify():
-            return proof
     return None
 
 

@@ -19,8 +19,8 @@ from optfair.compile.quadratic import (
     constraint_set,
     named_map,
 )
-from optfair.compile.quadratic_map import QuadraticMap
 from optfair.core.parameters import check_parameters
+from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import DeclarationError, UnsupportedProblem
 
 if TYPE_CHECKING:

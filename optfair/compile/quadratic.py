@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from numpy.typing import NDArray
 
-from optfair.compile.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.core.expressions import Values
 from optfair.core.parameters import check_parameters
+from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
+from optfair.core.curvature import proved_assertions, quadratic_curvature
 from optfair.core.degree import is_quadratic
 from optfair.core.evidence import Evidence
 from optfair.core.expressions import Evaluator, dense, variable_names
@@ -27,14 +28,11 @@ __all__ = [
     "constraint_term",
     "evaluated_constraint",
     "evaluated_objective",
-    "hessian",
     "objective_term",
 ]
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}
-# A quadratic in more scalars than this is not expanded to prove or refute convexity.
-LARGEST_QUADRATIC = 120
 
 
 def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> ConstraintTerm:
@@ -68,7 +66,7 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             f"this problem has {', '.join(sorted(set(names.values())))}",
             "write it on p[...] of this problem or of one it was made from",
         )
-    bounded = bounded_rows(name, constraint, names)
+    bounded = proved_assertions(name, bounded_rows(name, constraint, names))
     evidence = _constraint_evidence(name, bounded, names)
     zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
     evaluator = Evaluator(constraint, names)
@@ -112,7 +110,7 @@ def objective_term(
         )
     refuse_nonfinite(name, written)
     # c.T @ x of columns is a matrix of one entry
-    scalar = cp.sum(written) if written.shape else written
+    scalar = proved_assertions(name, cp.sum(written) if written.shape else written)
     evidence = _objective_evidence(name, scalar, names, sense)
     return replace(
         evaluated_objective(name, scalar, names, evidence),
@@ -192,7 +190,7 @@ def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
         found = _cones(constraint)
         return Evidence(name, _function(expression), where, ProblemClass(cones=found))
-    return _unproved(name, expression, names, where, equality=where == "Zero")
+    return _unproved(name, expression, where, equality=where == "Zero")
 
 
 def _cone_evidence(name: str, constraint: Any) -> Evidence:
@@ -214,28 +212,17 @@ def _cone_evidence(name: str, constraint: Any) -> Evidence:
     )
 
 
-def _unproved(
-    name: str, expression: Any, names: Mapping[int, str], where: str, *, equality: bool
-) -> Evidence:
+def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evidence:
     """Return evidence for a constraint that the composition rules do not accept."""
     if is_quadratic(expression):
         plain = ProblemClass(False, True)
-        found = _curvature(expression, names)
-        if found is not None:
-            low, high, rounding = found
-            note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
-            if not equality and low >= -rounding:
-                return Evidence(name, "convex quadratic", where, plain, note)
-            return Evidence(
-                name,
-                _quadratic(low, high),
-                where,
-                plain.with_curvature("unverified"),
-                note,
-            )
-        return Evidence(
-            name, "quadratic", where, plain.with_curvature("unverified"), "not expanded"
-        )
+        found = quadratic_curvature(expression)
+        if found is None:
+            unknown = plain.with_curvature("unverified")
+            return Evidence(name, "quadratic", where, unknown, "not expanded")
+        if not (found.convex and not equality):
+            plain = plain.with_curvature("unverified")
+        return Evidence(name, found.word, where, plain, found.note)
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", where, unknown)
 
@@ -250,19 +237,14 @@ def _objective_evidence(
         plain = ProblemClass(True)
         if good:
             return Evidence(name, _function(expression), sense, plain)
-        found = _curvature(expression if sense == "minimize" else -expression, names)
+        found = quadratic_curvature(expression if sense == "minimize" else -expression)
         if found is None:
-            return Evidence(
-                name, "quadratic", sense, plain.with_curvature("unverified"), "not expanded"
-            )
-        low, high, rounding = found
-        note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
-        if low >= -rounding:
+            unknown = plain.with_curvature("unverified")
+            return Evidence(name, "quadratic", sense, unknown, "not expanded")
+        if found.convex:
             word = "convex quadratic" if sense == "minimize" else "concave quadratic"
-            return Evidence(name, word, sense, plain, note)
-        return Evidence(
-            name, _quadratic(low, high), sense, plain.with_curvature("unverified"), note
-        )
+            return Evidence(name, word, sense, plain, found.note)
+        return Evidence(name, found.word, sense, plain.with_curvature("unverified"), found.note)
     if good and expression.is_quadratic():  # CVXPY's word for huber(x): rows and squares say it
         word = "convex" if sense == "minimize" else "concave"
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
@@ -272,55 +254,3 @@ def _objective_evidence(
         return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(up)))
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", sense, unknown)
-
-
-def _quadratic(low: float, high: float) -> str:
-    """Name a quadratic that is not convex by the signs of its eigenvalues."""
-    return "indefinite quadratic" if high > 1e-9 * abs(low) else "concave quadratic"
-
-
-def _curvature(expression: Any, names: Mapping[int, str]) -> tuple[float, float, float] | None:
-    """Return the extreme eigenvalues of a Hessian, and what rounding may have added to them."""
-    found = _polarised(expression, names)
-    if found is None:
-        return None
-    H, size = found
-    eigenvalues = np.linalg.eigvalsh(H)
-    low, high = float(eigenvalues[0]), float(eigenvalues[-1])
-    return low, high, max(1e-9 * high, 4.0 * len(H) * np.finfo(float).eps * size)
-
-
-def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
-    """Return the Hessian of a quadratic by polarisation, or None when it is too large.
-
-    Exact for a quadratic f: H_ij = f(e_i + e_j) - f(e_i) - f(e_j) + f(0), summed over the
-    entries of a vector-valued f.
-    """
-    found = _polarised(expression, names)
-    return None if found is None else found[0]
-
-
-def _polarised(expression: Any, names: Mapping[int, str]) -> tuple[Floats, float] | None:
-    """Return the Hessian, and the largest number it was computed from."""
-    variables = sorted(expression.variables(), key=lambda v: v.id)
-    sizes = [v.size for v in variables]
-    total = sum(sizes)
-    if total > LARGEST_QUADRATIC or expression.size != 1:
-        return None
-    ends = np.cumsum(sizes)
-    evaluator = Evaluator(expression, names)
-
-    def at(point: Floats) -> float:
-        parts = np.split(point, ends[:-1])
-        values = {names[v.id]: p.reshape(v.shape) for v, p in zip(variables, parts, strict=True)}
-        return float(evaluator.value(values).sum())
-
-    unit = np.eye(total)
-    origin = at(np.zeros(total))
-    single = np.array([at(e) for e in unit])
-    both = np.zeros((total, total))
-    for i in range(total):
-        for j in range(i, total):
-            both[i, j] = both[j, i] = at(unit[i] + unit[j])
-    numbers = (both, single, origin)
-    return both - single[:, None] - single + origin, max(float(np.abs(v).max()) for v in numbers)

@@ -193,7 +193,7 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     scaled = dense * (1.0 / size)[:, None] * weight
     try:
         if used.size == k:
-            R = scipy.linalg.inv(scaled) * weight[:, None] / size
+            R = np.linalg.inv(scaled) * weight[:, None] / size
         else:
             Q, T, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
             if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):

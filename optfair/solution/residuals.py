@@ -21,7 +21,7 @@ __all__ = ["Measurement", "Residuals", "measure", "residuals"]
 
 
 # A radius is worth telling when it is so many times the size of the solution.
-CLEAR = 1e3
+CLEAR = 1e6
 
 
 @dataclass(frozen=True)
