@@ -260,3 +260,20 @@ def test_rows_hold_just_as_far_as_the_bounds_of_the_model_allow() -> None:
         turned[0, 1] = entry
         point = {**values, "matrix": turned}
         assert (q.constraints["few.turn up"].relative_violation(point) == 0) == inside
+
+
+def test_a_bound_on_the_mean_bounds_each_matrix_by_its_share() -> None:
+    Y, labels = group(n=20), np.repeat([0, 1], (15, 5))
+    given = {"components": labels, "K": 2.0, "k": 2.0, "bounds": "global", **target()}
+    p = of.MixtureMap(Y, **given)
+    q = p.with_constraints(few=of.at_most(4, largest=1e6))  # so that the cost bounds nothing
+    values: dict[str, Any] = {"few.moved": np.ones(4)}
+    for piece in q.pieces:
+        values[piece.scope[0]], values[piece.scope[1]] = piece.moments.mean, np.eye(4)
+    for piece, share in zip(q.pieces, (0.75, 0.25), strict=True):
+        for factor, inside in ((0.999, True), (1.001, False)):
+            turned = np.eye(4)
+            turned[0, 1] = turned[1, 0] = factor * 2.0 / share
+            row = q.constraints[f"few.turn{piece.part} up"]
+            off = row.relative_violation({**values, piece.scope[1]: turned})
+            assert (off == 0) == inside
