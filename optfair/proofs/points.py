@@ -20,6 +20,8 @@ __all__ = ["feasible_near", "recession_faults"]
 
 # A slack below this share of the terms it is the difference of counts as none.
 TIGHT = 1e-6
+# A direction is named by floats that are so near to it, relative to the largest.
+NEAR = 1e-6
 
 
 def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floats | None:
@@ -111,7 +113,7 @@ def recession_faults(form: ConicForm, d: Floats) -> list[str]:
         A = sp.csc_array(sp.vstack([A, flat]))
         cones = (*cones, Cone("zero", start, start + flat.shape[0]))
     step = feasible_near(A, np.zeros(A.shape[0]), cones, d)
-    if step is None:
+    if step is None or step.max(initial=0.0) > NEAR * np.abs(d).max(initial=0.0):
         off = product(form.P, d)[0] if form.P.nnz else np.zeros(1)
         bend = float(np.abs(off).max(initial=0.0))
         if bend > 1e-6 * float(np.abs(d).max(initial=0.0)):
