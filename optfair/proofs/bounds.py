@@ -49,6 +49,9 @@ class Unpaid:
         Largest :math:`|x_j|` of all columns.
     here : float
         What the bound loses at the size of the solution itself: no proof, but a sign of trouble.
+    natural : float
+        Size of a number in these columns: one over the largest share they have in a row. A
+        column whose coefficients are 1e-9 of their rows' may well be 1e9.
     """
 
     columns: Ints
@@ -56,6 +59,7 @@ class Unpaid:
     curve: float
     size: float
     here: float = 0.0
+    natural: float = 1.0
 
     def times(self, factor: float) -> Unpaid:
         """Return the same for an objective multiplied by a positive factor."""
@@ -241,8 +245,26 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         curvature.shift if curved.any() else 0.0,
         float(np.abs(x).max(initial=0.0)),
         float(worst[open_ones] @ near[open_ones]),
+        _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _natural(form: ConicForm, at: Ints) -> float:
+    """Return the largest size of a number in some columns, by their shares in the rows.
+
+    Rows of one entry say nothing of it: their only column has the whole share.
+    """
+    rows = abs(sp.csr_array(sp.vstack([sp.csr_array(form.A), sp.csr_array(form.q[None, :])])))
+    rows = rows[np.flatnonzero(np.diff(rows.indptr) > 1)]
+    if not rows.nnz:
+        return 1.0
+    most = rows.max(axis=1).toarray().ravel()
+    most[most == 0.0] = 1.0
+    share = sp.csc_array(sp.diags_array(1.0 / most) @ rows)[:, at].max(axis=0).toarray().ravel()
+    if form.P.nnz:
+        share[np.diff(sp.csc_array(form.P)[:, at].indptr) > 0] = 1.0
+    return float(1.0 / share[share > 0.0].min(initial=1.0))
 
 
 def _value(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:

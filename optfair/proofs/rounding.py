@@ -19,6 +19,7 @@ __all__ = [
     "exact_dot",
     "exact_products",
     "gamma",
+    "loss",
     "outward",
     "product",
 ]
@@ -44,6 +45,17 @@ def gamma(k: Any) -> Any:
     True
     """
     return k * UNIT / (1.0 - k * UNIT)
+
+
+def loss(count: float, size: float) -> float:
+    """Return a bound on what ``count`` roundings change in a sum of terms of this total size.
+
+    Examples
+    --------
+    >>> 0.0 < loss(10, 3.0) < 1e-13
+    True
+    """
+    return float(gamma(2.0 * count + 32.0)) * abs(size) * (1.0 + 1e-6) + 1e-300
 
 
 def outward(value: Any, radius: Any) -> tuple[Any, Any]:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Measurement", "Residuals", "measure", "residuals"]
 
 
-# A radius is worth telling when it is so many times the size of the solution.
-CLEAR = 1e6
+# A radius is worth telling when it is so many times the size of the solution, and of a number
+# in each of these columns.
+CLEAR = 1e3
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Residuals:
         radius = self.unpaid.radius((tolerance - self.gap) * self.size)
         names = ", ".join(map(repr, self.free))
         because = f"not rigorous: free column {names}"
-        if radius >= CLEAR * max(1.0, self.unpaid.size):
+        if radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural):
             return within(radius, because)
         return reported("", because)
 

@@ -16,6 +16,8 @@ from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import ClassError
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -43,6 +45,8 @@ class LagrangianCheck:
         Largest entry of the gradient at the point / (1 + size of its parts).
     complementarity : float
         Largest product of a multiplier and its constraint / max(1, abs(objective)).
+    unpaid : Unpaid or None
+        Directions that the Lagrangian leaves flat and no constraint bounds.
     """
 
     bound: float
@@ -51,6 +55,7 @@ class LagrangianCheck:
     flat: float
     stationarity: float
     complementarity: float
+    unpaid: Unpaid | None = None
 
     @property
     def dual(self) -> float:
@@ -167,7 +172,10 @@ class QuadraticLagrangian:
         Hx = H @ x
         slope = V.T @ (Hx + g)
         size = float(np.linalg.norm(x))
-        reach = self.radius + size if np.isfinite(self.radius) else 2.0 * (1.0 + size)
+        far = self.radius + size
+        reach = far if np.isfinite(far) else 2.0 * (1.0 + size)
+        # an eigenvalue is known to within the rounding of the factorisation
+        h = h - 8.0 * h.size * np.finfo(float).eps * _largest(h)
         limited = np.abs(slope) * reach + np.maximum(-h, 0.0) * reach**2 / 2.0
         with np.errstate(divide="ignore", over="ignore"):
             curved = np.where(h > 0.0, slope**2 / (2.0 * np.maximum(h, 1e-300)), np.inf)
@@ -175,13 +183,26 @@ class QuadraticLagrangian:
         parts = 1.0 + max(_largest(g), _largest(Hx))
         value = float(self.goal(x)[0])
         lagrangian = 0.5 * float(x @ Hx) + float(g @ x) + r
+        terms = float(np.abs(x) @ (np.abs(H) @ np.abs(x)) + np.abs(g) @ np.abs(x)) + abs(r)
+        spent = np.minimum(curved, limited)
+        unpaid = None
+        if not np.isfinite(far) and flat.any():  # nothing bounds how far these directions go
+            unpaid = Unpaid(
+                np.flatnonzero(flat),
+                float(np.sqrt(x.size) * np.abs(slope[flat]).sum()),
+                float(x.size * np.maximum(-h[flat], 0.0).max(initial=0.0)),
+                size,
+                float(spent[flat].sum()),
+            )
+            spent = np.where(flat, np.sqrt(x.size) * np.abs(slope) * size, spent)
         return LagrangianCheck(
-            bound=lagrangian - float(np.minimum(curved, limited).sum()),
+            bound=lagrangian - float(spent.sum()) - loss(x.size, terms),
             curvature=max(0.0, -float(h[0])) / (1.0 + _largest(h)) if h.size else 0.0,
             signs=_largest(sure - y) / (1.0 + _largest(y)),
             flat=_largest(slope[flat]) / parts,
             stationarity=_largest(Hx + g) / parts,
             complementarity=_largest((y * values)[self.inequality]) / max(1.0, abs(value)),
+            unpaid=unpaid,
         )
 
 
@@ -247,4 +268,10 @@ class LagrangianProof:
         if lagrangian.misfit(values, multipliers):
             return DualCheck(-lagrangian.sign * np.inf, np.inf)
         found = lagrangian.check(lagrangian.forms.vector(values), lagrangian.vector(multipliers))
-        return DualCheck(lagrangian.sign * found.bound, found.dual, found.complementarity)
+        return DualCheck(
+            lagrangian.sign * found.bound,
+            found.dual,
+            found.complementarity,
+            unpaid=found.unpaid,
+            free=() if found.unpaid is None else tuple(lagrangian.forms.columns),
+        )

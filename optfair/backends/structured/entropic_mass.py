@@ -21,6 +21,7 @@ from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
 from optfair.models.fair_responsibilities import FairResponsibilities
 from optfair.models.mass_terms import gathered_masses
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -136,7 +137,10 @@ class EntropicProof:
         prices = np.asarray(multipliers["mass definition"], dtype=float)
         rows = p.log_prob, p.data["groups"], p.data["weights"]
         found = mass_pass(*rows, prices, curvature=False)
-        bound = program.rule_bound(self.y, self.z) - found.value
+        rules = program.proved_bound(self.y, self.z, prices)
+        sized = 1.0 + abs(found.value) + float(np.abs(prices).max(initial=0.0))
+        sized += float(np.abs(p.log_prob[np.isfinite(p.log_prob)]).max(initial=0.0))
+        bound = rules.value - found.value - loss(sum(p.log_prob.shape), sized)
         unit = 1.0 + max(abs(found.value), float(np.abs(prices).max(initial=0.0)))
         outside = max(
             (c.distance(self.z[c.start : c.stop], dual=True) for c in form.cones), default=0.0
@@ -148,7 +152,14 @@ class EntropicProof:
             default=0.0,
         )
         apart = float((np.abs(prices - self.prices) / (1.0 + np.abs(prices))).max(initial=0.0))
-        return DualCheck(bound, dual, jordan / unit, max(apart, self._drift(multipliers)))
+        return DualCheck(
+            bound,
+            dual,
+            jordan / unit,
+            max(apart, self._drift(multipliers)),
+            unpaid=rules.unpaid,
+            free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
+        )
 
     def _drift(self, multipliers: Mapping[str, Any]) -> float:
         """Return how far multipliers somebody handed in are from those that follow from Λ."""

@@ -14,6 +14,7 @@ from optfair.backends.request import Outcome, Request
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.models.group_counterfactual import IndependentCounterfactuals
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -70,8 +71,10 @@ class ProjectionProof:
         rounding = 8.0 * np.finfo(float).eps * float((c * np.abs(X)).max(initial=0.0))
         off = max(0.0, float(np.abs(gradient).max(initial=0.0)) - rounding)
         slack = Z @ v - p.level
+        curve = float(0.25 * n * np.sum(np.square(sure)) * np.sum(v * v / c))
+        parts = abs(p.level) + np.abs(X) @ np.abs(v)
         return DualCheck(
-            bound=float(sure @ short - 0.25 * n * (sure @ sure) * np.sum(v * v / c)),
+            bound=float(sure @ short) - curve - loss(n + v.size, float(sure @ parts) + curve),
             dual=max(off, n * max(0.0, -float(y.min(initial=0.0)))) / unit,
             complementarity=n
             * float(np.abs(y * slack).max(initial=0.0))

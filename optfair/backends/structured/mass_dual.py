@@ -19,6 +19,7 @@ from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
 from optfair.models.fair_assignment import FairAssignment
+from optfair.proofs.rounding import gamma, loss
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -148,10 +149,15 @@ class MassProof:
         form = program.form
         prices = np.asarray(multipliers["mass definition"], dtype=float)
         n, w = p.cost.rows, p.data["weights"]
-        bound, size = program.rule_bound(self.y, self.z), 0.0
+        rules = program.proved_bound(self.y, self.z, prices)
+        bound, size = rules.value, 0.0
+        off = float(gamma(p.cost.points.shape[1] + 8.0))
         for i in range(0, n, CHUNK):
             rows = slice(i, i + CHUNK)
-            low = self._reduced(rows, prices).min(axis=0)
+            reduced = self._reduced(rows, prices)
+            # a distance has a rounding a column: lowered by that, whichever is the least
+            reduced -= off * (np.abs(reduced) + 2.0 * np.abs(prices[p.data["groups"][rows]].T))
+            low = reduced.min(axis=0)
             bound += float(w[rows] @ low)
             size += float(w[rows] @ np.abs(low))
         unit = 1.0 + max(size, float(np.abs(prices).max(initial=0.0)))
@@ -165,7 +171,15 @@ class MassProof:
             default=0.0,
         )
         apart = float((np.abs(prices - self.prices) / (1.0 + np.abs(prices))).max(initial=0.0))
-        return DualCheck(bound, dual, jordan / unit, max(apart, self._drift(multipliers)))
+        bound -= loss(n, size + abs(rules.value))
+        return DualCheck(
+            bound,
+            dual,
+            jordan / unit,
+            max(apart, self._drift(multipliers)),
+            unpaid=rules.unpaid,
+            free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
+        )
 
     def _drift(self, multipliers: Mapping[str, Any]) -> float:
         """Return how far multipliers somebody handed in are from those that follow from Λ."""

@@ -14,6 +14,7 @@ from optfair.backends.request import Outcome, Request
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.models.maps.scaled_map import ScaledMap
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -92,15 +93,19 @@ class ScaledMapProof:
         Q, T = float(w @ (w / p.feature_costs)), _spread(p)
         y = np.asarray(multipliers["classification"], dtype=float)
         ahead = centered @ w
-        total, turned = float(y.sum()), float(y @ ahead)
-        slope, constant, outside, products = -turned, 0.0, 0.0, 0.0
+        sure = np.maximum(y, 0.0)  # the bound holds for signs that are right only
+        total, turned = float(sure.sum()), float(sure @ ahead)
+        slope, constant, outside, products, sizes = -turned, 0.0, 0.0, 0.0, 0.0
         scale = float(np.asarray(values["scale"]))
         for name, sign, bound in self._bounds():
-            rate = float(np.asarray(multipliers[name]))
+            rate = given = float(np.asarray(multipliers[name]))
+            if name != "factor identity":
+                rate = max(given, 0.0)
             slope += sign * rate
             constant -= sign * rate * bound
             products = max(products, abs(rate * (scale - bound)))
-            outside = max(outside, -rate) if name != "factor identity" else outside
+            outside = max(outside, -given) if name != "factor identity" else outside
+            sizes += abs(rate * bound)
         # min over a of T (a - 1)^2 + slope a; over s of |s|_C^2 - total w·s
         bound = total * (p.level - float(w @ mean)) - 0.25 * total**2 * Q + constant + slope
         rest = abs(slope)
@@ -111,8 +116,11 @@ class ScaledMapProof:
         apart = np.abs(2.0 * p.feature_costs * shift - total * w).max()
         slack = float(w @ (mean + shift)) + scale * ahead - p.level
         unit = 1.0 + float(np.abs(total * w).max())
+        sizes += total * (abs(p.level) + float(np.abs(w) @ np.abs(mean))) + abs(slope)
+        sizes += float(sure @ (np.abs(centered) @ np.abs(w))) + 0.25 * total**2 * Q
+        bound -= loss(y.size + w.size, sizes + (0.25 * slope**2 / T if T > 0.0 else 0.0))
         return DualCheck(
-            bound=bound if T > 0.0 or rest <= 1e-12 * unit else -np.inf,
+            bound=bound if T > 0.0 or slope == 0.0 else -np.inf,
             dual=max(float(apart), rest, outside, -float(y.min(initial=0.0))) / unit,
             complementarity=max(products, float(np.abs(y * slack).max(initial=0.0))) / unit,
         )

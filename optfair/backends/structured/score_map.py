@@ -15,6 +15,8 @@ from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.errors import SolverFailure
 from optfair.models.maps.score_line import Reduction, ScoreLine
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -92,26 +94,46 @@ class ScoreMapProof:
         w, mean, centered = p.normal, p.moments.mean, p.data["centered"]
         image, factors = np.asarray(values["mean"], dtype=float), r.factors(values)
         y = np.asarray(multipliers["classification"], dtype=float)
-        total, Q = float(y.sum()), float(w @ (w / p.feature_costs))
-        slope = -(r.turn.T @ (y @ centered))
+        sure = np.maximum(y, 0.0)  # the bound holds for signs that are right only
+        total, Q = float(sure.sum()), float(w @ (w / p.feature_costs))
+        slope = -(r.turn.T @ (sure @ centered))
         unit = 1.0 + float(np.abs(total * w).max()) + float(np.abs(slope).max())
         bound = total * (p.level - float(w @ mean)) - 0.25 * Q * total**2
         outside, products = -float(y.min(initial=0.0)), 0.0
+        sizes = total * (abs(p.level) + float(np.abs(w) @ np.abs(mean))) + 0.25 * Q * total**2
+        sizes += float(sure @ (np.abs(centered) @ np.abs(r.turn).sum(axis=1)))
         edges = self._edges()
         for name in multipliers:
             rate = np.asarray(multipliers[name], dtype=float)
             if name in edges:
                 sign, edge = edges[name]
-                slope = slope + sign * rate
-                bound -= sign * edge * float(rate.sum())
-                products = max(products, float(np.abs(rate * (factors - edge)).max(initial=0.0)))
                 if name != "factor identity":
                     outside = max(outside, -float(rate.min(initial=0.0)))
+                    rate = np.maximum(rate, 0.0)
+                slope = slope + sign * rate
+                sizes += abs(edge) * float(np.abs(rate).sum())
+                bound -= sign * edge * float(rate.sum())
+                products = max(products, float(np.abs(rate * (factors - edge)).max(initial=0.0)))
             elif name != "classification":  # left out of the bound, so nothing may be claimed
                 outside = max(outside, float(np.abs(rate).max(initial=0.0)))
         h = np.linalg.lstsq(r.root.T, slope, rcond=None)[0]
         bound += float(slope @ r.center) - 0.25 * float(h @ h)
-        rest = float(np.abs(r.root.T @ h - slope).max(initial=0.0))
+        left = np.abs(r.root.T @ h - slope)
+        rest = float(left.max(initial=0.0))
+        sizes += float(np.abs(slope) @ np.abs(r.center)) + float(h @ h)
+        bound -= loss(y.size + w.size + h.size, sizes)
+        # what no factor cancels is paid with their bounds, or holds near the origin only
+        K = p.data["K"]
+        boxed = K is not None and "factor upper" in edges and "factor lower" in edges
+        bound -= float(left.sum()) * K * (1.0 + 1e-12) if boxed else 0.0
+        away = np.abs(factors)
+        unpaid = Unpaid(
+            np.arange(left.size),
+            float(left.sum()),
+            0.0,
+            float(away.max(initial=0.0)),
+            float(left @ away),
+        )
         apart = float(np.abs(2.0 * p.feature_costs * (image - mean) - total * w).max())
         turned = 2.0 * (r.root.T @ (r.root @ (factors - r.center))) + slope
         cheapest = r.lift(image, factors)
@@ -124,6 +146,8 @@ class ScoreMapProof:
             bound=bound,
             dual=max(max(apart, float(np.abs(turned).max()), rest, outside) / unit, *drift),
             complementarity=max(products, float(np.abs(y * slack).max(initial=0.0))) / unit,
+            unpaid=None if boxed or not unpaid.slope else unpaid,
+            free=("factors",),
         )
 
     def _edges(self) -> dict[str, tuple[float, float]]:

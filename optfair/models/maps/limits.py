@@ -199,7 +199,7 @@ class _Choices:
         d = len(problem.features)
         # the size of the right-hand side of the count is the number itself
         self.counts = tuple(t for t in counts if t is not None)
-        self.most = min((round(t.scale) for t in self.counts), default=d)
+        self.most = min((round(t.largest_side) for t in self.counts), default=d)
         own = {n.removesuffix(MOVED) + w for n in self.names for w in ("count", "signs", "ones")}
         counted = {n for n, t in self.bare.constraints.items() if t.scope & set(self.names)}
         self.linked, self.own = counted - own, own

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
+from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
@@ -83,6 +84,26 @@ class MassProgram:
         gradient = self.form.P @ y + self.form.q + self.form.A.T @ z
         gradient[self.masses] = 0.0
         return float(np.abs(gradient).max(initial=0.0))
+
+    def proved_bound(self, y: Floats, z: Floats, prices: Floats) -> LowerBound:
+        """Return what the rules prove at given prices, in exact arithmetic.
+
+        The masses are charged for what their derivative leaves over, which is at most the share
+        of their group; so are the auxiliary columns, by the bounds that the rules put on them.
+        """
+        q = self.form.q.copy()
+        q[self.masses] -= prices
+        n = q.size
+        G, K = self.masses.shape
+        at = self.masses.ravel()
+        box = sp.csr_array((np.ones(G * K), (np.arange(G * K), at)), shape=(G * K, n))
+        m = self.form.b.size
+        cones = (*self.form.cones, Cone("nonneg", m, m + 2 * G * K))
+        A = sp.csc_array(sp.vstack([self.form.A, box, -box]))
+        shares = np.repeat(self.shares, K) * (1.0 + 1e-12)
+        b = np.concatenate([self.form.b, shares, np.zeros(G * K)])
+        whole = ConicForm(self.form.P, q, self.form.offset, A, b, cones, self.form.columns)
+        return lower_bound(whole, y, np.concatenate([z, np.zeros(2 * G * K)]))
 
     def rule_bound(self, y: Floats, z: Floats) -> float:
         """Return the Lagrangian value of the rules alone at prices ``prices(y, z)``."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.models.cluster_counterfactual import ClusterCounterfactual
@@ -115,6 +116,7 @@ class BoundaryProof:
             return DualCheck(-np.inf, np.inf)
         mu, y = given[: len(p.sides)], given[len(p.sides) :]
         free, W = p.free, _metric(p, p.factual.size)
+        sized = 2.0 * abs(p.objective_value(values))
         slope, lagrangian = _pull(p, point), p.objective_value(values)
         H = 2.0 * W[np.ix_(free, free)]
         parts, wrong, products = float(np.abs(slope).max(initial=0.0)), 0.0, 0.0
@@ -124,6 +126,7 @@ class BoundaryProof:
             slope = slope + sure * gradient
             H = H + sure * t.section.D
             lagrangian += sure * g
+            sized += sure * (abs(g) + float(np.abs(gradient) @ np.abs(point[free])))
             products = max(products, abs(sure * g))
             parts = max(parts, sure * float(np.abs(gradient).max(initial=0.0)))
         full = np.zeros(point.size)
@@ -140,6 +143,7 @@ class BoundaryProof:
             np.add.at(full, b.indices, sign * sure)
             away = sign * (held[b.indices] - b.limits) * sure
             lagrangian += float(away.sum())
+            sized += float((np.abs(b.limits) * sure).sum()) + float(np.abs(away).sum())
             products = max(products, float(np.abs(away).max(initial=0.0)))
         if self.products is not None:
             low, high = (limit[free] for limit in p.limits)
@@ -149,13 +153,13 @@ class BoundaryProof:
             full[free] += nu * (2.0 * z - low - high)
             H = H + np.diag(2.0 * nu)
             lagrangian += float((nu * (z - low) * (z - high)).sum())
-        loss, negative = _loss(H, full[free], W[np.ix_(free, free)], p.objective_value(values))
+        spent, negative = _loss(H, full[free], W[np.ix_(free, free)], p.objective_value(values))
         # slopes along features that are held are multipliers of what holds them: 0 here, because
         # these features were substituted
         residual = float(np.abs(full).max(initial=0.0)) / (1.0 + parts)
         largest = 1.0 + max((float(np.abs(m).max(initial=0.0)) for m in given), default=0.0)
         return DualCheck(
-            bound=lagrangian - loss,
+            bound=lagrangian - spent - loss(full.size + len(given), sized),
             dual=max(residual, wrong / largest, negative),
             complementarity=products / max(1.0, abs(p.objective_value(values))),
         )
@@ -166,6 +170,7 @@ def _loss(H: Floats, slope: Floats, W: Floats, squared: float) -> tuple[float, f
     if not slope.size:
         return 0.0, 0.0
     h, T = scipy.linalg.eigh(H / 2.0, W)
+    h = h - 8.0 * h.size * np.finfo(float).eps * float(np.abs(h).max())  # known up to rounding
     s = T.T @ slope
     radius = 2.0 * np.sqrt(max(squared, 0.0))
     limited = np.abs(s) * radius + np.maximum(-h, 0.0) * radius**2
