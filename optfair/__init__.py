@@ -128,6 +128,7 @@ _PUBLIC = {
     "Comparison": "comparison.comparison",
     "export": "formats.export",
     "read": "formats.read",
+    "from_arrays": "formats.arrays",
     "to_pyomo": "compile.pyomo",
     "pyomo_values": "compile.pyomo",
     "cone_program": "compile.cone_program",
@@ -262,6 +263,7 @@ if TYPE_CHECKING:
     )
     from optfair.estimators.streaming.row_source import Chunk as Chunk
     from optfair.estimators.streaming.row_source import RowSource as RowSource
+    from optfair.formats.arrays import from_arrays as from_arrays
     from optfair.formats.export import export as export
     from optfair.formats.read import read as read
     from optfair.models.action_plan import ActionPlan as ActionPlan

@@ -116,6 +116,12 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
 
+    def __post_init__(self) -> None:
+        p = self.problem
+        object.__setattr__(self, "values", p.labelled(self.values, "values"))
+        multipliers = p.labelled(self.multipliers, "multipliers")
+        object.__setattr__(self, "multipliers", multipliers)
+
     def __getitem__(self, name: str) -> Any:
         try:
             return self.values[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -78,12 +78,15 @@ class ConstraintTerm(Term):
         Builds the CVXPY constraint of some rows only, given by their indices, for a term of so
         many rows that few of them are ever active. ``violation`` then returns one number per
         row; a row is an entry of an equality or inequality, or a second-order cone.
+    labels : callable, optional
+        Returns the names of the entries, column by column, where they have names of their own.
     """
 
     violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
     shape: tuple[int, ...] = ()
     scale: float = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
+    labels: Callable[[], Sequence[str]] | None = None
 
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""

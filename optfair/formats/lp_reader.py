@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from optfair.errors import DataError
-from optfair.formats.columns import Products
-from optfair.formats.file_program import FileProgram
-from optfair.formats.lines import Source
-from optfair.formats.lp import ONE
+from optfair.formats.lp_writer import ONE
+from optfair.formats.rows import Products, Rows, RowsInProgress
+from optfair.formats.text import Source
 
 __all__ = ["read_lp"]
 
@@ -43,7 +42,7 @@ class _Token:
     line: int
 
 
-def read_lp(path: Path) -> FileProgram:
+def read_lp(path: Path) -> Rows:
     """Read an LP file: linear and quadratic objective and rows, bounds, integers, binaries.
 
     Special ordered sets, semicontinuous columns, indicators, lazy and piecewise linear
@@ -61,11 +60,11 @@ def read_lp(path: Path) -> FileProgram:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.f = FileProgram()
+        self.f = RowsInProgress()
         self.column: dict[str, int] = {}
         self.rows: set[str] = set()
 
-    def read(self) -> FileProgram:
+    def read(self) -> Rows:
         """Read every section."""
         seen: set[str] = set()
         for section, tokens in self._sections():
@@ -85,8 +84,7 @@ class _Reader:
             raise self.source.fail("the file has no objective")
         if not self.f.columns:
             raise self.source.fail("the file has no columns")
-        self._drop_one()
-        return self.f
+        return _without_one(self.f.finished())
 
     def _sections(self) -> Iterator[tuple[str, list[_Token]]]:
         section = ""
@@ -175,11 +173,7 @@ class _Reader:
             low, high = _side(sense, number, low, high)
         if at < len(tokens) and tokens[at].kind not in ("label", "number", "name", "mark"):
             raise self._fail(tokens, at, f"{tokens[at].text!r} cannot stand here")
-        i = len(self.f.rows)
-        self.f.rows.append(name)
-        self.f.row_lower.append(low - constant)
-        self.f.row_upper.append(high - constant)
-        self.f.entries += [(i, j, v) for j, v in first.items()]
+        i = self.f.add_row(name, low - constant, high - constant, first)
         if products:
             self.f.row_products[i] = products
         return at
@@ -302,28 +296,28 @@ class _Reader:
             if binary:
                 self.f.lower[j], self.f.upper[j] = 0.0, 1.0
 
-    def _drop_one(self) -> None:
-        """Turn the column that carries a constant into that constant."""
-        j = self.column.get(ONE)
-        f = self.f
-        if j is None or not f.lower[j] == f.upper[j] == 1.0:
-            return
-        quadratic = [*f.products, *(p for q in f.row_products.values() for p in q)]
-        if any(e[1] == j for e in f.entries) or any(j in pair for pair in quadratic):
-            return
-        f.offset += f.cost[j]
-        for part in (f.columns, f.cost, f.lower, f.upper, f.integer):
-            del part[j]
 
-        def moved(k: int) -> int:
-            return k - (k > j)
-
-        f.entries = [(i, moved(k), v) for i, k, v in f.entries]
-        f.products = {(moved(a), moved(b)): v for (a, b), v in f.products.items()}
-        f.row_products = {
-            i: {(moved(a), moved(b)): v for (a, b), v in q.items()}
-            for i, q in f.row_products.items()
-        }
+def _without_one(f: Rows) -> Rows:
+    """Turn the column that carries a constant into that constant."""
+    if ONE not in f.columns:
+        return f
+    j = list(f.columns).index(ONE)
+    curved = [P for P in (f.P, *f.row_P.values()) if P is not None]
+    if not f.lower[j] == f.upper[j] == 1.0 or any(m[:, [j]].nnz for m in (f.A, *curved)):
+        return f
+    kept = np.flatnonzero(np.arange(len(f.columns)) != j)
+    return replace(
+        f,
+        columns=[f.columns[k] for k in kept.tolist()],
+        cost=f.cost[kept],
+        lower=f.lower[kept],
+        upper=f.upper[kept],
+        integer=f.integer[kept],
+        A=f.A[:, kept],
+        P=None if f.P is None else f.P[kept, :][:, kept],
+        row_P={i: P[kept, :][:, kept] for i, P in f.row_P.items()},
+        offset=f.offset + float(f.cost[j]),
+    )
 
 
 def _flipped(sense: str) -> str:

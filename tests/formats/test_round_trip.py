@@ -34,6 +34,11 @@ def outcome(problem):
         return type(e).__name__
 
 
+def integer_arrays(problem):
+    """Names of the arrays whose columns are integer."""
+    return {n for n, f in problem.arrays.items() if problem.rows.integer[f.members[0]]}
+
+
 def assert_same_outcome(q, p, tolerance):
     found, expected = outcome(q), outcome(p)
     if isinstance(expected, str):
@@ -64,14 +69,14 @@ def test_rows(name, ending, tmp_path):
     rows = program(p)
     written = [file_name(b.name) for b in rows.columns]
     if ending == ".lp":  # its columns stand in the order in which they are first used
-        assert set(written) == set(q.variables)
+        assert set(written) == set(q.arrays)
     else:
-        assert written == list(q.variables)
+        assert written == list(q.arrays)
     assert {b.name: b.shape for b in rows.columns} == {
-        b.name: q.variables[file_name(b.name)].shape for b in rows.columns
+        b.name: q[file_name(b.name)].shape for b in rows.columns
     }
     integer = {b.name for b in rows.columns if b.name in p.integers}
-    assert {file_name(n) for n in integer} == q.integers
+    assert {file_name(n) for n in integer} == integer_arrays(q)
     mine = {file_name(b.name) for b in rows.rows}
     theirs = {c.partition("[")[0].partition("(")[0] for c in q.constraints}
     assert theirs == mine
@@ -101,7 +106,7 @@ def test_cones(name, tmp_path):
     assert set(q.constraints) >= {
         n for n, t in p.constraints.items() if t.evidence.function == "affine"
     }
-    assert set(q.variables) >= set(p.variables)
+    assert set(q.arrays) >= set(p.variables)
     assert_same_outcome(q, p, 1e-6)
 
 
@@ -179,10 +184,10 @@ def test_scip_reads_what_is_written(name, ending, tmp_path):
     model.readProblem(str(tmp_path / f"p{ending}"))
     q = read(tmp_path / f"p{ending}")
     names = {v.name for v in model.getVars()}
-    for n, v in q.variables.items():
-        for index in np.ndindex(v.shape):
+    for n, family in q.arrays.items():
+        for index in np.ndindex(family.shape):
             brackets = "[]" if ending == ".mps" else "()"
-            label = f"{brackets[0]}{','.join(map(str, index))}{brackets[1]}" if v.shape else ""
+            label = f"{brackets[0]}{','.join(map(str, index))}{brackets[1]}" if index else ""
             assert f"{n}{label}" in names
     assert model.getNConss() >= sum(t.build().size for t in q.constraints.values())
     if instance.problem_class in ("LP", "MILP"):
