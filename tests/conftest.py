@@ -25,6 +25,11 @@ def _has_data() -> bool:
     return bool(folder) and (Path(folder) / "MANIFEST.toml").is_file()
 
 
+def _has_collections() -> bool:
+    folder = os.environ.get("OPTFAIR_COLLECTIONS", "")
+    return bool(folder) and (Path(folder) / "MANIFEST.toml").is_file()
+
+
 def _browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
@@ -32,6 +37,7 @@ def _browser() -> str | None:
 # marker -> (is what it needs there, what it needs)
 NEEDS = {
     "data": (_has_data, "OPTFAIR_DATA"),
+    "collections": (_has_collections, "OPTFAIR_COLLECTIONS"),
     "browser": (lambda: _browser() is not None, "chromium or google-chrome"),
 }
 

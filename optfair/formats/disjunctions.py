@@ -36,9 +36,9 @@ def add_semicontinuous(f: RowsInProgress, j: int, fail: Fail) -> None:
     if not (np.isfinite(low) and np.isfinite(high)):
         raise fail(f"the semicontinuous column {name!r} has no finite upper bound", _GIVE_BOUND)
     y = _binary(f, f"{name} on")
-    f.add_row(f"{name} on upper", -np.inf, 0.0, {j: 1.0, y: -high})
+    f.add_row(f"{name} semicontinuous upper", -np.inf, 0.0, {j: 1.0, y: -high})
     if low != 0.0:
-        f.add_row(f"{name} on lower", 0.0, np.inf, {j: 1.0, y: -low})
+        f.add_row(f"{name} semicontinuous lower", 0.0, np.inf, {j: 1.0, y: -low})
     f.lower[j], f.upper[j] = min(low, 0.0), np.inf  # the upper bound is in the row
 
 

@@ -10,6 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from optfair.errors import DataError
+from optfair.formats.disjunctions import (
+    add_indicator,
+    add_semicontinuous,
+    add_special_ordered_set,
+)
 from optfair.formats.lp_writer import ONE
 from optfair.formats.rows import Products, Rows, RowsInProgress
 from optfair.formats.text import Source
@@ -23,15 +28,20 @@ _SECTIONS = {
     **dict.fromkeys(("bounds", "bound"), "bounds"),
     **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
     **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
+    **dict.fromkeys(("semi", "semis", "semi-continuous"), "semicontinuous"),
+    **dict.fromkeys(("sos", "sos1", "sos2"), "sets"),
     "end": "end",
 }
-_REFUSED = ("sos", "sos1", "sos2", "semi", "semis", "semi-continuous", "lazy constraints", "pwlobj")
+_REFUSED = ("lazy constraints", "lazy", "user cuts", "pwlobj", "general constraints", "scenario")
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _NAME = r"[A-Za-z_!\"#$%&(),;?@'`{}~][A-Za-z0-9_!\"#$%&(),;?@'`{}~.\[\]|]*"
 _TOKEN = re.compile(
     rf"\s*(?:(?P<label>{_NAME})\s*:(?!=)|(?P<number>{_NUMBER})|(?P<power>\^\s*2(?![\d.]))"
-    rf"|(?P<sense><=|>=|=<|=>|<|>|=)|(?P<mark>[+\-*/\[\]])|(?P<name>{_NAME}))"
+    rf"|(?P<arrow>->)|(?P<sense><=|>=|=<|=>|<|>|=)|(?P<mark>[+\-*/\[\]])|(?P<name>{_NAME}))"
 )
+# s1: S1:: x1:1 x2:2
+_SET = re.compile(rf"\s*(?:(?P<name>{_NAME})\s*:)?\s*(?P<kind>[sS][12])\s*::(?P<rest>.*)")
+_MEMBER = re.compile(rf"\s*(?P<name>{_NAME}?)\s*:\s*(?P<weight>[+-]?{_NUMBER})(?=\s|$)")
 _INFINITY = ("inf", "infinity")
 
 
@@ -45,9 +55,10 @@ class _Token:
 def read_lp(path: Path) -> Rows:
     """Read an LP file: linear and quadratic objective and rows, bounds, integers, binaries.
 
-    Special ordered sets, semicontinuous columns, indicators, lazy and piecewise linear
-    sections are refused. A column without bounds lies between 0 and infinity; a column
-    ``ONE_VAR_CONSTANT`` fixed at 1 is the constant of the objective.
+    Semicontinuous columns, special ordered sets and indicator rows become rows with binaries; lazy
+    and piecewise linear sections are refused. A column without bounds lies between 0 and
+    infinity; one that stands twice in a sum counts twice; a column ``ONE_VAR_CONSTANT`` fixed at 1
+    is the constant of the objective.
 
     Raises
     ------
@@ -63,6 +74,9 @@ class _Reader:
         self.f = RowsInProgress()
         self.column: dict[str, int] = {}
         self.rows: set[str] = set()
+        self.indicators: list[tuple[int, int, int, int]] = []
+        self.semicontinuous: dict[int, int] = {}
+        self.sets: list[tuple[str, int, list[tuple[int, float]], int]] = []
 
     def read(self) -> Rows:
         """Read every section."""
@@ -77,13 +91,16 @@ class _Reader:
                 self._rows(tokens)
             elif section == "bounds":
                 self._bounds(tokens)
+            elif section == "sets":
+                self._ordered_sets(tokens)
             else:
-                self._integers(tokens, binary=section == "binary")
+                self._listed(tokens, section)
             seen.add(section)
         if not seen & {"max", "min"}:
             raise self.source.fail("the file has no objective")
         if not self.f.columns:
             raise self.source.fail("the file has no columns")
+        self._close()
         return _without_one(self.f.finished())
 
     def _sections(self) -> Iterator[tuple[str, list[_Token]]]:
@@ -111,7 +128,7 @@ class _Reader:
                 line = rest[0] if rest else ""
             elif not section:
                 raise self.source.fail("the file does not begin with Minimize or Maximize")
-            tokens += self._tokens(line)
+            tokens += [_Token("text", line, at)] if section == "sets" else self._tokens(line)
         if section != "end":
             raise self.source.fail("the file ends without End", "check that it is complete")
 
@@ -161,6 +178,12 @@ class _Reader:
         first, products, constant, at = self._expression(tokens, at)
         sense, at = self._sense(tokens, at)
         low, high = -np.inf, np.inf
+        if [t.kind for t in tokens[at : at + 2]] == ["number", "arrow"]:  # b = 1 -> row
+            on = list(first)
+            if list(first.values()) != [1.0] or tokens[at].text not in ("0", "1") or sense != "=":
+                raise self._fail(tokens, at, "an indicator is a binary column = 0 or 1")
+            self.indicators.append((len(self.f.rows), on[0], int(tokens[at].text), tokens[at].line))
+            return self._row(name, tokens, at + 2)
         if not first and not products:  # number <= expression (<= number)
             low, high = _side(_flipped(sense), constant, low, high)
             first, products, constant, at = self._expression(tokens, at)
@@ -287,14 +310,48 @@ class _Reader:
                 raise self._fail(tokens, start, f"{name!r} has no value between its bounds")
             self.f.lower[j], self.f.upper[j] = low, high
 
-    def _integers(self, tokens: list[_Token], *, binary: bool) -> None:
+    def _listed(self, tokens: list[_Token], section: str) -> None:
+        """Read the columns that are integer, binary or semicontinuous."""
         for at, t in enumerate(tokens):
             if t.kind != "name" or t.text not in self.column:
                 raise self._fail(tokens, at, f"there is no column {t.text!r}")
             j = self.column[t.text]
+            if section == "semicontinuous":
+                self.semicontinuous[j] = t.line
+                continue
             self.f.integer[j] = True
-            if binary:
+            if section == "binary":
                 self.f.lower[j], self.f.upper[j] = 0.0, 1.0
+
+    def _ordered_sets(self, tokens: list[_Token]) -> None:
+        for t in tokens:
+            self.source.line, text = t.line, t.text
+            head = _SET.match(text)
+            if head is not None:
+                name = head["name"] or f"set{len(self.sets) + 1}"
+                self.sets.append((name, int(head["kind"][1]), [], t.line))
+                text = head["rest"]
+            while text.strip():
+                member = _MEMBER.match(text)
+                if member is None or not self.sets:
+                    raise self.source.fail("a set is S1:: or S2:: and columns with weights, x:1")
+                if member["name"] not in self.column:
+                    raise self.source.fail(f"there is no column {member['name']!r}")
+                weight = self.source.number(member["weight"])
+                self.sets[-1][2].append((self.column[member["name"]], weight))
+                text = text[member.end() :]
+
+    def _close(self) -> None:
+        """Turn what is left into rows, once every bound is known."""
+        for i, j, value, line in self.indicators:
+            self.source.line = line
+            add_indicator(self.f, i, j, value, self.source.fail)
+        for name, kind, members, line in self.sets:
+            self.source.line = line
+            add_special_ordered_set(self.f, name, kind, members, self.source.fail)
+        for j, line in self.semicontinuous.items():
+            self.source.line = line
+            add_semicontinuous(self.f, j, self.source.fail)
 
 
 def _without_one(f: Rows) -> Rows:
