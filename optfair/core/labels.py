@@ -29,6 +29,13 @@ class Labels:
         """
         return numbers
 
+    def separated(self) -> tuple[Any, tuple[str, ...] | None]:
+        """Return this problem with rows that exclude each other as terms, and where to look.
+
+        The second part is None where every term has a name that somebody gave.
+        """
+        return self, None
+
 
 class Labelled(Mapping[str, Any]):
     """Numbers by name, which also answer to labels of entries.

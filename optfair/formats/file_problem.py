@@ -17,7 +17,8 @@ from optfair.core.composition import named_term
 from optfair.core.labels import Labelled
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DeclarationError, Infeasible, nearest
+from optfair.formats.elastic import carrying_entries
 from optfair.formats.entry_names import Families, suffixed
 from optfair.formats.file_terms import constraints, objective
 from optfair.formats.layout import Layout
@@ -213,6 +214,41 @@ class FileProblem(Problem):
             objective = {"objective": replace(sum_of, origin="model")}
         found: FileProblem = wide.with_terms(objective, terms)
         return found
+
+    def separated(self) -> tuple[Any, tuple[str, ...] | None]:
+        """Return this problem with gathered rows that exclude each other as terms, and where to look."""
+        found = carrying_entries(self)
+        if not found:
+            return self, None
+        terms: dict[str, ConstraintTerm] = {}
+        named: list[str] = []
+        for name, term in self.constraints.items():
+            block = getattr(term, "block", None)
+            if name not in found or block is None:
+                terms[name] = term
+                named.append(name)
+                continue
+            own = found[name]
+            singles = [block.single(at) for at in own.tolist()]
+            terms |= {single.name: single.term() for single in singles}
+            named += [single.name for single in singles]
+            if own.size < block.members.size:
+                terms[name] = block.without(own).term()
+        return self.with_terms(self.objective, terms), tuple(named)
+
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with the way to the rows, where its terms are gathered ones."""
+        blocks = (getattr(self.constraints.get(name), "block", None) for name in error.conflict)
+        if not any(block is not None and block.gathered for block in blocks):
+            return error
+        remedy = "p.diagnose() says which rows and bounds"
+        return Infeasible(
+            error.cause,
+            error.evidence,
+            f"{error.remedy}; {remedy}" if error.remedy else remedy,
+            certificate=error.certificate,
+            conflict=error.conflict,
+        )
 
     # --- composing ---------------------------------------------------------------------------
 

@@ -52,6 +52,8 @@ class Block:
         Shape of the term.
     word : str
         What is added to the label of an entry: "lower" where there is an upper side too.
+    gathered : bool
+        Whether its entries belong together by their sense only.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Block:
     side: Literal["==", "<=", ">="]
     shape: tuple[int, ...]
     word: str = ""
+    gathered: bool = False
 
     @property
     def limits(self) -> Floats:
@@ -85,15 +88,17 @@ class Block:
         every = self.members.size == A.shape[0] and (np.diff(self.members) == 1).all()
         return A if every else A[self.members, :]
 
+    def body(self) -> Any:
+        """Return the left side as a vector."""
+        if self.kind == "row":
+            return self.layout.times(self.matrix)
+        return self.layout.expression(Family(self.name, self.members, (self.members.size,)))
+
     @cached_property
     def constraint(self) -> Any:
         """The constraint in CVXPY."""
         limit: Any = self.limits
-        if self.kind == "row":
-            body = self.layout.times(self.matrix)
-        else:
-            whole = Family(self.name, self.members, (self.members.size,))
-            body = self.layout.expression(whole)
+        body = self.body()
         if self.shape != (self.members.size,):
             body = cp.reshape(body, self.shape, order="F")
             limit = limit.reshape(self.shape, order="F") if self.shape else float(limit[0])
@@ -116,10 +121,16 @@ class Block:
             outside = np.maximum(over if self.side == "<=" else -over, 0.0)
         return np.asarray(outside).reshape(self.shape, order="F")
 
-    def without(self, at: int) -> Block:
-        """Return the block without one entry."""
+    def without(self, at: Any) -> Block:
+        """Return the block without some entries."""
         members = np.delete(self.members, at)
         return replace(self, members=members, shape=(members.size,))
+
+    def single(self, at: int) -> Block:
+        """Return one entry, under its label."""
+        return replace(
+            self, name=self.labels()[at], members=self.members[[at]], shape=(), gathered=False
+        )
 
     def term(self) -> BlockTerm:
         """Return the term: affine by construction, so nothing is analysed."""
@@ -184,14 +195,16 @@ def _rows(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
         at = np.flatnonzero((kinds == kind) & plain)
         if at.size:
             name = "ranges" if kind == "in" else f"rows {kind}"
-            found += _array_rows(layout, Family(name, at, (at.size,)), kinds)
+            found += _array_rows(layout, Family(name, at, (at.size,)), kinds, gathered=True)
     for i in sorted(rows.row_P):
         if words[i] is not None:
             found += _array_rows(layout, Family(rows.rows[i], np.array([i]), ()), kinds)
     return found
 
 
-def _array_rows(layout: Layout, f: Family, kinds: NDArray[Any]) -> list[ConstraintTerm]:
+def _array_rows(
+    layout: Layout, f: Family, kinds: NDArray[Any], *, gathered: bool = False
+) -> list[ConstraintTerm]:
     """Return the terms of rows of one kind."""
     kind = str(kinds[f.members[0]])
     sides: Any = [(">=", "lower"), ("<=", "upper")] if kind == "in" else [(kind, "")]
@@ -204,9 +217,16 @@ def _array_rows(layout: Layout, f: Family, kinds: NDArray[Any]) -> list[Constrai
         ]
     return [
         Block(
-            f"{f.name} {word}" if word else f.name, layout, "row", f.members, s, f.shape, word
+            f"{f.name} {word}" if word else f.name,
+            layout,
+            "row",
+            f.members,
+            side,
+            f.shape,
+            word,
+            gathered,
         ).term()
-        for s, word in sides
+        for side, word in sides
     ]
 
 
@@ -234,7 +254,8 @@ def _bounds(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
     )
     if not any(where.any() for _, _, where in parts):
         return []
-    if len(layout.families) <= GATHERED:
+    gathered = len(layout.families) > GATHERED
+    if not gathered:
         groups = [layout.families[name] for name in layout.families]
     else:
         groups = [Family(name, at, (at.size,)) for name, at in layout.members.items()]
@@ -244,7 +265,8 @@ def _bounds(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
             at = f.members[where[f.members]]
             if at.size:
                 shape = f.shape if at.size == f.members.size else (at.size,)
-                block = Block(f"{f.name} {word}", layout, "column", at, side, shape, word)
+                name = f"{f.name} {word}"
+                block = Block(name, layout, "column", at, side, shape, word, gathered)
                 found.append(block.term())
     return found
 
