@@ -92,7 +92,9 @@ def from_arrays(
     ([0.5, 1.5], -4.5)
     """
     found = [_matrix(name, m) for name, m in (("P", P), ("A", A), ("G", G)) if m is not None]
-    sizes = {m.shape[1] for m in found} | ({np.size(q)} if q is not None else set())
+    sizes = {m.shape[1] for m in found} | (
+        {np.size(_dense(_real("q", q)))} if q is not None else set()
+    )
     if not sizes:
         raise DataError("no array says how many columns there are", remedy="give P, q, A or G")
     if len(sizes) > 1:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from optfair.formats.cbf_writer import MARK
 from optfair.formats.file_problem import FileProblem
+from optfair.formats.mps_reader import Duplicates
 from optfair.formats.rows import Rows
 from optfair.formats.text import Source
 
@@ -26,7 +27,7 @@ _LINEAR = ("L=", "L+", "L-")
 _CONES = ("F", "L=", "L+", "L-", "Q", "QR", "EXP")
 
 
-def read_cbf(path: Path) -> FileProblem:
+def read_cbf(path: Path, duplicates: Duplicates = "refuse") -> FileProblem:
     """Read a CBF file into a problem.
 
     Known are linear, second-order and rotated, semidefinite, exponential and power cones of
@@ -40,12 +41,12 @@ def read_cbf(path: Path) -> FileProblem:
     DataError
         What cannot be read or is not known, with the number of the line.
     """
-    return _Reader(Source(path)).read()
+    return _Reader(Source(path), duplicates).read()
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, duplicates: Duplicates) -> None:
+        self.source, self.sum = source, duplicates == "sum"
         self.maximize = False
         self.names: dict[str, Any] = {}
         self.unnamed: set[str] = set()
@@ -163,11 +164,20 @@ class _Reader:
     def _coordinates(self, head: str, lines: Iterator[str]) -> None:
         limits = _COORDINATES[head]
         count = self.source.integer(self._next(lines, 1)[0])
-        found = []
+        found: list[tuple[list[int], float]] = []
+        seen: set[tuple[int, ...]] = set()
         for _ in range(count):
             *where, value = self._next(lines, len(limits) + 1)
             index = [self.source.integer(w) for w in where]
             self._check(index, limits)
+            # i, j and j, i of a matrix are one place
+            place = (*index[:-2], *sorted(index[-2:])) if limits[-1] == "order" else tuple(index)
+            if place in seen and not self.sum:
+                raise self.source.fail(
+                    "the place has a number already",
+                    'correct the file, or add them up: of.read(path, duplicates="sum")',
+                )
+            seen.add(place)
             found.append((index, self.source.number(value)))
         self.entries[head] = found
 
@@ -360,7 +370,8 @@ class _Reader:
             H = sp.csr_array((values, (rows, columns)), shape=(n * n, self.size["VAR"]))
             D = np.zeros((n, n))
             for (_, p, q), v in constant.get(k, []):
-                D[p, q] = D[q, p] = v
+                D[p, q] += v
+                D[q, p] = D[p, q]
             matrix = cp.reshape(base.times(H), (n, n), order="F") + D
             name = str(given[k]) if k < len(given) else f"psd {k}"
             found.append((name, matrix >> 0))

@@ -120,7 +120,11 @@ def unscaled(value: float) -> float:
     plain = value / root
     near = [plain, float(np.nextafter(plain, -np.inf)), float(np.nextafter(plain, np.inf))]
     exact = [v for v in near if v * root == value]
-    return min(exact or [plain], key=lambda v: len(repr(v)))
+    return min(exact or [plain], key=lambda v: len(_digits(v)))
+
+
+def _digits(value: float) -> str:
+    return repr(value).partition("e")[0].replace(".", "").strip("-0")
 
 
 def _matrix_entries(A: Any, matrices: list[Cone]) -> Iterator[tuple[str, float]]:

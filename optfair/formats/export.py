@@ -5,13 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from optfair.errors import DataError
+from optfair.compile.cone_program import cone_program
+from optfair.compile.program import Program, program
+from optfair.compile.pyomo import to_pyomo
+from optfair.errors import DataError, UnsupportedProblem
+from optfair.formats.cbf_writer import cbf_lines
+from optfair.formats.entry_names import file_name
+from optfair.formats.lp_writer import lp_lines
+from optfair.formats.mps_writer import mps_lines
+from optfair.formats.sdpa import sdpa_lines
 from optfair.formats.table import format_of
+from optfair.formats.text import replace_file, write_lines
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["export"]
+__all__ = ["export", "to_cbf", "to_cip", "to_lp", "to_mps", "to_nl", "to_sdpa"]
 
 
 def export(problem: Problem, path: str | Path) -> None:
@@ -26,7 +35,7 @@ def export(problem: Problem, path: str | Path) -> None:
     ``.cip``                     QCQP (convex or not), as SCIP writes it
     ===========================  =============================================================
 
-    The first five are also written compressed with ``.gz`` or ``.bz2`` behind. Every named
+    The first five endings are also written compressed with ``.gz`` or ``.bz2`` behind. Every named
     constraint is written as rows of that name, bounds included.
 
     Parameters
@@ -63,6 +72,59 @@ def export(problem: Problem, path: str | Path) -> None:
     file = Path(path)
     if not file.parent.is_dir():
         raise DataError(f"there is no folder {file.parent}", remedy="make it, or check the path")
-    write = format_of(file, "write").write
-    if write is not None:
-        write(problem, file)
+    format_of(file, "write").write(problem, file)
+
+
+def _title(problem: Problem) -> str:
+    return file_name(problem.title or type(problem).__name__)
+
+
+def _rows(problem: Problem) -> Program:
+    try:
+        return program(problem)
+    except UnsupportedProblem as e:
+        if not problem.problem_class.convex:  # cones would not take it either
+            raise
+        raise UnsupportedProblem(
+            e.cause, e.evidence, f"{e.remedy}, or export to .cbf, which has cones"
+        ) from e
+
+
+def to_mps(problem: Problem, file: Path) -> None:
+    """Write rows as MPS."""
+    write_lines(file, mps_lines(_rows(problem), _title(problem)))
+
+
+def to_lp(problem: Problem, file: Path) -> None:
+    """Write rows as LP."""
+    write_lines(file, lp_lines(_rows(problem), _title(problem)))
+
+
+def to_cbf(problem: Problem, file: Path) -> None:
+    """Write cones as CBF."""
+    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), _title(problem)))
+
+
+def to_sdpa(problem: Problem, file: Path) -> None:
+    """Write linear rows and matrix inequalities as SDPA."""
+    for term in problem.terms:
+        if str(term.evidence.problem_class) not in ("LP", "SDP"):
+            raise UnsupportedProblem(
+                f"{term.name!r} is neither linear nor a matrix inequality",
+                str(term.evidence),
+                f"remove {term.name!r}, or export to .cbf, which has all cones",
+            )
+    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), _title(problem)))
+
+
+def to_cip(problem: Problem, file: Path) -> None:
+    """Let SCIP write the problem."""
+    from optfair.backends.scip_backend import export_scip
+
+    export_scip(problem, file)
+
+
+def to_nl(problem: Problem, file: Path) -> None:
+    """Let Pyomo write the problem."""
+    model = to_pyomo(problem)
+    replace_file(file, lambda name: model.write(str(name), format="nl"))

@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from optfair.errors import DataError
+from optfair.formats.arrays import read_mat
+from optfair.formats.cbf_reader import read_cbf
 from optfair.formats.file_problem import FileProblem
-from optfair.formats.mps_reader import Duplicates
-from optfair.formats.table import format_of, readable
-from optfair.formats.text import plain_name
+from optfair.formats.lp_reader import read_lp
+from optfair.formats.mps_reader import Duplicates, read_mps
+from optfair.formats.table import format_of
 
-__all__ = ["is_problem_file", "read"]
-
-
-def is_problem_file(name: str | Path) -> bool:
-    """Return whether a name ends like a file that `read` knows."""
-    return plain_name(Path(name)).suffix.lower() in readable()
+__all__ = ["from_cbf", "from_lp", "from_mat", "from_mps", "read"]
 
 
 def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
@@ -61,7 +58,25 @@ def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
     if duplicates not in ("refuse", "sum"):
         raise DataError(f"duplicates is {duplicates!r}", remedy='give "refuse" or "sum"')
     file = Path(path)
-    found = format_of(file, "read").read
-    if found is None:  # format_of has looked
-        raise DataError(f"{file.name} cannot be read")
-    return found(file, duplicates)
+    found: FileProblem = format_of(file, "read").read(file, duplicates)
+    return found
+
+
+def from_mps(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of an MPS file."""
+    return FileProblem(read_mps(file, duplicates), file.name)
+
+
+def from_lp(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of an LP file; a column that stands twice in a sum counts twice anyway."""
+    return FileProblem(read_lp(file), file.name)
+
+
+def from_cbf(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of a CBF file."""
+    return read_cbf(file, duplicates)
+
+
+def from_mat(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of a MATLAB file, whose matrices have one number a place."""
+    return read_mat(file)

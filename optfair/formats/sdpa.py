@@ -267,7 +267,7 @@ class _Semidefinite:
 
 
 def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
-    """Return the lines of a file in the sparse format of SDPA.
+    """Return the lines of a file in the sparse format of SDPA, of linear and semidefinite cones.
 
     b - Ax in the cones is its sum of x_i F_i - F_0. An equality is written as two inequalities,
     a maximisation as the minimisation of the negative objective, and a constant of the objective as
@@ -276,21 +276,13 @@ def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
     Raises
     ------
     UnsupportedProblem
-        A term needs another cone, or a variable is integer.
+        A variable is integer.
     """
     if program.integer.any():
         name = program.columns[int(np.argmax(program.integer))]
         raise UnsupportedProblem(
             f"{name!r} is integer", ".dat-s has continuous columns only", "export to .mps or .cbf"
         )
-    for c in program.cones:
-        if c.kind not in ("zero", "nonneg", "psd"):
-            name = next(n for n, start, stop in program.owners if start <= c.start < stop)
-            raise UnsupportedProblem(
-                f"{name!r} needs the cone {c.kind!r}",
-                ".dat-s has linear rows and semidefinite matrices",
-                f"remove {name!r}, or export to .cbf, which has all cones",
-            )
     zero = [np.arange(c.start, c.stop) for c in program.cones if c.kind == "zero"]
     least = [np.arange(c.start, c.stop) for c in program.cones if c.kind == "nonneg"]
     matrices = [c for c in program.cones if c.kind == "psd"]

@@ -1,33 +1,29 @@
-"""The formats of files: which ending is read and written, and what it carries."""
+"""The formats of files: which endings are read and written, by whom, and what they carry."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-from optfair.compile.cone_program import cone_program
-from optfair.compile.program import program
-from optfair.compile.pyomo import to_pyomo
-from optfair.errors import DataError, UnsupportedProblem
-from optfair.formats.arrays import read_mat
-from optfair.formats.cbf_reader import read_cbf
-from optfair.formats.cbf_writer import cbf_lines
-from optfair.formats.entry_names import file_name
-from optfair.formats.file_problem import FileProblem
-from optfair.formats.lp_reader import read_lp
-from optfair.formats.lp_writer import lp_lines
-from optfair.formats.mps_reader import Duplicates, read_mps
-from optfair.formats.mps_writer import mps_lines
-from optfair.formats.sdpa import read_sdpa, sdpa_lines
-from optfair.formats.text import COMPRESSED, plain_name, replace_file, write_lines
+from optfair.errors import DataError
 
-if TYPE_CHECKING:
-    from optfair.core.problem import Problem
+__all__ = [
+    "COMPRESSED",
+    "FORMATS",
+    "Format",
+    "format_of",
+    "is_problem_file",
+    "plain_name",
+    "readable",
+    "table_lines",
+    "writable",
+]
 
-__all__ = ["FORMATS", "Format", "format_of", "readable", "table_lines", "writable"]
-
+#: endings of compressed files
+COMPRESSED = (".gz", ".bz2")
 _ROWS = "LP, QP, QCQP (convex or not), each also with integer variables"
 
 
@@ -38,13 +34,12 @@ class Format:
     Parameters
     ----------
     endings : tuple of str
-        Endings of file names; the first is the one that is advised.
+        Endings of file names.
     carries : str
         Classes of problems.
-    read : callable, optional
-        Returns the problem in a file, from its path and what to do with duplicates.
-    write : callable, optional
-        Writes a problem to a path.
+    reads, writes : str
+        Functions of the reader and the writer, empty where there is none; they are imported when they are
+        called, so that this table costs nothing.
     compressed : bool
         Whether ``.gz`` and ``.bz2`` may stand behind the ending.
     needs : str
@@ -53,99 +48,75 @@ class Format:
 
     endings: tuple[str, ...]
     carries: str
-    read: Callable[[Path, Duplicates], FileProblem] | None = None
-    write: Callable[[Problem, Path], None] | None = None
+    reads: str = ""
+    writes: str = ""
     compressed: bool = True
     needs: str = ""
 
+    def read(self, file: Path, duplicates: str) -> Any:
+        """Return the problem in a file."""
+        return _function(self.reads)(file, duplicates)
 
-def _title(problem: Problem) -> str:
-    return file_name(problem.title or type(problem).__name__)
-
-
-def _writes_rows(lines: Callable[[Any, str], Any]) -> Callable[[Problem, Path], None]:
-    def write(problem: Problem, file: Path) -> None:
-        try:
-            rows = program(problem)
-        except UnsupportedProblem as e:
-            if not problem.problem_class.convex:  # cones would not take it either
-                raise
-            raise UnsupportedProblem(
-                e.cause, e.evidence, f"{e.remedy}, or export to .cbf, which has cones"
-            ) from e
-        write_lines(file, lines(rows, _title(problem)))
-
-    return write
-
-
-def _write_cbf(problem: Problem, file: Path) -> None:
-    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), _title(problem)))
-
-
-def _write_sdpa(problem: Problem, file: Path) -> None:
-    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), _title(problem)))
-
-
-def _write_cip(problem: Problem, file: Path) -> None:
-    from optfair.backends.scip_backend import export_scip
-
-    export_scip(problem, file)
-
-
-def _write_nl(problem: Problem, file: Path) -> None:
-    model = to_pyomo(problem)
-    replace_file(file, lambda name: model.write(str(name), format="nl") and None)
+    def write(self, problem: Any, file: Path) -> None:
+        """Write a problem to a file."""
+        _function(self.writes)(problem, file)
 
 
 FORMATS = (
-    Format(
-        (".mps", ".qps"),
-        _ROWS,
-        lambda file, duplicates: FileProblem(read_mps(file, duplicates), file.name),
-        _writes_rows(mps_lines),
-    ),
-    Format(
-        (".lp",),
-        _ROWS,
-        lambda file, duplicates: FileProblem(read_lp(file), file.name),
-        _writes_rows(lp_lines),
-    ),
+    Format((".mps", ".qps"), _ROWS, "read.from_mps", "export.to_mps"),
+    Format((".lp",), _ROWS, "read.from_lp", "export.to_lp"),
     Format(
         (".cbf",),
         "every convex problem: linear, second-order, semidefinite, exponential, power cones;"
         " integer variables",
-        lambda file, duplicates: read_cbf(file),
-        _write_cbf,
+        "read.from_cbf",
+        "export.to_cbf",
     ),
+    Format((".dat-s",), "LP, SDP", "sdpa.read_sdpa", "export.to_sdpa"),
     Format(
-        (".dat-s",),
-        "LP and SDP",
-        lambda file, duplicates: read_sdpa(file, duplicates),
-        _write_sdpa,
+        (".mat",), "QP in arrays P, q, r, A, l, u, G, h, lb, ub", "read.from_mat", compressed=False
     ),
-    Format(
-        (".mat",),
-        "QP in arrays P, q, r, A, l, u, lb, ub",
-        lambda file, duplicates: read_mat(file),
-        compressed=False,
-    ),
-    Format((".nl",), _ROWS, write=_write_nl, compressed=False, needs="Pyomo"),
-    Format((".cip",), _ROWS, write=_write_cip, compressed=False, needs="SCIP"),
+    Format((".nl",), _ROWS, writes="export.to_nl", compressed=False, needs="Pyomo"),
+    Format((".cip",), _ROWS, writes="export.to_cip", compressed=False, needs="SCIP"),
 )
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.rpartition(".")
+    found: Callable[..., Any] = getattr(
+        importlib.import_module(f"optfair.formats.{module}"), function
+    )
+    return found
+
+
+def plain_name(file: Path) -> Path:
+    """Return the name without the ending of a compression.
+
+    Examples
+    --------
+    >>> plain_name(Path("p.mps.gz")).name, plain_name(Path("p.mps")).name
+    ('p.mps', 'p.mps')
+    """
+    return file.with_suffix("") if file.suffix.lower() in COMPRESSED else file
 
 
 def readable() -> tuple[str, ...]:
     """Return the endings that `optfair.read` knows."""
-    return tuple(e for f in FORMATS if f.read for e in f.endings)
+    return tuple(e for f in FORMATS if f.reads for e in f.endings)
+
+
+def is_problem_file(name: str | Path) -> bool:
+    """Return whether a name ends like a file that `optfair.read` knows."""
+    return plain_name(Path(name)).suffix.lower() in readable()
 
 
 def writable() -> tuple[str, ...]:
     """Return the endings that `optfair.export` knows."""
-    return tuple(e for f in FORMATS if f.write for e in f.endings)
+    return tuple(e for f in FORMATS if f.writes for e in f.endings)
 
 
-def format_of(file: Path, verb: str) -> Format:
-    """Return the format of a file name, to "read" or to "write".
+def format_of(file: Path, verb: Literal["read", "write"]) -> Format:
+    """Return the format of a file name.
 
     Raises
     ------
@@ -153,22 +124,19 @@ def format_of(file: Path, verb: str) -> Format:
         The ending is not known, or not for this.
     """
     plain = plain_name(file)
+    known = ", ".join(readable() if verb == "read" else writable())
     for f in FORMATS:
         if plain.suffix.lower() not in f.endings or (plain != file and not f.compressed):
             continue
-        if (f.read if verb == "read" else f.write) is not None:
+        if f.reads if verb == "read" else f.writes:
             return f
         other = "written" if verb == "read" else "read"
-        raise DataError(
-            f"{f.endings[0]} files can be {other} only",
-            remedy="known are " + ", ".join(readable() if verb == "read" else writable()),
-        )
+        raise DataError(f"{f.endings[0]} files can be {other} only", remedy=f"known are {known}")
     packed = ", ".join(e for f in FORMATS if f.compressed for e in f.endings)
-    known = readable() if verb == "read" else writable()
     raise DataError(
         f"the format of {file.name!r} is not known",
         "the ending of the name says which it is",
-        f"known are {', '.join(known)}; {packed} also with {' or '.join(COMPRESSED)} behind",
+        f"known are {known}; {packed} also with {' or '.join(COMPRESSED)} behind",
     )
 
 
@@ -176,9 +144,7 @@ def table_lines() -> list[str]:
     """Return the table of formats as it stands in the documentation."""
     lines = ["| Ending | Writes | Reads | Carries |", "| --- | --- | --- | --- |"]
     for f in FORMATS:
-        writes = "no" if f.write is None else f"through {f.needs}" if f.needs else "yes"
-        reads = "yes" if f.read else "no"
-        lines.append(
-            f"| {', '.join(f'`{e}`' for e in f.endings)} | {writes} | {reads} | {f.carries} |"
-        )
+        writes = f"through {f.needs}" if f.needs else "yes" if f.writes else "no"
+        endings = ", ".join(f"`{e}`" for e in f.endings)
+        lines.append(f"| {endings} | {writes} | {'yes' if f.reads else 'no'} | {f.carries} |")
     return lines

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
+from optfair.formats.table import COMPRESSED, plain_name
 
-__all__ = ["COMPRESSED", "Source", "number", "plain_name", "replace_file", "write_lines"]
+__all__ = ["INFINITE", "Source", "number", "replace_file", "write_lines"]
 
-#: endings of compressed files
-COMPRESSED = (".gz", ".bz2")
 #: what is no bound: the field writes infinity as 1e30 or 1e20
 INFINITE = 1e20
 # text of a compressed file; beyond it somebody should look at the file first
@@ -30,17 +29,6 @@ _LARGEST = 1 << 31
 _FORTRAN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[dD][+-]?\d+")
 #: numbers of rows, columns and orders beyond this are a damaged file, not a problem
 _MOST = 1 << 24
-
-
-def plain_name(file: Path) -> Path:
-    """Return the name without the ending of a compression.
-
-    Examples
-    --------
-    >>> plain_name(Path("p.mps.gz")).name, plain_name(Path("p.mps")).name
-    ('p.mps', 'p.mps')
-    """
-    return file.with_suffix("") if file.suffix.lower() in COMPRESSED else file
 
 
 def number(value: float) -> str:

@@ -155,7 +155,7 @@ def test_constraints_are_written_on_arrays_columns_and_rows(p):
     s = q.solve()
     assert s["make[0]"] >= 2.5 - 1e-9 and s["lots"] >= 1 - 1e-9
     assert p.row("NEED").shape == ()
-    with pytest.raises(of.DeclarationError, match="no row 'NEEDS'(.|\n)*'NEED'"):
+    with pytest.raises(of.DeclarationError, match=r"no row 'NEEDS'(.|\n)*'NEED'"):
         p.row("NEEDS")
 
 

@@ -267,11 +267,12 @@ def test_conventions_of_lp(tmp_path):
     ("old", "new", "line", "reason"),
     [
         ("End\n", "", 19, "without End"),
+        ("Binaries", "Lazy Constraints", 18, "'lazy constraints' is not known"),
         ("<= 8", "<= eight", 7, "number is missing"),
         ("[ x1^2", "[ x1^3", 10, "not understood"),
         ("] / 2", "]", 3, "/ 2"),
         (" x1\nBin", " x9\nBin", 17, "no column 'x9'"),
-        ("Binaries", "SOS", 18, "sos"),
+        ("Binaries", "SOS", 18, "a set is S1:: or S2::"),
         ("Maximize", "Best", 2, "Minimize or Maximize"),
         ("x2 >= -2", "x7 >= -2", 13, "no column 'x7'"),
         ("-inf <= x1 <= 5", "6 <= x1 <= 5", 12, "between its bounds"),
@@ -432,6 +433,8 @@ def test_other_cones_of_cbf(tmp_path):
         ("OBJSENSE\nMIN", "OBJSENSE\nUP", "MIN nor MAX"),
         ("OBJACOORD\n1", "CHANGE\n1", "'CHANGE'"),
         ("1 -0.5\n", "", "within a section"),
+        ("1 0 2 0 1\n", "1 0 0 0 1\n", "has a number already"),
+        ("0 -1\n1 -0.5", "0 -1\n0 -0.5", "has a number already"),
     ],
 )
 def test_what_is_wrong_with_a_cbf_file(old, new, reason, tmp_path):

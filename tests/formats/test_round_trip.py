@@ -7,13 +7,14 @@ import importlib
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optfair as of
 from optfair.compile.program import program
 from optfair.core.witness import search_witness
-from optfair.formats.entry_names import file_name
+from optfair.formats.entry_names import entry_names, file_name
 from optfair.formats.export import export
 from optfair.formats.read import read
 
@@ -137,6 +138,64 @@ def optima_by_highs(file):
     assert h.readModel(str(file)) == highspy.HighsStatus.kOk
     h.run()
     return h.getModelStatus(), h.getInfo().objective_function_value
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000))
+def test_highs_reads_the_same_model(seed, tmp_path_factory):
+    """Every number that is written is the number that another reader finds."""
+    highspy = importlib.import_module("highspy")
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 7)), int(rng.integers(1, 6))
+    A = sp.random_array((m, n), density=0.6, rng=rng, data_sampler=rng.normal)
+    low, high = np.sort(rng.normal(size=(2, m)), axis=0)
+    low[rng.random(m) < 0.3] = -np.inf
+    high[(rng.random(m) < 0.3) & np.isfinite(low)] = np.inf
+    B = rng.normal(size=(n, n))
+    integer = rng.random(n) < 0.3
+    p = of.from_arrays(
+        None if integer.any() else (B @ B.T + B.T @ B) / 7,
+        rng.normal(size=n),
+        A,
+        low,
+        high,
+        lb=np.where(rng.random(n) < 0.5, rng.normal(size=n), -np.inf),
+        integrality=integer,
+        r=rng.normal(),
+        maximize=bool(integer.any() and rng.integers(2)),
+    )
+    rows = program(p)
+    for ending in (".mps", ".lp"):
+        file = tmp_path_factory.mktemp("files") / f"p{ending}"
+        export(p, file)
+        h = highspy.Highs()
+        h.silent()
+        assert h.readModel(str(file)) == highspy.HighsStatus.kOk
+        model = h.getModel()
+        lp = model.lp_
+        a = lp.a_matrix_
+        theirs = sp.csc_array((a.value_, a.index_, a.start_), shape=(lp.num_row_, lp.num_col_))
+        if a.format_ == highspy.MatrixFormat.kRowwise:
+            theirs = sp.csr_array((a.value_, a.index_, a.start_), shape=theirs.shape)
+        # LP files list columns as they are used, and carry the constant as a column
+        mine = entry_names(rows.columns, "[]" if ending == ".mps" else "()")
+        at = [list(lp.col_names_).index(label) for label in mine]
+        assert np.array_equal(np.array(lp.col_cost_)[at], rows.q)
+        assert np.array_equal(theirs.toarray()[:, at], rows.A.toarray())
+        assert np.array_equal(lp.row_lower_, rows.row_lower)
+        assert np.array_equal(lp.row_upper_, rows.row_upper)
+        whole = [k == highspy.HighsVarType.kInteger for k in lp.integrality_] or [False] * n
+        assert [whole[k] for k in at] == rows.integer.tolist()
+        assert (lp.sense_ == highspy.ObjSense.kMaximize) == (p.sense == "maximize")
+        rest = [lp.col_cost_[k] for k in range(lp.num_col_) if k not in at]
+        assert lp.offset_ + sum(rest) == rows.offset
+        hessian = model.hessian_
+        if rows.P.nnz:
+            H = sp.csc_array(
+                (hessian.value_, hessian.index_, hessian.start_), shape=(len(lp.col_names_),) * 2
+            )
+            H = (H + sp.triu(H.T, 1) + sp.tril(H.T, -1)).toarray()[np.ix_(at, at)]
+            assert np.array_equal(H, rows.P.toarray())
 
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])

@@ -259,7 +259,7 @@ def test_numbers_of_fortran_and_of_nobody(tmp_path):
     assert f.cost[0] == 1.0 and f.A[0, 0] == 0.15
     for text in ("1_0", "nan", "inf", "1e999", "٣", "1d", "0x1p3"):
         for changed in (("cap 10", f"cap {text}"), ("x goal 1", f"x goal {text}")):
-            with pytest.raises(of.DataError, match="is not a (finite )?number") as e:
+            with pytest.raises(of.DataError, match=r"is not a (finite )?number") as e:
                 read(write(tmp_path, mps().replace(*changed)))
             assert f"line {15 if changed[0] == 'cap 10' else 8}:" in e.value.cause
 
@@ -359,5 +359,5 @@ def test_names_that_look_like_indices(tmp_path):
 def test_counts_that_no_file_holds(tmp_path):
     text = "VER\n3\nOBJSENSE\nMIN\nVAR\n{count} 1\nF {count}\n"
     for count in ("2000000000", "9" * 40):
-        with pytest.raises(of.DataError, match="line 6: .* more than a file can hold"):
+        with pytest.raises(of.DataError, match=r"line 6: .* more than a file can hold"):
             read(write(tmp_path, text.format(count=count), "p.cbf"))
