@@ -129,6 +129,7 @@ _PUBLIC = {
     "export": "formats.export",
     "read": "formats.read",
     "from_arrays": "formats.arrays",
+    "FileProblem": "formats.file_problem",
     "to_pyomo": "compile.pyomo",
     "pyomo_values": "compile.pyomo",
     "cone_program": "compile.cone_program",
@@ -265,6 +266,7 @@ if TYPE_CHECKING:
     from optfair.estimators.streaming.row_source import RowSource as RowSource
     from optfair.formats.arrays import from_arrays as from_arrays
     from optfair.formats.export import export as export
+    from optfair.formats.file_problem import FileProblem as FileProblem
     from optfair.formats.read import read as read
     from optfair.models.action_plan import ActionPlan as ActionPlan
     from optfair.models.actions.minimum_edits import MinimumEdits as MinimumEdits

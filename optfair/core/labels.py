@@ -29,7 +29,7 @@ class Labels:
         """
         return numbers
 
-    def separated(self) -> tuple[Any, tuple[str, ...] | None]:
+    def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
         """Return this problem with rows that exclude each other as terms, and where to look.
 
         The second part is None where every term has a name that somebody gave.

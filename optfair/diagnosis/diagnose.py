@@ -179,7 +179,7 @@ class _Examination:
         self, hints: tuple[tuple[str, ...], ...], e: OptfairError | None = None
     ) -> bool:
         """Look for a conflict; return whether there is one."""
-        problem, within = self.problem.separated()
+        problem, within = self.problem.separated(self.clock.left)
         system = System(problem, self.tolerance)
         known = tuple(h for h in hints if h and set(h) <= set(system.names))
         found = infeasible_findings(system, self.clock, known, within)

@@ -23,7 +23,9 @@ __all__ = ["carrying_entries"]
 _SHARE = 1e-7
 
 
-def carrying_entries(problem: Problem) -> dict[str, NDArray[np.int64]]:
+def carrying_entries(
+    problem: Problem, time_limit: float | None = None
+) -> dict[str, NDArray[np.int64]]:
     r"""Return the entries of gathered terms that exclude each other, by term.
 
     Every gathered row :math:`a^T x \le b` may be bent:
@@ -37,6 +39,8 @@ def carrying_entries(problem: Problem) -> dict[str, NDArray[np.int64]]:
     ----------
     problem : Problem
         Convex; its gathered terms are looked at.
+    time_limit : float, optional
+        Wall seconds this is worth.
     """
     gathered = {
         name: t.block
@@ -70,7 +74,7 @@ def carrying_entries(problem: Problem) -> dict[str, NDArray[np.int64]]:
     goal = objective_term("bend", total, bent.names, bent.sense)
     bent = bent.with_terms({"bend": goal}, bent.constraints)
     try:
-        solution = solve(bent)
+        solution = solve(bent, time_limit=time_limit)
     except OptfairError:
         return {}
     sizes = {

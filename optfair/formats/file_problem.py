@@ -20,7 +20,8 @@ from optfair.core.term import ConstraintTerm
 from optfair.errors import DeclarationError, Infeasible, nearest
 from optfair.formats.elastic import carrying_entries
 from optfair.formats.entry_names import Families, suffixed
-from optfair.formats.file_terms import constraints, objective
+from optfair.formats.file_objective import objective
+from optfair.formats.file_terms import constraints
 from optfair.formats.layout import Layout
 from optfair.formats.rows import Rows, unique_names
 
@@ -215,9 +216,9 @@ class FileProblem(Problem):
         found: FileProblem = wide.with_terms(objective, terms)
         return found
 
-    def separated(self) -> tuple[Any, tuple[str, ...] | None]:
+    def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
         """Return this problem with gathered rows that exclude each other as terms, and where to look."""
-        found = carrying_entries(self)
+        found = carrying_entries(self, time_limit)
         if not found:
             return self, None
         terms: dict[str, ConstraintTerm] = {}
