@@ -11,6 +11,7 @@ __all__ = [
     "DataError",
     "DeclarationError",
     "Infeasible",
+    "NoSuchResult",
     "NotInstalled",
     "NotLicensed",
     "OptfairError",
@@ -62,6 +63,10 @@ class DeclarationError(OptfairError, ValueError):
     """A problem, term or rule that cannot be declared as written."""
 
 
+class NoSuchResult(DeclarationError, AttributeError):
+    """A fitted attribute that this fit does not have: to ``hasattr`` it is not there."""
+
+
 class ClassError(OptfairError):
     """The class of the problem is not what the operation needs."""
 
@@ -83,12 +88,12 @@ class SizeLimited(OptfairError):
 
 
 class Infeasible(OptfairError):
-    """No point satisfies the constraints.
+    """No point satisfies the constraints: that is proved.
 
     Attributes
     ----------
-    certificate : object or None
-        Evidence that can be verified again, where there is one.
+    certificate : object
+        Evidence that can be verified again.
     conflict : tuple of str
         Names of the terms that cannot hold together.
     """
@@ -108,23 +113,53 @@ class Infeasible(OptfairError):
 
 
 class Unbounded(OptfairError):
-    """The objective improves without limit.
+    """The objective improves without limit: that is proved.
 
     Attributes
     ----------
-    ray : dict or None
-        Direction of improvement by variable name, where the solver gives one.
+    ray : dict
+        Direction of improvement by variable name.
+    certificate : object
+        Evidence that can be verified again: a ray with a feasible point.
     """
 
     def __init__(
-        self, cause: str, evidence: str = "", remedy: str = "", *, ray: Any = None
+        self,
+        cause: str,
+        evidence: str = "",
+        remedy: str = "",
+        *,
+        ray: Any = None,
+        certificate: Any = None,
     ) -> None:
         super().__init__(cause, evidence, remedy)
         self.ray = ray
+        self.certificate = certificate
 
 
 class SolverFailure(OptfairError):
-    """No result passed verification."""
+    """No result passed verification, or what a solver claims is not proved.
+
+    Attributes
+    ----------
+    claim : str
+        "infeasible" or "unbounded", when a solver says so without a proof that holds here.
+    claimed_by : str
+        Which solver.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        evidence: str = "",
+        remedy: str = "",
+        *,
+        claim: str = "",
+        claimed_by: str = "",
+    ) -> None:
+        super().__init__(cause, evidence, remedy)
+        self.claim = claim
+        self.claimed_by = claimed_by
 
 
 class DataError(OptfairError, ValueError):

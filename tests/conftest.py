@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import shutil
 import signal
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+
+import optfair
 
 matplotlib.use("Agg")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # so it is where a shell started the run in the background; Ctrl-C is tested all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# derandomised: a red run is red again when it is looked at
-settings.register_profile("optfair", deadline=None, derandomize=True, max_examples=25)
+# derandomised: a red run is red again when it is looked at; no clock decides either
+settings.register_profile(
+    "optfair",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("optfair")
 
 
@@ -34,11 +48,11 @@ def _browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
-# marker -> (is what it needs there, what it needs)
+# marker -> (is what it needs there, why not)
 NEEDS = {
-    "data": (_has_data, "OPTFAIR_DATA"),
-    "collections": (_has_collections, "OPTFAIR_COLLECTIONS"),
-    "browser": (lambda: _browser() is not None, "chromium or google-chrome"),
+    "collections": (_has_collections, "OPTFAIR_COLLECTIONS names no folder with a MANIFEST.toml"),
+    "data": (_has_data, "OPTFAIR_DATA names no folder with a MANIFEST.toml"),
+    "browser": (lambda: _browser() is not None, "no chromium or google-chrome on the path"),
 }
 
 
@@ -51,22 +65,59 @@ def browser() -> str:
     return path
 
 
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that puts the clock forward, so that a limit ends where a test says.
+
+    What begins after that is late from the start.
+    """
+    now, ahead = time.perf_counter, [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(ahead))
+    return ahead.append
+
+
+@pytest.hookimpl(trylast=True)  # what -m and -k left out was not asked for
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect, by name and with a count, what needs something that is not there."""
-    for marker, (there, what) in NEEDS.items():
+    for marker, (there, _) in NEEDS.items():
         gone = [item for item in items if item.get_closest_marker(marker)]
         if gone and not there():
             config.hook.pytest_deselected(items=gone)
             items[:] = [item for item in items if item not in gone]
-            config.stash.setdefault(_MISSING, {})[what] = [item.name for item in gone]
+            config.stash.setdefault(_LEFT_OUT, {})[marker] = [item.nodeid for item in gone]
+    if any(getattr(getattr(item, "obj", None), "is_hypothesis_test", False) for item in items):
+        # hypothesis draws constants of the modules that are loaded: always the same modules
+        for module in pkgutil.walk_packages(optfair.__path__, "optfair."):
+            importlib.import_module(module.name)
 
 
-_MISSING: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
+# marker -> ids of the tests left out
+_LEFT_OUT: pytest.StashKey[dict[str, list[str]]] = pytest.StashKey()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Let a worker of xdist, which prints nothing, hand over what it left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash.get(_LEFT_OUT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over what a worker left out; each collected all tests."""
+    left_out = getattr(node, "workeroutput", {}).get("left_out", {})
+    node.config.stash.setdefault(_LEFT_OUT, {}).update(left_out)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests were left out for want of something."""
-    for what, names in terminalreporter.config.stash.get(_MISSING, {}).items():
-        terminalreporter.write_line(
-            f"{len(names)} tests need {what} and were deselected: {', '.join(names)}"
-        )
+    """Say how many tests were left out, for want of what, and which, a line per file."""
+    for marker, ids in sorted(terminalreporter.config.stash.get(_LEFT_OUT, {}).items()):
+        many = "s" * (len(ids) > 1)
+        terminalreporter.section(f"{len(ids)} test{many} left out: {NEEDS[marker][1]}", sep="-")
+        files: dict[str, Counter[str]] = {}
+        for test in ids:
+            file, _, name = test.partition("::")
+            files.setdefault(file, Counter())[name.partition("[")[0]] += 1
+        for file, tests in sorted(files.items()):
+            names = (name + f" ({n})" * (n > 1) for name, n in tests.items())
+            terminalreporter.write_line(f"{file}: {', '.join(names)}")

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
 

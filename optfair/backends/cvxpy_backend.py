@@ -12,8 +12,9 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 from numpy.typing import NDArray
 
-from optfair.backends.generic import RawPoint, columns_of, run_generic
+from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.probes import environment
+from optfair.backends.request import RawPoint
 from optfair.compile.conic import ConicProof
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 

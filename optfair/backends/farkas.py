@@ -4,25 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.rays import find_ray
 from optfair.core.certificate import Certificate, Verdict
+from optfair.errors import SolverFailure, Unbounded
+from optfair.proofs.bounds import infeasibility
+from optfair.proofs.grade import within
 from optfair.solution.conic_form import ConicForm
 
-__all__ = ["InfeasibilityProof", "carriers", "proved_infeasible", "recedes"]
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = [
+    "InfeasibilityProof",
+    "carriers",
+    "claimed_infeasible",
+    "claimed_unbounded",
+    "proved_infeasible",
+    "unbounded",
+]
 
 # Entries of a reported vector below such a share of the largest may be rounding.
-NOISE = (0.0, 1e-7, 1e-5)
+NOISE = (0.0, 1e-9, 1e-7, 1e-5)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class InfeasibilityProof(Certificate):
-    r"""A vector z in the dual cone with :math:`A^T z = 0` and :math:`b^T z < 0`.
+    r"""A vector z in the dual cone whose combination of the rows nothing can satisfy.
 
-    Then no x has b - Ax in the cone: :math:`0 \le z^T(b - Ax) = b^T z < 0` is impossible.
+    For every x with b - Ax in the cone :math:`0 \le z^T(b - Ax) = b^T z - r^T x`, with
+    :math:`r = A^T z`; so there is none when :math:`b^T z < \min_x r^T x` over the bounds that
+    other rows put on x. Where nothing bounds a column, r must be 0 there. All of it is
+    checked in exact arithmetic.
 
     Parameters
     ----------
@@ -32,32 +49,23 @@ class InfeasibilityProof(Certificate):
         The Farkas vector.
     conflict : tuple of str
         Names of the terms that exclude each other.
-    tolerance : float
-        Rounding allowed in :math:`A^T z`, relative to the size of its terms.
     """
 
     form: ConicForm
     z: NDArray[np.float64]
     conflict: tuple[str, ...] = ()
-    tolerance: float = 1e-6
 
     def verify(self) -> Verdict:
-        """Check the three conditions, relative to :math:`-b^T z`."""
-        form = self.form
-        value = -float(form.b @ self.z)
-        if not value > 0.0:
-            return Verdict(False, ("b'z is not negative",))
-        z = self.z / value
-        reasons = []
-        # cancellation column by column: a small coefficient with a large x is no rounding
-        size = abs(form.A).T @ np.abs(z)
-        leak = float((np.abs(form.A.T @ z) / np.where(size > 0.0, size, 1.0)).max(initial=0.0))
-        if leak > self.tolerance:
-            reasons.append(f"A'z cancels to {leak:.1e} of its terms only")
-        outside = max((c.distance(z[c.start : c.stop], dual=True) for c in form.cones), default=0.0)
-        if outside > self.tolerance:
-            reasons.append(f"z leaves the dual cone by {outside:.1e}")
-        return Verdict(not reasons, tuple(reasons))
+        """Recompute the contradiction, with everything that rounding leaves paid for."""
+        proof = infeasibility(self.form, np.asarray(self.z, dtype=float))
+        if proof.proved:
+            return Verdict(True)
+        if proof.columns is None:
+            return Verdict(False, (proof.fault,))
+        names = ", ".join(map(repr, self.form.column_names(proof.columns)))
+        because = f"not rigorous: free column {names}"
+        grade = within(proof.radius, because)
+        return Verdict(False, (f"it excludes points {grade.limits} only: {because}",), grade)
 
     def __str__(self) -> str:
         return f"Farkas certificate over {', '.join(map(repr, self.conflict))}"
@@ -93,23 +101,70 @@ def proved_infeasible(
         From a vector to the names of the terms that carry it.
     """
     largest = float(np.abs(z).max(initial=0.0))
-    for share in NOISE:
-        exact = np.where(np.abs(z) > share * largest, z, 0.0)
-        proof = InfeasibilityProof(form, exact, conflict(exact))
-        if proof.verify():
-            return proof
+    cleaned = [np.where(np.abs(z) > share * largest, z, 0.0) for share in NOISE]
+    for exact in (*cleaned, _without_open(form, cleaned[-1])):
+        if infeasibility(form, exact).proved:
+            return InfeasibilityProof(form, exact, conflict(exact))
     return None
 
 
-def recedes(form: ConicForm, d: NDArray[np.float64], tolerance: float = 1e-6) -> bool:
-    """Return whether the objective falls for ever along d: -Ad in the cones, Pd = 0, q'd < 0."""
-    if d.size != form.q.size or not np.isfinite(d).all():
-        return False
-    fall = -float(form.q @ d)
-    if not fall > 0.0:
-        return False
-    d = d / max(fall, float(np.abs(d).max()))
-    moved = -(form.A @ d)
-    outside = max((c.distance(moved[c.start : c.stop]) for c in form.cones), default=0.0)
-    curved = float(np.abs(form.P @ d).max(initial=0.0))
-    return max(outside, curved) <= tolerance and -float(form.q @ d) > tolerance
+def _without_open(form: ConicForm, z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Leave out the cones that meet a column which nothing bounds and which does not cancel.
+
+    Those of an objective are of this kind: they have no part in a contradiction.
+    """
+    proof = infeasibility(form, z)
+    if proof.columns is None:
+        return z
+    met = np.zeros(form.b.size, dtype=bool)
+    met[form.columns_of_rows[:, proof.columns].indices] = True
+    for c in form.cones:
+        if c.kind not in ("zero", "nonneg") and met[c.start : c.stop].any():
+            met[c.start : c.stop] = True
+    return np.where(met, 0.0, z)
+
+
+def claimed_infeasible(problem: Problem, solver: str, why: str = "") -> SolverFailure:
+    """Return what to raise when a solver says infeasible and nothing proves it."""
+    return SolverFailure(
+        f"{solver} says that no point satisfies the constraints, which is not proved here",
+        why or "it leaves no certificate that could be verified",
+        "diagnose() looks for a proof; or try another solver, or remove or soften constraints: "
+        + ", ".join(map(repr, problem.constraints)),
+        claim="infeasible",
+        claimed_by=solver,
+    )
+
+
+def claimed_unbounded(problem: Problem, solver: str, why: str = "") -> SolverFailure:
+    """Return what to raise when a solver says unbounded and nothing proves it."""
+    terms = ", ".join(map(repr, problem.objective))
+    return SolverFailure(
+        f"{solver} says that the objective ({terms}) improves without limit,"
+        " which is not proved here",
+        why or "no ray with a feasible point could be verified",
+        "bound the variables it depends on; or try another solver, or soften constraints",
+        claim="unbounded",
+        claimed_by=solver,
+    )
+
+
+def unbounded(
+    problem: Problem,
+    solver: str,
+    point: Mapping[str, Any] | None = None,
+    why: str = "",
+    seconds: float | None = None,
+) -> Unbounded | SolverFailure:
+    """Return what to raise when a solver says unbounded: proved by a ray, or its word."""
+    if problem.problem_class.convex:
+        ray = find_ray(problem, point, seconds)
+        if ray is not None and ray.verify():
+            return Unbounded(
+                f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
+                f"{ray}, from a feasible point, verified on the compiled data",
+                "bound the variables it depends on",
+                ray=ray.direction,
+                certificate=ray,
+            )
+    return claimed_unbounded(problem, solver, why)

@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import carriers, proved_infeasible, recedes
+from optfair.backends.farkas import (
+    InfeasibilityProof,
+    carriers,
+    claimed_infeasible,
+    proved_infeasible,
+    unbounded,
+)
 from optfair.backends.probes import refuse_size
 from optfair.backends.registry import open_takers
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, RawPoint, Request
 from optfair.compile.conic import Compiled, ConicProof, compile_problem
+from optfair.compile.empty_rows import unpriced
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
-from optfair.errors import Infeasible, Unbounded
-from optfair.solution.residuals import measure
+from optfair.errors import Infeasible, OptfairError
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -27,33 +33,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["RawPoint", "ReportedBound", "columns_of", "run_generic"]
-
-
-@dataclass(frozen=True, eq=False)
-class RawPoint:
-    """What a solver leaves on the compiled cone program.
-
-    Attributes
-    ----------
-    status : str
-        optimal, inaccurate, time_limit, interrupted, infeasible, unbounded,
-        infeasible_or_unbounded, or the solver's own word for a failure.
-    x : array or None
-        Primal point.
-    z : array or None
-        Multipliers, or a Farkas vector when infeasible.
-    bound : float or None
-        Bound of branch and bound on the compiled objective, offset included.
-    ray : array or None
-        Direction of unbounded improvement.
-    """
-
-    status: str
-    x: Floats | None = None
-    z: Floats | None = None
-    bound: float | None = None
-    ray: Floats | None = None
+__all__ = ["ReportedBound", "columns_of", "run_generic"]
 
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
@@ -68,11 +48,16 @@ class ReportedBound:
 
     problem: Problem
     bound: float
-    source: str
+    by: str
+
+    @property
+    def source(self) -> str:
+        """Who reports it."""
+        return f"branch and bound of {self.by}, as reported"
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Return the reported bound."""
-        return DualCheck(self.bound, 0.0)
+        return DualCheck(self.bound, 0.0, reported=self.by)
 
 
 def run_generic(
@@ -122,21 +107,20 @@ def run_generic(
     ):
         raise _infeasible(problem, profile, compiled, raw)
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
-        raise _unbounded(problem, profile, request, call, compiled, raw, canonical)
+        raise _unbounded(problem, profile, request, call, canonical)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
-    z = None if mixed else raw.z
+    z = None if mixed or raw.z is None else unpriced(compiled.form, raw.z)
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:
         # + 0.0 turns -0.0 into 0.0
         values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
         if raw.bound is not None and np.isfinite(raw.bound):
-            source = f"branch and bound of {profile.name}, as reported"
-            proof = ReportedBound(problem, compiled.form.sign * raw.bound, source)
+            proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
     elif z is not None and z.size == compiled.form.b.size:
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
@@ -174,19 +158,17 @@ def _objective_scale(compiled: Compiled, which: str) -> float:
 
 def _infeasible(
     problem: Problem, profile: SolverProfile, compiled: Compiled, raw: RawPoint
-) -> Infeasible:
+) -> OptfairError:
     def conflict(z: Floats) -> tuple[str, ...]:
         return carriers(compiled.by_name(np.zeros(compiled.form.q.size), z)[1])
 
-    proof = None
-    if raw.z is not None and raw.z.size == compiled.form.b.size:
-        proof = proved_infeasible(compiled.form, raw.z, conflict)
+    if raw.z is None or raw.z.size != compiled.form.b.size:
+        return claimed_infeasible(problem, profile.name)
+    proof = proved_infeasible(compiled.form, raw.z, conflict)
     if proof is None:
-        return Infeasible(
-            "no point satisfies the constraints",
-            f"reported by {profile.name}, without a certificate that could be verified",
-            "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
-        )
+        reasons = InfeasibilityProof(compiled.form, raw.z).verify().reasons
+        why = f"its Farkas vector does not prove it: {'; '.join(reasons)}"
+        return claimed_infeasible(problem, profile.name, why)
     names = proof.conflict
     return Infeasible(
         f"these constraints exclude each other: {', '.join(map(repr, names))}",
@@ -202,33 +184,13 @@ def _unbounded(
     profile: SolverProfile,
     request: Request,
     call: Call,
-    compiled: Compiled,
-    raw: RawPoint,
     canonical: Mapping[str, Any] | None,
-) -> Unbounded:
-    """Tell unbounded from infeasible by dropping the objective."""
+) -> OptfairError:
+    """Tell unbounded from infeasible by dropping the objective, and look for a ray."""
     feasibility = problem.with_terms({}, problem.constraints)
     point: Mapping[str, Any] = {k: np.zeros(v.shape) for k, v in problem.variables.items()}
     if any(t.scope for t in feasibility.constraints.values()):
         # raises Infeasible when it is that
         point = run_generic(feasibility, profile, request, call, canonical=canonical).values
-    found = measure(feasibility, point, {}, None)
-    feasible = max(found.primal.values(), default=0.0) <= request.tolerance
-    terms = ", ".join(map(repr, problem.objective))
-    if not feasible:
-        return Unbounded(
-            f"the objective ({terms}) improves without limit, or no point is feasible",
-            f"{profile.name} reports it unbounded, and found no point of the constraints alone",
-            "bound the variables it depends on, or soften constraints",
-        )
-    ray = None
-    if raw.ray is not None and recedes(compiled.form, raw.ray):
-        # reductions are affine in x: the difference of two images is the direction
-        there, here = (compiled.by_name(x, None)[0] for x in (raw.ray, 0.0 * raw.ray))
-        ray = {name: there[name] - here[name] for name in there}
-    return Unbounded(
-        f"the objective ({terms}) improves without limit",
-        f"{profile.name} reports it unbounded, and the constraints alone have a solution",
-        "bound the variables it depends on",
-        ray=ray,
-    )
+    seconds = None if request.time_limit is None else request.seconds_left
+    return unbounded(problem, profile.name, point or None, seconds=seconds)

@@ -9,12 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends import cvxpy_backend
+from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.lifted import quadratic_form
 from optfair.backends.probes import environment
 from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome
-from optfair.errors import Infeasible, SizeLimited, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.errors import OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -57,12 +58,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         status = int(model.Status)
         words = gurobipy.GRB.Status
         if status == words.INFEASIBLE:
-            raise Infeasible(
-                "no point satisfies the constraints",
-                f"branch and bound of {profile.name} excluded every region;"
-                " it leaves no certificate that could be verified",
-                "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
-            )
+            why = "its branch and bound excluded every region and leaves no certificate"
+            raise claimed_infeasible(problem, profile.name, why)
         if status in (words.UNBOUNDED, words.INF_OR_UNBD):
             raise _unbounded(problem, profile, request)
         known = {
@@ -73,8 +70,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         }
         proof = None
         if np.isfinite(model.ObjBound) and abs(model.ObjBound) < gurobipy.GRB.INFINITY:
-            source = f"branch and bound of {profile.name}, as reported"
-            proof = ReportedBound(problem, float(model.ObjBound), source)
+            proof = ReportedBound(problem, float(model.ObjBound), profile.name)
         values = {}
         if model.SolCount:
             found = forms.by_name(np.asarray(x.X, dtype=float))
@@ -147,18 +143,11 @@ def _start(x: Any, problem: Problem, forms: QuadraticForms, earlier: Solution) -
     return "used"
 
 
-def _unbounded(problem: Problem, profile: SolverProfile, request: Request) -> Unbounded:
+def _unbounded(problem: Problem, profile: SolverProfile, request: Request) -> OptfairError:
     """Tell unbounded from infeasible by dropping the objective."""
     alone = problem.with_terms({}, problem.constraints)
     scoped = any(t.scope for t in alone.constraints.values())
     if scoped and not run(alone, profile, request).values:
-        return Unbounded(
-            "the objective improves without limit, or no point is feasible",
-            f"{profile.name} reports it, and found no point of the constraints alone",
-            "bound the variables it depends on, or soften constraints",
-        )
-    return Unbounded(
-        f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
-        f"{profile.name} reports it unbounded, and the constraints alone have a solution",
-        "bound the variables it depends on",
-    )
+        why = "it found no point of the constraints alone"
+        return claimed_unbounded(problem, profile.name, why)
+    return unbounded(problem, profile.name)

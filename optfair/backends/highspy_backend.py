@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.generic import RawPoint, columns_of, run_generic
+from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.linear_program import solve_form
+from optfair.backends.request import RawPoint
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile

@@ -13,19 +13,22 @@ from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 
 from optfair.compile.quadratic import QuadraticForms, quadratic_terms
-from optfair.compile.quadratic_map import NotQuadratic, quadratic_map
+from optfair.core.classify import evaluated_constraint, evaluated_objective
 from optfair.core.degree import is_quadratic
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.quadratic_map import NotQuadratic, quadratic_map
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:
-    from optfair.core.term import Term
+    from optfair.core.term import ObjectiveTerm, Term
 
 __all__ = ["quadratic_form"]
 
 _PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
+# a term of the problem, and what it says or a part of it
+Goal = tuple["ObjectiveTerm", Any]
+Row = tuple["Term", Any]
 
 
 def quadratic_form(problem: Problem) -> QuadraticForms:
@@ -53,8 +56,8 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
     >>> [term.name for term in quadratic_form(p).constraints]
     ['ball side 0', 'ball cone 0', 'ball 1']
     """
-    objective: dict[str, ObjectiveTerm] = {}
-    constraints: dict[str, ConstraintTerm] = {}
+    objective: dict[str, Goal] = {}
+    constraints: dict[str, Row] = {}
     offsets, at = {}, 0
     for v in problem.variables.values():
         offsets[v.id] = at
@@ -65,21 +68,19 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
             top = cp.Variable()
             side = built <= top if problem.sense == "minimize" else built >= top
             constraints |= _conic_parts(term, side)
-            objective[term.name] = _objective(term, top)
+            objective[term.name] = term, top
             continue
         lifted, squares = _separate_squares(built, offsets, at)
-        constraints |= {n: _constraint(n, term, c) for n, c in _named(term, squares)}
-        objective[term.name] = _objective(term, lifted) if squares else term
+        constraints |= {n: (term, c) for n, c in _named(term, squares)}
+        objective[term.name] = term, lifted
     for constraint in problem.constraints.values():
         built = constraint.build()
         if not _plain(built) and built.is_dcp():
             constraints |= _conic_parts(constraint, built)
             continue
         lifted, squares = _separate_squares(built, offsets, at)
-        constraints |= {n: _constraint(n, constraint, c) for n, c in _named(constraint, squares)}
-        constraints[constraint.name] = (
-            _constraint(constraint.name, constraint, lifted) if squares else constraint
-        )
+        constraints |= {n: (constraint, c) for n, c in _named(constraint, squares)}
+        constraints[constraint.name] = constraint, lifted
     return quadratic_terms(_Lifted(problem, objective, constraints))
 
 
@@ -147,29 +148,29 @@ class _Lifted(Problem):
     def __init__(
         self,
         problem: Problem,
-        objective: Mapping[str, ObjectiveTerm],
-        constraints: Mapping[str, ConstraintTerm],
+        objective: Mapping[str, Goal],
+        constraints: Mapping[str, Row],
     ) -> None:
-        terms = (*objective.values(), *constraints.values())
         variables = dict(problem.variables)
-        known = {v.id for v in variables.values()}
-        for v in (v for t in terms for v in t.build().variables()):
-            if v.id not in known:
-                known.add(v.id)
+        names = dict(problem.names)
+        for v in (
+            v for _, e in (*objective.values(), *constraints.values()) for v in e.variables()
+        ):
+            if v.id not in names:
                 name = f"added {len(variables)}"
                 while name in variables:
                     name += " more"
-                variables[name] = v
+                variables[name], names[v.id] = v, name
+        goals = tuple(
+            evaluated_objective(name, e, names, term.evidence)
+            for name, (term, e) in objective.items()
+        )
+        rows = tuple(
+            evaluated_constraint(name, c, names, term.evidence)
+            for name, (term, c) in constraints.items()
+        )
         super().__init__(
-            {
-                "declaration": Declaration(
-                    variables,
-                    problem.sense,
-                    tuple(objective.values()),
-                    tuple(constraints.values()),
-                    problem.integers,
-                )
-            }
+            {"declaration": Declaration(variables, problem.sense, goals, rows, problem.integers)}
         )
 
     def declare(self) -> Declaration:
@@ -188,11 +189,7 @@ def _follows(expression: Any, sense: str) -> bool:
     return bool(expression.is_convex() if sense == "minimize" else expression.is_concave())
 
 
-def _objective(term: ObjectiveTerm, top: Any) -> ObjectiveTerm:
-    return ObjectiveTerm(term.name, frozenset(), term.evidence, lambda: top)
-
-
-def _conic_parts(term: Term, constraint: Any) -> dict[str, ConstraintTerm]:
+def _conic_parts(term: Term, constraint: Any) -> dict[str, Row]:
     """Reduce a convex constraint to linear and second-order cones, these to quadratics."""
     reduced, _ = Dcp2Cone(quad_obj=False).apply(cp.Problem(cp.Minimize(0), [constraint]))
     parts: dict[str, Any] = {}
@@ -211,8 +208,4 @@ def _conic_parts(term: Term, constraint: Any) -> dict[str, ConstraintTerm]:
                 " second-order cones only",
                 f"remove {term.name!r}, or choose a solver that has this cone",
             )
-    return {name: _constraint(name, term, part) for name, part in parts.items()}
-
-
-def _constraint(name: str, term: Term, part: Any) -> ConstraintTerm:
-    return ConstraintTerm(name, frozenset(), term.evidence, lambda: part)
+    return {name: (term, part) for name, part in parts.items()}

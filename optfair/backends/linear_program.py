@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.generic import RawPoint
+from optfair.backends.request import RawPoint
 from optfair.errors import UnsupportedProblem
 from optfair.solution.conic_form import ConicForm
 
@@ -186,8 +186,7 @@ def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
         _, there, ray = solver.getDualRay()
         return RawPoint(status, z=-np.asarray(ray, dtype=float) if there else None)
     if status in ("unbounded", "infeasible_or_unbounded"):
-        _, there, ray = solver.getPrimalRay()
-        return RawPoint(status, ray=np.asarray(ray, dtype=float) if there else None)
+        return RawPoint(status)
     solution, info = solver.getSolution(), solver.getInfo()
     x = np.asarray(solution.col_value, dtype=float) if solution.value_valid else None
     z = -np.asarray(solution.row_dual, dtype=float) / scale if solution.dual_valid else None

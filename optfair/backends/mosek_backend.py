@@ -8,7 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.generic import RawPoint, run_generic
+from optfair.backends.generic import run_generic
+from optfair.backends.request import RawPoint
 from optfair.errors import SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from optfair.backends.request import Outcome, Request
     from optfair.compile.conic import Compiled
     from optfair.core.problem import Problem
-    from optfair.solution.conic_form import Cone, ConicForm
+    from optfair.proofs.cones import Cone
+    from optfair.solution.conic_form import ConicForm
 
 __all__ = ["build_task", "run"]
 
@@ -167,5 +169,5 @@ def _read(task: Any, form: ConicForm, mixed: bool, scale: float, stop: Any) -> R
     if status == "infeasible":
         return RawPoint(status, z=z)
     if status == "unbounded":
-        return RawPoint(status, ray=x)
+        return RawPoint(status)
     return RawPoint(status, x, z / scale)

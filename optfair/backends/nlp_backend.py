@@ -19,9 +19,10 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_NLP
 from cvxpy.reductions.solvers.solving_chain import SolvingChain
 from numpy.typing import NDArray
 
+from optfair.backends.farkas import unbounded
 from optfair.backends.request import Outcome
 from optfair.core.expressions import substitute
-from optfair.errors import NotInstalled, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -215,12 +216,15 @@ def _rank(
     return Rank(False, word != "optimal", value if problem.sense == "minimize" else -value)
 
 
-def _unbounded(problem: Problem, profile: SolverProfile, values: Mapping[str, Floats]) -> Unbounded:
-    return Unbounded(
-        f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
-        f"{profile.name} found a feasible point with objective"
-        f" {problem.objective_value(values):.3g}",
-        "bound the variables it depends on",
+def _unbounded(
+    problem: Problem, profile: SolverProfile, values: Mapping[str, Floats]
+) -> OptfairError:
+    value = problem.objective_value(values)
+    return unbounded(
+        problem,
+        profile.name,
+        values,
+        f"it found a feasible point with objective {value:.3g}, which proves no limit",
     )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.generic import RawPoint, run_generic
+from optfair.backends.generic import run_generic
+from optfair.backends.request import RawPoint
 from optfair.errors import SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _call(
     if status == "infeasible":
         return RawPoint(status, z=None if y is None else -y)
     if status == "unbounded":
-        return RawPoint(status, ray=x)
+        return RawPoint(status)
     bound = float(found["bound"]) / scale + form.offset if "bound" in found else None
     return RawPoint(status, x, None if y is None else -y / scale, bound)
 

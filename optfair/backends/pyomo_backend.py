@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.probes import licence_state
 from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import pyomo_values, to_pyomo
-from optfair.errors import Infeasible, SizeLimited, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.errors import SizeLimited, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -86,17 +87,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     said = str(found.solver.termination_condition)
     word = _STATUS.get(said, said)
     if word == "infeasible":
-        raise Infeasible(
-            "no point satisfies the constraints",
-            f"branch and bound of {profile.name} says so, without a certificate",
-            "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
-        )
+        raise claimed_infeasible(problem, profile.name)
     if word in ("unbounded", "infeasible_or_unbounded"):
-        raise Unbounded(
-            "the objective improves without limit, or no point satisfies the constraints",
-            f"{profile.name} says so, without a certificate",
-            "bound the variables that the objective depends on",
-        )
+        raise unbounded(problem, profile.name)
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     values: dict[str, Any] = {}
     if len(found.solution) and word in ("optimal", "time_limit", "interrupted"):
@@ -110,9 +103,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     bound = low if problem.sense == "minimize" else high
     proof = None
     if bound is not None and np.isfinite(float(bound)):
-        proof = ReportedBound(
-            problem, float(bound), f"branch and bound of {profile.name}, as reported"
-        )
+        proof = ReportedBound(problem, float(bound), profile.name)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(word, values, {}, proof, seconds)
 

@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.certificate import DualProof
 
-__all__ = ["Outcome", "Request"]
+Floats = NDArray[np.float64]
+
+__all__ = ["Outcome", "RawPoint", "Request"]
 
 
 @dataclass(frozen=True)
@@ -180,3 +183,26 @@ class Outcome:
     seconds: Mapping[str, float]
     progress: tuple[Any, ...] = ()
     warm_start: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class RawPoint:
+    """What a solver leaves on the compiled cone program.
+
+    Attributes
+    ----------
+    status : str
+        optimal, inaccurate, time_limit, interrupted, infeasible, unbounded,
+        infeasible_or_unbounded, or the solver's own word for a failure.
+    x : array or None
+        Primal point.
+    z : array or None
+        Multipliers, or a Farkas vector when infeasible.
+    bound : float or None
+        Bound of branch and bound on the compiled objective, offset included.
+    """
+
+    status: str
+    x: Floats | None = None
+    z: Floats | None = None
+    bound: float | None = None

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.lifted import quadratic_form
 from optfair.backends.request import Outcome
-from optfair.errors import (
-    Infeasible,
-    NotInstalled,
-    SolverFailure,
-    Unbounded,
-    UnsupportedProblem,
-)
+from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -81,20 +76,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     solved_at = time.perf_counter()
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     if raw.status == "infeasible":
-        raise Infeasible(
-            "no point satisfies the constraints",
-            f"branch and bound of {profile.name} excluded every region;"
-            " it leaves no certificate that could be verified",
-            "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
-        )
+        why = "its branch and bound excluded every region and leaves no certificate"
+        raise claimed_infeasible(problem, profile.name, why)
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
         best = None if raw.x is None else float(forms.total.value(raw.x)[0])
         raise _unbounded(problem, profile, request, best)
     proof = None
     if raw.bound is not None:
-        proof = ReportedBound(
-            problem, raw.bound, f"branch and bound of {profile.name}, as reported"
-        )
+        proof = ReportedBound(problem, raw.bound, profile.name)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
         found = forms.by_name(raw.x)
@@ -190,12 +179,11 @@ def _start(
 
 def _unbounded(
     problem: Problem, profile: SolverProfile, request: Request, best: float | None
-) -> Unbounded:
+) -> OptfairError:
     """Tell unbounded from infeasible by dropping the objective.
 
     ``best`` is the objective at a point the solver left, if it left one.
     """
-    terms = ", ".join(map(repr, problem.objective))
     if best is not None and abs(best) >= BEYOND:
         seen = f"{profile.name} found a feasible point with objective {best:.3g}"
     else:
@@ -208,8 +196,4 @@ def _unbounded(
                 "give more time, or bound the variables",
             )
         seen = f"{profile.name} reports it unbounded, and the constraints alone have a solution"
-    return Unbounded(
-        f"the objective ({terms}) improves without limit",
-        seen,
-        "bound the variables it depends on",
-    )
+    return unbounded(problem, profile.name, why=seen)

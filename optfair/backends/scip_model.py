@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyscipopt import Model
 from pyscipopt.scip import Expr, Term
 
-from optfair.backends.generic import RawPoint
+from optfair.backends.request import RawPoint
 from optfair.errors import SolverFailure, UnsupportedProblem, nearest
 
 if TYPE_CHECKING:

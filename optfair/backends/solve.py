@@ -6,6 +6,7 @@ import importlib
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
@@ -13,15 +14,16 @@ import numpy as np
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
+from optfair.core.parameters import check_parameters
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
     Infeasible,
     OptfairError,
     SizeLimited,
     SolverFailure,
-    Unbounded,
     UnsupportedProblem,
 )
+from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
 if TYPE_CHECKING:
@@ -90,9 +92,9 @@ def solve(
     UnsupportedProblem, NotInstalled, NotLicensed, SizeLimited
         Before anything is solved.
     Infeasible, Unbounded
-        With the terms in conflict where they are known.
+        With a certificate that verifies.
     SolverFailure
-        No result passed verification.
+        No result passed verification, or nothing proves what a solver claims.
 
     Examples
     --------
@@ -107,10 +109,17 @@ def solve(
     request = Request(
         tolerance, time_limit, threads, seed, verbose, warm_start, dict(options or {}), begin
     )
+
+    def ask(stated: Problem, *, by_default: bool = False) -> Solution:
+        if by_default:
+            return solve_as_asked(stated, None, replace(request, options={}, warm_start=None))
+        return solve_as_asked(stated, solver, request)
+
     try:
-        return solve_as_asked(problem, solver, request)
+        found: Solution = problem.solved_by(ask)
     except Infeasible as e:
         raise problem.explained(e) from None
+    return found
 
 
 def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:
@@ -119,23 +128,20 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     For routes that solve many problems, of which infeasible ones are expected.
     """
     begin = time.perf_counter()
+    check_parameters(problem.terms)
     candidates = choose(problem, solver)
     chosen = time.perf_counter() - begin
     attempts: list[str] = []
-    unproved: OptfairError | None = None
+    claimed: SolverFailure | None = None
     failures: list[OptfairError] = []
     for i, profile in enumerate(candidates):
         if i and time.perf_counter() > request.deadline:
             break
         try:
             outcome = _adapter(profile).run(problem, profile, request)
-        except (Infeasible, Unbounded) as e:
-            if _proved(e):  # whatever an earlier solver said
-                raise
-            unproved = unproved or e  # one solver's word: ask the next
-            attempts.append(f"{profile.name}: {e.cause}, not proved")
-            continue
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
+            if isinstance(e, SolverFailure) and e.claim:
+                claimed = claimed or e  # one solver's word: ask the next
             failures.append(e)
             attempts.append(f"{profile.name}: {e.cause}")
             continue
@@ -147,8 +153,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
         attempts.append(reason)
         if outcome.termination == "interrupted":
             raise KeyboardInterrupt(reason)  # stopped by hand without an incumbent
-    if unproved is not None:
-        raise unproved
+    if claimed is not None:
+        raise claimed
     refused = all(isinstance(e, (UnsupportedProblem, SizeLimited)) for e in failures)
     if len(failures) == len(candidates) and (refused or len(failures) == 1):
         raise failures[0]  # nothing was solved: the default's reason says most
@@ -163,11 +169,6 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
         " | ".join(attempts),
         "ask for a larger tolerance, try another solver, or rescale the data",
     )
-
-
-def _proved(e: Infeasible | Unbounded) -> bool:
-    """Whether an error carries evidence that was verified on the compiled data."""
-    return (e.certificate if isinstance(e, Infeasible) else e.ray) is not None
 
 
 def _adapter(profile: SolverProfile) -> Adapter:
@@ -193,23 +194,32 @@ def _verified(
     objective = found.objective if outcome.values else np.nan
     bound = -sign * np.inf if found.check is None else found.check.bound
     off = found.against(objective, bound)
+    above, grade = off.above(request.tolerance), off.grade(request.tolerance)
+    if above and outcome.termination != "local":
+        # what passes by the sizes that solvers measure by is an answer, on the solver's word
+        loose = found.against(objective, bound, loose=True)
+        if not loose.above(request.tolerance):
+            off, grade, above = loose, reported(profile.name, "; ".join(above)), ()
+    if grade.word == "reported" and grade.by in ("", "nobody"):
+        grade = reported(profile.name, grade.because)
     feasible = off.feasibility <= request.tolerance
     termination = outcome.termination
     complaints: tuple[str, ...] = ()
     if termination == "local":
         # no bound was asked of it: what it left must hold, and is never called optimal
         complaints = _local_complaints(off, request.tolerance, outcome)
-    elif not off.above(request.tolerance):
+    elif not above:
         termination = "optimal"
     elif termination == "time_limit" and request.time_limit is None:
-        above = off.above(request.tolerance) if outcome.values else ("it left no point",)
+        above = above if outcome.values else ("it left no point",)
         complaints = ("it stopped at a limit of its own before it was done", *above)
     elif not (termination in EARLY and feasible):
-        complaints = off.above(request.tolerance) if outcome.values else ("it left no point",)
+        complaints = above if outcome.values else ("it left no point",)
     status = Status(
         termination,
         "feasible" if feasible else "infeasible",
         "feasible" if off.dual <= request.tolerance else "unknown",
+        grade,
     )
     solution = Solution(
         problem=problem,
@@ -225,6 +235,7 @@ def _verified(
         options=_asked(request, profile, outcome),
         attempts=tuple(attempts),
         progress=outcome.progress,
+        unit=found.unit,
     )
     return solution, complaints
 

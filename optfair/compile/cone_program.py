@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.conic import Compiled, compile_problem
 from optfair.errors import DataError
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.errors import DeclarationError, UnsupportedProblem
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Compiled", "ConicProof", "compile_problem"]
+__all__ = ["Compiled", "ConicProof", "compile_problem", "form_check"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,16 +246,24 @@ class ConicProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound from the compiled data."""
-        r = self.compiled.form.residuals(self.x, self.z)
         ours, duals = self.compiled.by_name(self.x, self.z)
         apart = [_difference(values.get(k), v) for k, v in ours.items()]
         apart += [_difference(multipliers.get(k), v) for k, v in duals.items()]
-        return DualCheck(
-            bound=self.compiled.form.sign * r.bound,
-            dual=max(r.dual, r.primal),
-            complementarity=r.complementarity,
-            consistency=float(np.max(apart, initial=0.0)),
-        )
+        return form_check(self.compiled.form, self.x, self.z, float(np.max(apart, initial=0.0)))
+
+
+def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> DualCheck:
+    """Return what a primal-dual pair of a cone program proves about the declared problem."""
+    r = form.residuals(x, z)
+    return DualCheck(
+        bound=form.sign * r.bound,
+        dual=max(r.dual, r.primal),
+        complementarity=r.complementarity,
+        consistency=consistency,
+        unpaid=r.unpaid,
+        free=() if r.unpaid is None else form.column_names(r.unpaid.columns),
+        unit=form.unit,
+    )
 
 
 def _difference(given: Any, expected: Floats) -> float:

@@ -20,7 +20,8 @@ from optfair.compile.quadratic import (
     constraint_set,
     named_map,
 )
-from optfair.compile.quadratic_map import QuadraticMap
+from optfair.core.parameters import check_parameters
+from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import DeclarationError, UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def program(problem: Problem) -> Program:
     """
     if not any(v.size for v in problem.variables.values()):
         raise DeclarationError("no variable, there is nothing to write", remedy="add a variable")
+    check_parameters(problem.terms)
     pieces = _Pieces(problem)
     for name, t in problem.objective.items():
         pieces.add_objective(name, t.build())

@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from numpy.typing import NDArray
 
-from optfair.compile.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.core.expressions import Values
+from optfair.core.parameters import check_parameters
+from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def quadratic_terms(problem: Problem) -> QuadraticForms:
     >>> disk.name, disk.set, disk.P().toarray().tolist(), disk.r.tolist()
     ('disk', 'nonpositive', [[2.0, 0.0], [0.0, 2.0]], [-1.0])
     """
+    check_parameters(problem.terms)
     columns: dict[str, slice] = {}
     offsets: dict[int, int] = {}
     at = 0

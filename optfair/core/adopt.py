@@ -29,6 +29,16 @@ class AdoptedProblem(Problem):
     def __init__(self, problem: Any, names: Sequence[str] | None = None) -> None:
         super().__init__({"problem": problem, "names": names})
 
+    @property
+    def objective_constant(self) -> float:
+        """The objective at the origin, where it is finite."""
+        if "_constant" not in self.__dict__:
+            zeros = {name: np.zeros(v.shape) for name, v in self.variables.items()}
+            value = self.objective_value(zeros)
+            self._set(_constant=value if np.isfinite(value) else 0.0)
+        constant: float = self.__dict__["_constant"]
+        return constant
+
     def declare(self) -> Declaration:
         """Copy the problem onto plain variables; signs and bounds become named terms."""
         problem, given = self.data["problem"], self.data["names"]
@@ -107,6 +117,9 @@ def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
         for word, bound in zip(("lower", "upper"), a["bounds"], strict=True):
             if bound is None:
                 continue
+            if isinstance(bound, cp.Expression):  # of parameters
+                found[f"{name} {word}"] = new >= bound if word == "lower" else new <= bound
+                continue
             limit = np.broadcast_to(np.asarray(bound, dtype=float), new.shape)
             finite = np.isfinite(limit)
             if finite.all():
@@ -124,13 +137,21 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     ----------
     problem : cvxpy.Problem
         Any problem in real variables. Signs, bounds, PSD and integrality of its variables
-        become named terms; constraints may still be written on its own variables.
+        become named terms; constraints may still be written on its own variables. Infinite
+        bounds bind nothing. Parameters are read once: when one has another value afterwards,
+        whatever solves, verifies, explains or writes the problem says so.
     names : sequence of str, optional
         A name per constraint, in order; by default their labels, else c0, c1, ...
 
     Returns
     -------
     AdoptedProblem
+
+    Raises
+    ------
+    DeclarationError
+        Complex or partly integer variables, a parameter without value, NaN, infinity that is
+        no bound, a bound that no number meets.
 
     Examples
     --------

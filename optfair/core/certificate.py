@@ -11,6 +11,9 @@ import numpy as np
 
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
+from optfair.core.parameters import check_parameters
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.grade import PROVED, Grade
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -29,16 +32,30 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """Outcome of a verification; false with the reasons when something is off."""
+    """Outcome of a verification; false with the reasons when something is off.
+
+    Attributes
+    ----------
+    ok : bool
+        Whether it was recomputed here and holds, as far as the grade says. False for what
+        rests on a solver's word, however good the numbers.
+    reasons : tuple of str
+        What is off.
+    grade : Grade
+        What the claim rests on.
+    """
 
     ok: bool
     reasons: tuple[str, ...] = ()
+    grade: Grade = PROVED
 
     def __bool__(self) -> bool:
         return self.ok
 
     def __str__(self) -> str:
-        return "verified" if self.ok else "NOT verified: " + "; ".join(self.reasons)
+        if self.ok:
+            return f"verified {self.grade.limits}".strip()
+        return "NOT verified: " + "; ".join(self.reasons)
 
     __repr__ = __str__
 
@@ -61,6 +78,7 @@ class Curvature(Certificate):
         """Build every term and analyse it anew; the class may not be below the declared one."""
         reasons = []
         p = self.problem
+        check_parameters(p.terms)
         for t in p.objective.values():
             again = objective_term(t.name, t.build(), p.names, p.sense).evidence
             if not again.problem_class <= t.evidence.problem_class:
@@ -97,6 +115,7 @@ class NonconvexityWitness(Certificate):
     def verify(self) -> Verdict:
         """Check both ends and the midpoint on the declared terms."""
         p = self.problem
+        check_parameters(p.terms)
         reasons = []
         if self.term not in p.constraints and self.term not in p.objective:
             return Verdict(False, (f"{self.term!r} is not a term any more",))
@@ -140,12 +159,24 @@ class DualCheck:
         Relative size of the products of slacks and multipliers.
     consistency : float
         Largest relative difference between named numbers and the ones that prove the bound.
+    unpaid : Unpaid or None
+        Columns without a bound whose residual is not exactly 0: the bound holds near the origin.
+    free : tuple of str
+        Names of the variables they belong to.
+    reported : str
+        Who says so, when the bound is somebody's word.
+    unit : float
+        Least size that an objective with these data is measured by.
     """
 
     bound: float
     dual: float
     complementarity: float = 0.0
     consistency: float = 0.0
+    unpaid: Unpaid | None = None
+    free: tuple[str, ...] = ()
+    reported: str = ""
+    unit: float = 1.0
 
 
 class DualProof(Protocol):
@@ -172,8 +203,11 @@ class Optimality(Certificate):
 
     def verify(self) -> Verdict:
         """Recompute every residual on the declared problem."""
-        found = self.solution.residuals().above(self.tolerance)
-        return Verdict(not found, found)
+        found = self.solution.residuals()
+        reasons, grade = found.above(self.tolerance), found.grade(self.tolerance)
+        if not reasons and not grade.sound:
+            reasons = (f"the bound is {grade}, not proved here", *filter(None, (grade.because,)))
+        return Verdict(not reasons, reasons, grade)
 
     def __str__(self) -> str:
         s = self.solution

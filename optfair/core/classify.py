@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -11,21 +12,27 @@ from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
+from optfair.core.curvature import proved_assertions, quadratic_curvature
 from optfair.core.degree import is_quadratic
 from optfair.core.evidence import Evidence
-from optfair.core.expressions import Evaluator, freeze_parameters, variable_names
+from optfair.core.expressions import Evaluator, dense, variable_names
+from optfair.core.nonfinite import bounded_rows, refuse_nonfinite
+from optfair.core.parameters import freeze_parameters
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
 
 Floats = NDArray[np.float64]
 
-__all__ = ["constraint_term", "hessian", "objective_term"]
+__all__ = [
+    "constraint_term",
+    "evaluated_constraint",
+    "evaluated_objective",
+    "objective_term",
+]
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}
-# A quadratic in more scalars than this is not expanded to prove or refute convexity.
-LARGEST_QUADRATIC = 120
 
 
 def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> ConstraintTerm:
@@ -51,26 +58,43 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
             remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
         )
-    constraint = freeze_parameters(constraint, name)
-    scope, unknown = variable_names(constraint, names)
+    constraint, parameters = freeze_parameters(constraint, name)
+    _, unknown = variable_names(constraint, names)
     if unknown:
         raise DeclarationError(
             f"constraint {name!r} uses variables of another problem: {', '.join(unknown)}",
             f"this problem has {', '.join(sorted(set(names.values())))}",
             "write it on p[...] of this problem or of one it was made from",
         )
+    bounded = proved_assertions(name, bounded_rows(name, constraint, names))
+    evidence = _constraint_evidence(name, bounded, names)
     zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
     evaluator = Evaluator(constraint, names)
-    return ConstraintTerm(
-        name=name,
-        scope=scope,
-        evidence=_constraint_evidence(name, constraint, names),
-        build=lambda: constraint,
+    return replace(
+        evaluated_constraint(name, bounded, names, evidence, evaluator),
         latex=lambda: _latex(constraint),
         origin="user",
+        parameters=parameters,
+        scale=evaluator.read(zeros, _scale),
+    )
+
+
+def evaluated_constraint(
+    name: str,
+    constraint: Any,
+    names: Mapping[int, str],
+    evidence: Evidence,
+    evaluator: Evaluator | None = None,
+) -> ConstraintTerm:
+    """Return the term of a constraint whose evidence is known: it is evaluated as it is built."""
+    evaluator = evaluator or Evaluator(constraint, names)
+    return ConstraintTerm(
+        name,
+        variable_names(constraint, names)[0],
+        evidence,
+        build=lambda: constraint,
         violation=evaluator.violation,
         shape=tuple(getattr(constraint, "shape", ())),
-        scale=evaluator.read(zeros, _scale),
     )
 
 
@@ -78,16 +102,34 @@ def objective_term(
     name: str, expression: Any, names: Mapping[int, str], sense: str
 ) -> ObjectiveTerm:
     """Return the objective term of a CVXPY expression, analysed."""
-    expression = freeze_parameters(expression, name)
-    scope, _ = variable_names(expression, names)
+    written, parameters = freeze_parameters(expression, name)
+    if written.size != 1:
+        raise DeclarationError(
+            f"objective {name!r} has the shape {written.shape}, not one number",
+            remedy="add its entries up, as in cvxpy.sum(...), or choose one",
+        )
+    refuse_nonfinite(name, written)
+    # c.T @ x of columns is a matrix of one entry
+    scalar = proved_assertions(name, cp.sum(written) if written.shape else written)
+    evidence = _objective_evidence(name, scalar, names, sense)
+    return replace(
+        evaluated_objective(name, scalar, names, evidence),
+        latex=lambda: _latex(written),
+        origin="user",
+        parameters=parameters,
+    )
+
+
+def evaluated_objective(
+    name: str, expression: Any, names: Mapping[int, str], evidence: Evidence
+) -> ObjectiveTerm:
+    """Return the term of a scalar whose evidence is known: it is evaluated as it is built."""
     evaluator = Evaluator(expression, names)
     return ObjectiveTerm(
-        name=name,
-        scope=scope,
-        evidence=_objective_evidence(name, expression, names, sense),
+        name,
+        variable_names(expression, names)[0],
+        evidence,
         build=lambda: expression,
-        latex=lambda: _latex(expression),
-        origin="user",
         value=lambda values: float(evaluator.value(values)),
     )
 
@@ -98,15 +140,22 @@ def _latex(expression: Any) -> str:
     return rf"\texttt{{{text}}}"
 
 
-def _scale(constraint: Any) -> float:
-    """Return the size of the arguments of a constraint at the origin: its right-hand side."""
+def _scale(constraint: Any) -> Any:
+    """Return the size of the right-hand side: of each entry, or of all arguments of a cone."""
+    if hasattr(constraint, "equality"):
+        left, right = (dense(side.value) for side in constraint.args)
+        with np.errstate(invalid="ignore"):
+            size = np.abs(right - left)
+        if np.isfinite(size).any():
+            return np.where(np.isfinite(size), size, 0.0)
     sizes = []
     for arg in constraint.args:
         try:
-            sizes.append(np.abs(np.asarray(arg.value, dtype=float)).max(initial=0.0))
+            size = np.abs(np.asarray(arg.value, dtype=float))
+            sizes.append(size.max(initial=0.0, where=size < np.inf))
         except (ValueError, ArithmeticError):  # not defined at the origin
             continue
-    return float(max((s for s in sizes if np.isfinite(s)), default=0.0))
+    return float(max(sizes, default=0.0))
 
 
 def _cones(constraint: Any) -> frozenset[str]:
@@ -141,7 +190,7 @@ def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
         found = _cones(constraint)
         return Evidence(name, _function(expression), where, ProblemClass(cones=found))
-    return _unproved(name, expression, names, where, equality=where == "Zero")
+    return _unproved(name, expression, where, equality=where == "Zero")
 
 
 def _cone_evidence(name: str, constraint: Any) -> Evidence:
@@ -163,28 +212,17 @@ def _cone_evidence(name: str, constraint: Any) -> Evidence:
     )
 
 
-def _unproved(
-    name: str, expression: Any, names: Mapping[int, str], where: str, *, equality: bool
-) -> Evidence:
+def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evidence:
     """Return evidence for a constraint that the composition rules do not accept."""
     if is_quadratic(expression):
         plain = ProblemClass(False, True)
-        found = _curvature(expression, names)
-        if found is not None:
-            low, high, rounding = found
-            note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
-            if not equality and low >= -rounding:
-                return Evidence(name, "convex quadratic", where, plain, note)
-            return Evidence(
-                name,
-                _quadratic(low, high),
-                where,
-                plain.with_curvature("unverified"),
-                note,
-            )
-        return Evidence(
-            name, "quadratic", where, plain.with_curvature("unverified"), "not expanded"
-        )
+        found = quadratic_curvature(expression)
+        if found is None:
+            unknown = plain.with_curvature("unverified")
+            return Evidence(name, "quadratic", where, unknown, "not expanded")
+        if not (found.convex and not equality):
+            plain = plain.with_curvature("unverified")
+        return Evidence(name, found.word, where, plain, found.note)
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", where, unknown)
 
@@ -199,19 +237,14 @@ def _objective_evidence(
         plain = ProblemClass(True)
         if good:
             return Evidence(name, _function(expression), sense, plain)
-        found = _curvature(expression if sense == "minimize" else -expression, names)
+        found = quadratic_curvature(expression if sense == "minimize" else -expression)
         if found is None:
-            return Evidence(
-                name, "quadratic", sense, plain.with_curvature("unverified"), "not expanded"
-            )
-        low, high, rounding = found
-        note = f"Hessian eigenvalues in [{low:.3g}, {high:.3g}]"
-        if low >= -rounding:
+            unknown = plain.with_curvature("unverified")
+            return Evidence(name, "quadratic", sense, unknown, "not expanded")
+        if found.convex:
             word = "convex quadratic" if sense == "minimize" else "concave quadratic"
-            return Evidence(name, word, sense, plain, note)
-        return Evidence(
-            name, _quadratic(low, high), sense, plain.with_curvature("unverified"), note
-        )
+            return Evidence(name, word, sense, plain, found.note)
+        return Evidence(name, found.word, sense, plain.with_curvature("unverified"), found.note)
     if good and expression.is_quadratic():  # CVXPY's word for huber(x): rows and squares say it
         word = "convex" if sense == "minimize" else "concave"
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
@@ -221,55 +254,3 @@ def _objective_evidence(
         return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(up)))
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", sense, unknown)
-
-
-def _quadratic(low: float, high: float) -> str:
-    """Name a quadratic that is not convex by the signs of its eigenvalues."""
-    return "indefinite quadratic" if high > 1e-9 * abs(low) else "concave quadratic"
-
-
-def _curvature(expression: Any, names: Mapping[int, str]) -> tuple[float, float, float] | None:
-    """Return the extreme eigenvalues of a Hessian, and what rounding may have added to them."""
-    found = _polarised(expression, names)
-    if found is None:
-        return None
-    H, size = found
-    eigenvalues = np.linalg.eigvalsh(H)
-    low, high = float(eigenvalues[0]), float(eigenvalues[-1])
-    return low, high, max(1e-9 * high, 4.0 * len(H) * np.finfo(float).eps * size)
-
-
-def hessian(expression: Any, names: Mapping[int, str]) -> Floats | None:
-    """Return the Hessian of a quadratic by polarisation, or None when it is too large.
-
-    Exact for a quadratic f: H_ij = f(e_i + e_j) - f(e_i) - f(e_j) + f(0), summed over the
-    entries of a vector-valued f.
-    """
-    found = _polarised(expression, names)
-    return None if found is None else found[0]
-
-
-def _polarised(expression: Any, names: Mapping[int, str]) -> tuple[Floats, float] | None:
-    """Return the Hessian, and the largest number it was computed from."""
-    variables = sorted(expression.variables(), key=lambda v: v.id)
-    sizes = [v.size for v in variables]
-    total = sum(sizes)
-    if total > LARGEST_QUADRATIC or expression.size != 1:
-        return None
-    ends = np.cumsum(sizes)
-    evaluator = Evaluator(expression, names)
-
-    def at(point: Floats) -> float:
-        parts = np.split(point, ends[:-1])
-        values = {names[v.id]: p.reshape(v.shape) for v, p in zip(variables, parts, strict=True)}
-        return float(evaluator.value(values).sum())
-
-    unit = np.eye(total)
-    origin = at(np.zeros(total))
-    single = np.array([at(e) for e in unit])
-    both = np.zeros((total, total))
-    for i in range(total):
-        for j in range(i, total):
-            both[i, j] = both[j, i] = at(unit[i] + unit[j])
-    numbers = (both, single, origin)
-    return both - single[:, None] - single + origin, max(float(np.abs(v).max()) for v in numbers)

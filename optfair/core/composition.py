@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cvxpy as cp
 
 from optfair.core.classify import constraint_term
+from optfair.core.expressions import substitute
 from optfair.core.rule import Parts, Rule
-from optfair.core.term import ConstraintTerm, family
+from optfair.core.term import ConstraintTerm, Term, family
 from optfair.errors import DeclarationError
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["bound_parts", "checked_variables", "named_term", "remaining_variables"]
+__all__ = [
+    "bound_parts",
+    "by_name",
+    "checked_variables",
+    "named_term",
+    "remaining_variables",
+    "stated",
+]
+
+AnyTerm = TypeVar("AnyTerm", bound=Term)
+
+
+def by_name(terms: Iterable[AnyTerm]) -> dict[str, AnyTerm]:
+    """Return terms by name; of two with the same name, one would be lost."""
+    found: dict[str, AnyTerm] = {}
+    for term in terms:
+        if term.name in found:
+            raise DeclarationError(
+                f"two terms are called {term.name!r}",
+                f"{found[term.name]} and {term}",
+                "give each a name of its own",
+            )
+        found[term.name] = term
+    return found
 
 
 def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
@@ -27,7 +51,12 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
         if not isinstance(bound, Parts):
             return parts
         variables = {f"{name}.{part}": v for part, v in bound.variables.items()}
-        return Parts(parts, variables, {f"{name}.{part}" for part in bound.integers})
+        return Parts(
+            parts,
+            variables,
+            {f"{name}.{part}" for part in bound.integers},
+            {f"{name}.{part}": limit for part, limit in bound.limits.items()},
+        )
     if isinstance(bound, (list, tuple)):
         if not bound:
             raise DeclarationError(f"{name!r} is an empty list", remedy="give a constraint or rule")
@@ -40,8 +69,19 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
             {part: c for parts in each for part, c in parts.items()},
             {part: v for parts in brought for part, v in parts.variables.items()},
             {part for parts in brought for part in parts.integers},
+            {part: limit for parts in brought for part, limit in parts.limits.items()},
         )
     return {name: bound}
+
+
+def stated(problem: Problem, item: Any, parts: Parts) -> dict[str, ConstraintTerm]:
+    """Return the terms of what somebody added, from its constraints by term name."""
+    terms = {}
+    for part, constraint in parts.items():
+        term = named_term(problem, part, constraint)
+        latex = item.latex if isinstance(item, Rule) and item.latex else term.latex
+        terms[part] = replace(term, latex=latex, limit=parts.limits.get(part, term.limit))
+    return terms
 
 
 def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
@@ -50,7 +90,7 @@ def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
     A `ConstraintTerm` keeps the evidence it states; anything else is analysed.
     """
     if not isinstance(constraint, ConstraintTerm):
-        return constraint_term(name, constraint, problem.names)
+        return constraint_term(name, _owned(problem, constraint), problem.names)
     unknown = constraint.scope - set(problem.variables)
     if unknown:
         raise DeclarationError(
@@ -60,6 +100,18 @@ def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
         )
     evidence = replace(constraint.evidence, term=name)
     return replace(constraint, name=name, evidence=evidence, origin="user")
+
+
+def _owned(problem: Problem, constraint: Any) -> Any:
+    """Rewrite a constraint on an ancestor's variables onto this problem's."""
+    if not problem._aliases or not isinstance(constraint, cp.Constraint):
+        return constraint
+    swaps = {
+        id(v): problem.variables[problem._aliases[v.id]]
+        for v in constraint.variables()
+        if v.id in problem._aliases
+    }
+    return substitute(constraint, swaps) if swaps else constraint
 
 
 def checked_variables(problem: Problem, added: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from optfair.core.parameters import check_parameters
+
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
@@ -21,6 +23,7 @@ class Explanation(str):
 
 def explain(problem: Problem) -> Explanation:
     """Return one row of evidence per term, and the class they join to."""
+    check_parameters(problem.terms)
     rows = [str(row) for row in problem.evidence]
     rows.append(f"together: {problem.problem_class}")
     if problem.witness is not None:
@@ -30,6 +33,7 @@ def explain(problem: Problem) -> Explanation:
 
 def explain_change(new: Problem, old: Problem) -> Explanation:
     """Return which terms moved the class from the old problem to the new one."""
+    check_parameters((*new.terms, *old.terms))
     before, after = old.problem_class, new.problem_class
     lost = [t.name for t in old.terms if t.name not in {u.name for u in new.terms}]
     if before == after:

@@ -12,15 +12,13 @@ import numpy as np
 from cvxpy.constraints import Equality, ExpCone, Inequality, PowCone3D
 from numpy.typing import NDArray
 
-from optfair.errors import DeclarationError
-
 Floats = NDArray[np.float64]
 Values = Mapping[str, Any]
 
 __all__ = [
     "Evaluator",
     "Values",
-    "freeze_parameters",
+    "dense",
     "fresh_copy",
     "substitute",
     "variable_names",
@@ -30,19 +28,6 @@ __all__ = [
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
     """Return a copy of an expression or constraint with variables replaced, by ``id(variable)``."""
     return expression.tree_copy(id_objects=dict(replacements))
-
-
-def freeze_parameters(expression: Any, name: str) -> Any:
-    """Replace parameters by their values: a declared problem does not change afterwards."""
-    swaps = {}
-    for parameter in expression.parameters():
-        if parameter.value is None:
-            raise DeclarationError(
-                f"parameter {parameter.name()!r} in {name!r} has no value",
-                remedy="set its value before the term is declared",
-            )
-        swaps[id(parameter)] = cp.Constant(parameter.value)
-    return substitute(expression, swaps) if swaps else expression
 
 
 def fresh_copy(variable: Any, *, integer: bool = False) -> Any:
@@ -119,11 +104,12 @@ class _Sides:
     equality: bool
 
     def violation(self) -> Any:
-        left, right = (_dense(side.value) for side in self.args)
+        left, right = (dense(side.value) for side in self.args)
         return left - right if self.equality else np.maximum(left - right, 0.0)
 
 
-def _dense(value: Any) -> Floats:
+def dense(value: Any) -> Floats:
+    """Return a value of CVXPY, which may be sparse, as an array."""
     return np.asarray(value.toarray() if hasattr(value, "toarray") else value, dtype=float)
 
 

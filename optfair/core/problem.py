@@ -16,9 +16,11 @@ from optfair.core.evidence import Evidence
 from optfair.core.explanation import Explanation, explain, explain_change
 from optfair.core.expressions import Values, fresh_copy, substitute
 from optfair.core.labels import Labels
+from optfair.core.nonfinite import refuse_nonfinite
+from optfair.core.parameters import check_parameters
 from optfair.core.printing import describe, formulation
 from optfair.core.problem_class import ProblemClass
-from optfair.core.rule import Parts, Rule
+from optfair.core.rule import Parts
 from optfair.core.structure import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
 from optfair.core.verbs import ProblemVerbs
@@ -110,8 +112,8 @@ class Problem(ProblemVerbs, Labels):
         self._set(
             variables=MappingProxyType(dict(d.variables)),
             sense=d.sense,
-            objective=MappingProxyType({t.name: t for t in d.objective}),
-            constraints=MappingProxyType({t.name: t for t in d.constraints}),
+            objective=MappingProxyType(composition.by_name(d.objective)),
+            constraints=MappingProxyType(composition.by_name(d.constraints)),
             integers=frozenset(d.integers),
             _names={v.id: name for name, v in d.variables.items()},
             _aliases={v.id: name for v, name in d.aliases.items()},
@@ -130,7 +132,7 @@ class Problem(ProblemVerbs, Labels):
 
     def _child(self, **fields: Any) -> Any:
         child = copy.copy(self)
-        for cached in ("_class", "_witness"):
+        for cached in ("_class", "_witness", "_constant"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
@@ -226,13 +228,22 @@ class Problem(ProblemVerbs, Labels):
         """Least size an objective is measured by; models that know the size of their data say it."""
         return 1.0
 
+    @property
+    def objective_constant(self) -> float:
+        """Part of the objective that no variable changes; gaps are measured without it."""
+        return 0.0
+
     def explained(self, error: Infeasible) -> Infeasible:
         """Return the error with what this model knows about why no point is feasible."""
         return error
 
+    def solved_by(self, ask: Any) -> Any:
+        """Return what ``ask`` finds; a model whose rules guess a limit asks again where it decides."""
+        return ask(self)
+
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
-        return float(sum(t.value(values) for t in self.objective.values()))
+        return float(sum(t.number(values) for t in self.objective.values()))
 
     def explain(self) -> Explanation:
         """Return the evidence, one row per term."""
@@ -275,13 +286,9 @@ class Problem(ProblemVerbs, Labels):
                     f"a constraint {name!r} is already there",
                     remedy=f"choose another name, or without({name!r}) first",
                 )
-            parts = child.bound_parts(name, item)
-            if isinstance(parts, Parts):
-                child = child.with_variables(parts.variables).with_integrality(*parts.integers)
-            for part, constraint in parts.items():
-                term = composition.named_term(child, part, child._own(constraint))
-                latex = item.latex if isinstance(item, Rule) else ""
-                added[part] = replace(term, latex=latex) if latex else term
+            parts = Parts.of(child.bound_parts(name, item))
+            child = child.with_variables(parts.variables).with_integrality(*parts.integers)
+            added |= composition.stated(child, item, parts)
         return child._child(constraints=MappingProxyType({**self.constraints, **added}))
 
     def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:
@@ -312,17 +319,6 @@ class Problem(ProblemVerbs, Labels):
     def bound_parts(self, name: str, item: Any) -> dict[str, Any]:
         """Return constraints by term name; models that cannot take a rule override this."""
         return composition.bound_parts(self, name, item)
-
-    def _own(self, constraint: Any) -> Any:
-        """Rewrite a constraint on an ancestor's variables onto this problem's."""
-        if not self._aliases or not isinstance(constraint, cp.Constraint):
-            return constraint
-        swaps = {
-            id(v): self.variables[self._aliases[v.id]]
-            for v in constraint.variables()
-            if v.id in self._aliases
-        }
-        return substitute(constraint, swaps) if swaps else constraint
 
     def without(self, *names: str) -> Any:
         """Return this problem without some constraints (a rule's name removes all its parts)."""
@@ -376,8 +372,9 @@ class Problem(ProblemVerbs, Labels):
             if fresh or name in self.integers
         }
         swaps = {id(self.variables[name]): v for name, v in copies.items()}
-        expressions = [t.build() for t in self.objective.values()]
-        constraints = {name: t.build() for name, t in self.constraints.items()}
+        check_parameters(self.terms)
+        expressions = [_finite(t) for t in self.objective.values()]
+        constraints = {name: _finite(t) for name, t in self.constraints.items()}
         if swaps:
             expressions = [substitute(e, swaps) for e in expressions]
             constraints = {name: substitute(c, swaps) for name, c in constraints.items()}
@@ -398,3 +395,10 @@ class Problem(ProblemVerbs, Labels):
 
     def _repr_latex_(self) -> str:
         return formulation(self)
+
+
+def _finite(term: Term) -> Any:
+    """Build a term; data of a model that are not finite are met here first."""
+    built = term.build()
+    refuse_nonfinite(term.name, built)
+    return built

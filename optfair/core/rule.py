@@ -23,6 +23,8 @@ class Parts(dict[str, Any]):
         Part -> CVXPY variable; bound under ``name.part``, and gone with ``without(name)``.
     integers : iterable of str
         Those of the variables that are integer.
+    limits : mapping
+        Part -> limit that the rule had to guess to write it; see `ConstraintTerm`.
     """
 
     def __init__(
@@ -30,10 +32,17 @@ class Parts(dict[str, Any]):
         constraints: Mapping[str, Any],
         variables: Mapping[str, Any] | None = None,
         integers: Iterable[str] = (),
+        limits: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(constraints)
         self.variables = dict(variables or {})
         self.integers = frozenset(integers)
+        self.limits = dict(limits or {})
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Any]) -> Parts:
+        """Return constraints by part as they are, or as ones without variables of their own."""
+        return parts if isinstance(parts, Parts) else cls(parts)
 
 
 class Rule(ABC):

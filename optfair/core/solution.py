@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from optfair.core.certificate import DualProof, Optimality
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
+from optfair.proofs.grade import UNKNOWN, Grade, reported
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -18,7 +19,7 @@ __all__ = ["LazyValues", "Solution", "Status"]
 
 @dataclass(frozen=True)
 class Status:
-    """Why the solver stopped, and what it left.
+    r"""Why the solver stopped, and what it left.
 
     Attributes
     ----------
@@ -26,11 +27,14 @@ class Status:
         optimal, time_limit, interrupted, stalled ...
     primal, dual : str
         feasible, infeasible or unknown, by our residuals.
+    grade : Grade
+        What the bound rests on: proved, proved for \|x\| ≤ R, or reported by a solver.
     """
 
     termination: str
     primal: str
     dual: str
+    grade: Grade = UNKNOWN
 
     def __str__(self) -> str:
         return self.termination
@@ -99,6 +103,8 @@ class Solution(SolutionVerbs):
         Solvers tried before this one whose result did not pass, and why.
     progress : tuple
         Rounds of a structured algorithm.
+    unit : float
+        Least size the objective is measured by, in its own units.
     """
 
     problem: Problem
@@ -115,6 +121,7 @@ class Solution(SolutionVerbs):
     transforms: tuple[str, ...] = ()
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
+    unit: float = 1.0
 
     def __post_init__(self) -> None:
         p = self.problem
@@ -132,13 +139,19 @@ class Solution(SolutionVerbs):
 
     @property
     def gap(self) -> float:
-        """Distance between objective and bound, relative to max(unit, abs(objective)).
+        """Distance between objective and bound, relative to max(unit, varying part).
 
-        The unit is ``problem.objective_unit``: 1, or less where the data are small numbers.
+        The unit is that of the data: 1, or less where they are small numbers. The varying part
+        is the objective without its constant.
         """
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
-        unit = max(self.problem.objective_unit, abs(self.objective))
+        unit = max(self.unit, abs(self.objective - self.problem.objective_constant))
         return max(0.0, sign * (self.objective - self.bound)) / unit
+
+    @property
+    def grade(self) -> Grade:
+        """What the bound rests on, at the tolerance that was asked for."""
+        return self.status.grade
 
     @property
     def certificate(self) -> Optimality:
@@ -146,17 +159,20 @@ class Solution(SolutionVerbs):
         return Optimality(self, float(self.options.get("tolerance", 1e-6)))
 
     def is_optimal(self, tolerance: float = 1e-6) -> bool:
-        """Whether every residual, recomputed by us, is within the tolerance."""
+        """Whether optimality is proved here: every residual recomputed, and the bound with them.
+
+        False for a bound that a solver reports, however good; ``status`` and ``grade`` say so.
+        """
         return bool(Optimality(self, tolerance).verify())
 
     def __repr__(self) -> str:
         total = sum(self.seconds.values())
-        source = "" if self.proof is None else f" ({self.proof.source})"
+        grade = self.grade if self.proof is not None else reported(self.solver)
         lines = [
             f"Solution of {self.problem.title or type(self.problem).__name__}"
             f" by {self.solver} {self.version}: {self.status}",
             f"  objective  {self.objective:.10g}",
-            f"  bound      {self.bound:.10g}{source}, gap {self.gap:.1e}",
+            f"  bound      {self.bound:.10g} ({grade}), gap {self.gap:.1e}",
             f"  values     {', '.join(self.values)}",
             f"  seconds    {total:.3f}",
         ]

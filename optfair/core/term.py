@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.evidence import Evidence
+from optfair.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from optfair.core.parameters import FrozenParameter
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, Any]
 
 __all__ = ["ConstraintTerm", "ObjectiveTerm", "Term", "family"]
+
+
+# stands where a function must be given: fields behind those with a default need one
+_UNSTATED: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +44,8 @@ class Term:
         takes longer than analysing it, and few are printed.
     origin : {"model", "user"}
         Whether the model declared it or somebody added it.
+    parameters : tuple of FrozenParameter
+        The CVXPY parameters it was written with, and their values at declaration.
     """
 
     name: str
@@ -44,6 +54,23 @@ class Term:
     build: Callable[[], Any]
     latex: str | Callable[[], str] = ""
     origin: Literal["model", "user"] = "model"
+    parameters: tuple[FrozenParameter, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a term that cannot be evaluated: it would hold, or cost nothing, everywhere."""
+        word, shape = self._evaluation
+        if not callable(getattr(self, word)):
+            raise DeclarationError(
+                f"{self.name!r} has no {word}: no point could be checked on it",
+                f"a {type(self).__name__} is evaluated in NumPy by what stands in {word!r}",
+                f"give {word}=lambda values: {shape}, or let it be derived:"
+                " optfair.core.classify has constraint_term and objective_term",
+            )
+
+    @property
+    def _evaluation(self) -> tuple[str, str]:
+        """The field that evaluates the term, and what it looks like."""
+        raise NotImplementedError
 
     @property
     def formula(self) -> str:
@@ -57,9 +84,23 @@ class Term:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ObjectiveTerm(Term):
-    """A summand of the objective; ``value(values)`` evaluates it in NumPy."""
+    """A summand of the objective; ``value(values)`` evaluates it in NumPy, and must be given."""
 
-    value: Callable[[Values], float] = lambda values: 0.0
+    value: Callable[[Values], float] = _UNSTATED
+
+    def number(self, values: Values) -> float:
+        """Return the value as a float, whatever shape of one entry the model returns."""
+        found = np.asarray(self.value(values), dtype=float)
+        if found.size != 1:
+            raise DeclarationError(
+                f"value of {self.name!r} has the shape {found.shape}, not one number",
+                remedy="add its entries up",
+            )
+        return float(found.item())
+
+    @property
+    def _evaluation(self) -> tuple[str, str]:
+        return "value", "float(...)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,30 +110,76 @@ class ConstraintTerm(Term):
     Parameters
     ----------
     violation : callable
-        Returns how far values are outside, elementwise (0 when satisfied).
+        Returns how far values are outside, elementwise (0 when satisfied); must be given.
     shape : tuple of int
         Shape of the multiplier.
-    scale : float
-        Size of the right-hand side; violations are reported relative to 1 + scale.
+    scale : float or array
+        Size of the right-hand side, of each entry where they differ.
     rows : callable, optional
         Builds the CVXPY constraint of some rows only, given by their indices, for a term of so
         many rows that few of them are ever active. ``violation`` then returns one number per
         row; a row is an entry of an equality or inequality, or a second-order cone.
     labels : callable, optional
         Returns the names of the entries, column by column, where they have names of their own.
+    limit : object, optional
+        A number that a rule had to guess to write the term, which must not decide the answer:
+        the model that reads it asks again with a larger one (`Problem.solved_by`).
     """
 
-    violation: Callable[[Values], Floats] = lambda values: np.zeros(0)
+    violation: Callable[[Values], Floats] = _UNSTATED
     shape: tuple[int, ...] = ()
-    scale: float = 0.0
+    scale: Any = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
     labels: Callable[[], Sequence[str]] | None = None
+    limit: Any = None
+
+    @property
+    def largest_side(self) -> float:
+        """Size of the largest finite right-hand side."""
+        sizes = np.asarray(self.scale, dtype=float)
+        return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+
+    @property
+    def _evaluation(self) -> tuple[str, str]:
+        return "violation", "numpy.maximum(..., 0.0)"
 
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""
-        found = np.asarray(self.violation(values), dtype=float)
-        worst = float(found.max(initial=0.0))
-        return worst / (1.0 + self.scale) if np.isfinite(worst) else np.inf
+        return self.violations(values)[0]
+
+    def violations(self, values: Values, unit: float = 1.0) -> tuple[float, float]:
+        """Return the largest violation, measured in two ways.
+
+        Parameters
+        ----------
+        values : mapping
+            Values by variable name.
+        unit : float
+            Size of a number in the data of the problem, at most 1.
+
+        Returns
+        -------
+        tuple of float
+            Relative to 1 + the largest right-hand side of the term; and each entry relative to
+            the unit + its own right-hand side.
+        """
+        outside = np.asarray(self.violation(values), dtype=float)
+        if not outside.size and 0 not in self.shape:
+            raise DeclarationError(
+                f"violation of {self.name!r} returned no number",
+                f"the term has the shape {self.shape}: nothing says whether it holds",
+                "return one number an entry, 0 where it holds",
+            )
+        worst = float(outside.max(initial=0.0))
+        if not np.isfinite(worst):
+            return np.inf, np.inf
+        if worst == 0.0:
+            return 0.0, 0.0
+        own = np.asarray(self.scale, dtype=float)
+        if own.ndim and own.shape != outside.shape:
+            own = np.asarray(own.max(initial=0.0))
+        each = outside / (unit + own)
+        return worst / (1.0 + self.largest_side), float(each.max())
 
 
 def family(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
+from optfair.core.parameters import check_parameters
 from optfair.core.problem import Problem
 from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.finding import Finding
@@ -17,7 +18,7 @@ from optfair.diagnosis.report import Diagnosis
 from optfair.diagnosis.scaling import measure_scaling
 from optfair.diagnosis.system import FeasiblePoint, System
 from optfair.diagnosis.unbounded import unbounded_finding
-from optfair.errors import DeclarationError, Infeasible, OptfairError, Unbounded
+from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure, Unbounded
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
@@ -84,6 +85,7 @@ def diagnose(
             f"diagnose got a {type(problem).__name__}",
             remedy="give an optfair problem; optfair.from_cvxpy wraps a cvxpy.Problem",
         )
+    check_parameters(problem.terms)
     Request(tolerance=tolerance, time_limit=time_limit)  # refuses bad options before any work
     examination = _Examination(problem, tolerance, Clock(time_limit))
     verdict = examination.clock.run(examination.verdict)
@@ -154,7 +156,10 @@ class _Examination:
             self._boundedness(e)
         except OptfairError as e:
             self.checked.append("a solution")
-            self._failure(e)
+            if isinstance(e, SolverFailure) and e.claim == "unbounded":
+                self._boundedness(e)
+            else:
+                self._failure(e)
         else:
             self.checked.append("a solution")
             self._solved(solution)

@@ -210,7 +210,9 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
 def _within_tolerance(r: Relaxation, system: System) -> bool:
     """Whether a point that violates what gives would count as feasible."""
     name = r.elastic[0]
-    return r.largest(name) <= system.tolerance * (1.0 + system.problem.constraints[name].scale)
+    return r.largest(name) <= system.tolerance * (
+        1.0 + system.problem.constraints[name].largest_side
+    )
 
 
 def _alone(r: Relaxation | None) -> tuple[str, str]:

@@ -71,7 +71,7 @@ class ElasticProblem(Problem):
         terms = {n: t for n, t in source.constraints.items() if n not in changed}
         goal = []
         for name, slack in slacks.items():
-            weight = 1.0 / (1.0 + source.constraints[name].scale)
+            weight = 1.0 / (1.0 + source.constraints[name].largest_side)
             label = self.given(name)
             goal.append(objective_term(label, weight * cp.sum(slack), ids, "minimize"))
             terms[name] = constraint_term(name, changed[name], ids)
@@ -136,7 +136,7 @@ class Relaxation(Certificate):
         if self.solution is None:
             return {}
         terms = self.system.problem.constraints
-        sizes = {name: 1.0 + terms[name].scale for name in self.elastic}
+        sizes = {name: 1.0 + terms[name].largest_side for name in self.elastic}
         given = {
             name: np.asarray(self.solution[ElasticProblem.given(name)], dtype=float)
             for name in self.elastic

@@ -22,8 +22,8 @@ from optfair.diagnosis.coefficients import (
     stacked,
     widest_rows,
 )
-from optfair.diagnosis.system import relaxed
 from optfair.errors import OptfairError
+from optfair.transforms.relax_integrality import relaxed
 from optfair.transforms.term_program import single_term
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import Values
 from optfair.diagnosis.clock import Clock
-from optfair.errors import Infeasible, OptfairError
-from optfair.transforms.relax_integrality import relax_integrality
+from optfair.errors import Infeasible, OptfairError, SolverFailure
+from optfair.transforms.relax_integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -182,12 +182,14 @@ class System:
             solution = solve(part, tolerance=self.tolerance, time_limit=seconds)
         except Infeasible as e:
             proof = e.certificate
-            if proof is None and not part.integers:
+            if not isinstance(proof, InfeasibilityProof) and not part.integers:
                 proof = second_opinion(part, self.tolerance, seconds)
             if isinstance(proof, InfeasibilityProof):
                 return Answer(names, proof=proof)
             return Answer(names, word=e.evidence)
         except OptfairError as e:
+            if isinstance(e, SolverFailure) and e.claim == "infeasible":
+                return Answer(names, word=e.cause)
             return Answer(names, unknown=e.cause)
         if solution.status.termination == "interrupted":  # some solvers stop without raising
             raise KeyboardInterrupt
@@ -241,12 +243,6 @@ def second_opinion(part: Problem, tolerance: float, seconds: float | None) -> An
         except OptfairError:
             continue
     return None
-
-
-def relaxed(problem: Problem, integers: frozenset[str] = frozenset()) -> Problem:
-    """Return the problem with only these of its integer variables integer."""
-    dropped = problem.integers - integers
-    return relax_integrality(problem, *sorted(dropped)).problem if dropped else problem
 
 
 def _free(label: str, taken: Mapping[str, Any]) -> str:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optfair.backends.rays import find_ray
 from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.entries import listed, plain
 from optfair.diagnosis.finding import Finding
-from optfair.diagnosis.recession import find_ray
 from optfair.diagnosis.system import FeasiblePoint
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ def unbounded_finding(
     problem: Problem, point: FeasiblePoint | None, clock: Clock
 ) -> Finding | None:
     """Return the ray of an unbounded problem as a finding, None when there is none."""
-    ray = find_ray(problem, None if point is None else point.values, clock)
+    values = None if point is None else point.values
+    ray = clock.run(lambda: find_ray(problem, values, clock.left))
     if ray is None:
         return None
     direction = ray.direction

@@ -132,7 +132,8 @@ def cross_validate_map(
     ...         return X + np.array([2.0, 0.0])
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
     >>> found = cross_validate_map(lambda rows: Shift(), X, score=([1.0, 0.0], 0.0), n_splits=5)
-    >>> found.mean()["transport_cost"], round(found.mean()["distortion"], 12)
+    >>> mean = found.mean()
+    >>> round(mean["transport_cost"], 9), round(mean["distortion"], 9) + 0.0
     (4.0, 0.0)
 
     References

@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, NoSuchResult
 from optfair.estimators.fits import Fit, exact_fit, fair_problem, printed_fit
 from optfair.estimators.frames import checked_rows, same_columns, taken_apart
 from optfair.estimators.parameters import check_parameters, start_seeds
@@ -338,10 +338,16 @@ class FairKMeans(
     def coupling_(self) -> Any:
         """Plan between the rows of two groups, in the order of the rows; sparse."""
         check_is_fitted(self, "prices_")
+        if not hasattr(self, "soft_assignment_"):
+            raise NoSuchResult(
+                "there is no coupling after fit_stream",
+                "it pairs rows, and these were not kept",
+                "fit in memory, by fit(X, groups=...)",
+            )
         if self._plan is None:
             fractions = self.masses_ / self.shares_[:, None]
             if len(self.groups_) != 2 or np.abs(np.diff(fractions, axis=0)).max() > 1e-7:
-                raise DeclarationError(
+                raise NoSuchResult(
                     "this clustering is no coupling of its groups",
                     f"{len(self.groups_)} groups whose fractions per cluster differ by up to"
                     f" {np.ptp(fractions, axis=0).max():.2g}",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.cone_program import ConeProgram
 from optfair.formats.text import number
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from optfair.compile.cone_program import cone_program
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import to_pyomo
+from optfair.core.parameters import check_parameters
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.cbf_writer import cbf_lines
 from optfair.formats.entry_names import file_name
@@ -69,6 +70,7 @@ def export(problem: Problem, path: str | Path) -> None:
       why: ...
       do:  write it as quadratics, or remove 'disk', or export to .cbf, which has cones
     """
+    check_parameters(problem.terms)
     file = Path(path)
     if not file.parent.is_dir():
         raise DataError(f"there is no folder {file.parent}", remedy="make it, or check the path")

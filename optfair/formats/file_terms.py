@@ -143,7 +143,7 @@ class Block:
             build=self.build,
             violation=self.violation,
             shape=self.shape,
-            scale=float(np.abs(self.limits).max(initial=0.0)),
+            scale=np.abs(self.limits).reshape(self.shape, order="F"),
             labels=self.labels,
             block=self,
         )

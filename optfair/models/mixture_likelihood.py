@@ -255,9 +255,9 @@ class FairMixtureLikelihood(GroupedRows):
         Examples
         --------
         >>> p = FairMixtureLikelihood([[0.0], [1.0], [5.0]], n_components=2, groups=[0, 1, 1])
-        >>> found = p.parameters(p.point([[0.0], [4.0]], [0.25, 0.75], 2.0))
+        >>> found = p.parameters(p.point([[0.5], [4.0]], [0.25, 0.75], 2.0))
         >>> found.means.round(9).tolist(), found.weights.round(9).tolist(), round(found.precision, 9)
-        ([[0.0], [4.0]], [0.25, 0.75], 2.0)
+        ([[0.5], [4.0]], [0.25, 0.75], 2.0)
         """
         return self.natural.parameters(values)
 

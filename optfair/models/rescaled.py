@@ -36,7 +36,10 @@ class RescaledProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound on the divided problem."""
         found = self.divided.check(values, _times(multipliers, 1.0 / self.unit))
-        return replace(found, bound=found.bound * self.unit)
+        unpaid = None if found.unpaid is None else found.unpaid.times(self.unit)
+        return replace(
+            found, bound=found.bound * self.unit, unpaid=unpaid, unit=found.unit * self.unit
+        )
 
 
 def solve_rescaled(
@@ -62,6 +65,7 @@ def solve_rescaled(
         problem=problem,
         objective=found.objective * unit,
         bound=found.bound * unit,
+        unit=found.unit * unit,
         multipliers=_times(found.multipliers, unit),
         proof=None if found.proof is None else RescaledProof(problem, found.proof, unit),
     )

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.core.parameters import check_parameters
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.grade import BEYOND, PROVED, Grade, reported, within
+
 if TYPE_CHECKING:
     from optfair.core.certificate import DualCheck, DualProof
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 __all__ = ["Measurement", "Residuals", "measure", "residuals"]
+
+
+# A radius is worth telling when it is so many times the size of the solution.
+CLEAR = 1e6
 
 
 @dataclass(frozen=True)
@@ -23,21 +31,32 @@ class Residuals:
     Attributes
     ----------
     primal : dict
-        Largest violation of each constraint / (1 + size of its right-hand side), and the
-        distance of integer variables from integers.
+        Largest violation of each constraint, every entry relative to its own right-hand side
+        and the unit of the data (at most 1), and the distance of integer variables from
+        integers.
     objective : float
-        Stated minus declared objective at the values / max(1, abs(objective)).
+        Stated minus declared objective at the values / max(unit, varying part).
     dual : float
         Stationarity and sign of the multipliers / (1 + size of the objective's gradient).
     gap : float
-        (objective - bound) / max(unit, abs(objective)), the bound recomputed; the unit is
-        ``problem.objective_unit``.
+        (objective - bound) / max(unit, varying part), the bound recomputed; the varying part is
+        the objective without its constant, the unit that of the data.
     complementarity : float
         Products of slacks and multipliers / max(1, abs(objective)).
     consistency : float
         Difference between the named numbers and those that prove the bound.
     source : str
         Who stands behind the bound: "duality" when it was recomputed here.
+    reported : str
+        Who says so, when the bound is somebody's word.
+    unpaid : Unpaid or None
+        Why the bound holds near the origin only.
+    free : tuple of str
+        Variables that no bound holds and whose multipliers do not cancel exactly.
+    size : float
+        What the gap is relative to.
+    largest : float
+        Larger of the objective and the bound in size.
     """
 
     primal: Mapping[str, float]
@@ -47,11 +66,33 @@ class Residuals:
     complementarity: float
     consistency: float
     source: str
+    reported: str = ""
+    unpaid: Unpaid | None = None
+    free: tuple[str, ...] = ()
+    size: float = 1.0
+    largest: float = 0.0
 
     @property
     def feasibility(self) -> float:
         """Largest entry of ``primal``."""
         return max(self.primal.values(), default=0.0)
+
+    def grade(self, tolerance: float) -> Grade:
+        """Return what the bound rests on, when the gap may be as large as the tolerance.
+
+        Within the radius no feasible point is better by more than the tolerance. A radius that
+        is not clear of the solution itself is no proof: the bound is then on its solver's word.
+        """
+        if self.reported or not self.source:
+            return reported(self.reported)
+        if self.unpaid is None:
+            return PROVED
+        radius = self.unpaid.radius((tolerance - self.gap) * self.size)
+        names = ", ".join(map(repr, self.free))
+        because = f"not rigorous: free column {names}"
+        if radius >= CLEAR * max(1.0, self.unpaid.size):
+            return within(radius, because)
+        return reported("", because)
 
     def above(self, tolerance: float) -> tuple[str, ...]:
         """Return what exceeds the tolerance, in words.
@@ -59,21 +100,25 @@ class Residuals:
         Products of slacks and multipliers go with the square root of the gap on curved
         cones, so they are held to that.
         """
-        found = [
+        reasons = [
             f"{name!r} is violated by {v:.1e}"
             for name, v in self.primal.items()
             if not v <= tolerance
         ]
+        # a column that nothing bounds is charged for its size here, which is no proof
+        loss = 0.0 if self.unpaid is None else self.unpaid.here / self.size
         checks = {
             "stated and declared objective differ by": (self.objective, tolerance),
             "dual residual": (self.dual, tolerance),
-            "gap": (self.gap, tolerance),
+            "gap": (self.gap + loss, tolerance),
             "complementarity": (self.complementarity, max(tolerance, 0.1 * tolerance**0.5)),
             # the same numbers by the same arithmetic: there is nothing to tolerate
             "named values differ from the proof by": (self.consistency, 1e-12),
         }
-        found += [f"{k} {v:.1e}" for k, (v, limit) in checks.items() if not v <= limit]
-        return tuple(found)
+        reasons += [f"{k} {v:.1e}" for k, (v, limit) in checks.items() if not v <= limit]
+        if self.largest >= BEYOND and np.isfinite(self.largest):
+            reasons.append(f"a value of {self.largest:.1e} is no optimum")
+        return tuple(reasons)
 
     def __str__(self) -> str:
         rows = [f"{name:<24} {v:.1e}" for name, v in self.primal.items()]
@@ -94,40 +139,64 @@ class Measurement:
     Attributes
     ----------
     primal : dict
-        Relative violation by constraint name, and distance from integers and symmetry.
+        Largest violation by constraint name, each entry relative to its own size, and distance
+        from integers and symmetry.
+    loose : dict
+        The same, relative to 1 + the largest right-hand side of the constraint.
     objective : float
         Declared objective at the values.
     check : DualCheck or None
         Bound and dual residuals, None without a proof.
     unit : float
-        Least size an objective is measured by.
+        Least size an objective with these data is measured by.
+    constant : float
+        Part of the objective that no variable changes.
     """
 
     primal: Mapping[str, float]
+    loose: Mapping[str, float]
     objective: float
     check: DualCheck | None
     sign: float
     source: str
     unit: float = 1.0
+    constant: float = 0.0
 
-    def against(self, objective: float, bound: float) -> Residuals:
-        """Return the residuals of a solution that claims this objective and bound."""
-        unit = max(self.unit, abs(self.objective))
-        mismatch = abs(self.objective - objective) / unit
+    def against(self, objective: float, bound: float, *, loose: bool = False) -> Residuals:
+        """Return the residuals of a solution that claims this objective and bound.
+
+        Parameters
+        ----------
+        objective, bound : float
+            What is claimed.
+        loose : bool
+            Measure as a solver is measured: relative to 1 + the largest right-hand side, and to
+            the objective with its constant.
+        """
+        primal = self.loose if loose else self.primal
+        size = max(self.unit, abs(self.objective - self.constant))
+        if loose:
+            size = max(1.0 if self.unit <= 1.0 else self.unit, abs(self.objective))
+        mismatch = abs(self.objective - objective) / size
         if self.check is None:
-            return Residuals(self.primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
+            return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
         check = self.check
         # a bound beyond the objective is as wrong as one before it
-        gap = abs(self.sign * (self.objective - check.bound)) / unit
-        drift = abs(check.bound - bound) / unit if np.isfinite(check.bound) else 0.0
+        gap = abs(self.sign * (self.objective - check.bound)) / size
+        drift = abs(check.bound - bound) / size if np.isfinite(check.bound) else 0.0
         return Residuals(
-            self.primal,
+            primal,
             mismatch,
             check.dual,
             gap,
             check.complementarity,
             max(check.consistency, drift),
             self.source,
+            check.reported,
+            check.unpaid,
+            check.free,
+            size,
+            max(abs(self.objective), abs(check.bound)),
         )
 
 
@@ -138,26 +207,50 @@ def measure(
     proof: DualProof | None,
 ) -> Measurement:
     """Evaluate values on the declared terms, and the bound on data and multipliers."""
+    check_parameters(problem.terms)
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    if not values:
-        nothing = dict.fromkeys(problem.constraints, np.inf)
-        return Measurement(nothing, np.inf, None, sign, "")
-    primal = {name: t.relative_violation(values) for name, t in problem.constraints.items()}
+    missing = [name for name in problem.variables if name not in values]
+    if missing or not values:
+        nothing = dict.fromkeys(problem.constraints, np.inf) | {
+            f"{name} missing": np.inf for name in missing
+        }
+        return Measurement(nothing, nothing, np.inf, None, sign, "")
+    unit = data_unit(problem)
+    primal, loose = {}, {}
+    for name, t in problem.constraints.items():
+        loose[name], primal[name] = t.violations(values, unit)
     for name, variable in problem.variables.items():
         x = np.asarray(values[name], dtype=float)
+        more = {}
         if name in problem.integers:
-            primal[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
+            more[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
         if variable.attributes.get("symmetric"):
-            primal[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
+            more[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
         if not np.isfinite(x).all():
-            primal[f"{name} finite"] = np.inf
+            more[f"{name} finite"] = np.inf
+        primal |= more
+        loose |= more
     if proof is not None and proof.problem is not problem:
         proof = None  # a bound on another problem proves nothing here
     check = None if proof is None else proof.check(values, multipliers)
     source = "" if proof is None else proof.source
+    own = problem.objective_unit if check is None else min(problem.objective_unit, check.unit)
     return Measurement(
-        primal, problem.objective_value(values), check, sign, source, problem.objective_unit
+        primal,
+        loose,
+        problem.objective_value(values),
+        check,
+        sign,
+        source,
+        own,
+        problem.objective_constant,
     )
+
+
+def data_unit(problem: Problem) -> float:
+    """Return the size of a number in the data: 1, or less where all right-hand sides are less."""
+    largest = max((t.largest_side for t in problem.constraints.values()), default=0.0)
+    return min(1.0, largest) or 1.0
 
 
 def residuals(solution: Solution) -> Residuals:

@@ -16,7 +16,7 @@ from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import Unbounded
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 from optfair.transforms.term_program import TermProgram, TermRows
 
 Floats = NDArray[np.float64]
@@ -208,7 +208,14 @@ class DualProblem(Problem):
             if m.cone.kind in ("exp", "pow"):  # CVXPY would project by calling a solver
                 term = replace(term, violation=m.violation)
             terms.append(term)
-        return Declaration(variables, "maximize" if sign > 0 else "minimize", goals, tuple(terms))
+        # the data of the primal stand in every term of the dual
+        frozen = tuple(f for t in program.problem.terms for f in t.parameters)
+        return Declaration(
+            variables,
+            "maximize" if sign > 0 else "minimize",
+            tuple(replace(t, parameters=frozen) for t in goals),
+            tuple(replace(t, parameters=frozen) for t in terms),
+        )
 
     def _stationarity(self, gradient: list[tuple[Any, Any]]) -> dict[str, Any]:
         """Return one equation per variable of the primal; its shadow price is that variable."""

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.quadratic import QuadraticForms, quadratic_terms
-from optfair.compile.quadratic_map import QuadraticMap
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
+from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import ClassError
 
 if TYPE_CHECKING:

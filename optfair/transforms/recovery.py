@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from optfair.core.certificate import DualCheck, DualProof
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution, Status
 from optfair.errors import DeclarationError
+from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class RelaxationBound:
         found = proof.check(self.relaxed.values, self.relaxed.multipliers)
         drift = [apart(values.get(k), v) for k, v in self.values.items()]
         consistency = float(np.max([found.consistency, *drift]))
-        return DualCheck(found.bound, found.dual, found.complementarity, consistency)
+        return replace(found, consistency=consistency)
 
 
 def check_origin(solution: Solution, problem: Problem, called: str) -> None:
@@ -93,11 +94,14 @@ def recovered(
     sign = 1.0 if problem.sense == "minimize" else -1.0
     bound = -sign * np.inf if found.check is None else found.check.bound
     off = found.against(found.objective, bound)
-    optimal = not off.above(tolerance)
+    optimal, grade = not off.above(tolerance), off.grade(tolerance)
+    if not grade.sound and not grade.by:
+        grade = reported(solution.solver, grade.because)
     status = Status(
         "optimal" if optimal else otherwise,
         "feasible" if off.feasibility <= tolerance else "infeasible",
         "feasible" if off.dual <= tolerance else "unknown",
+        grade,
     )
     spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
     return Solution(
@@ -115,6 +119,7 @@ def recovered(
         transforms=(*solution.transforms, transform),
         attempts=solution.attempts,
         progress=solution.progress,
+        unit=found.unit,
     )
 
 

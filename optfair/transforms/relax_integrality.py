@@ -12,7 +12,7 @@ from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, nearest
 from optfair.transforms.recovery import RelaxationBound, check_origin, recovered
 
-__all__ = ["RelaxedIntegrality", "relax_integrality"]
+__all__ = ["RelaxedIntegrality", "relax_integrality", "relaxed"]
 
 #: values this close to integers are rounded to them when a solution is recovered
 INTEGER = 1e-6
@@ -113,3 +113,9 @@ def relax_integrality(problem: Problem, *names: str) -> RelaxedIntegrality:
     chosen = frozenset(names or problem.integers)
     relaxed: Any = problem._child(integers=problem.integers - chosen)
     return RelaxedIntegrality(problem, relaxed, tuple(sorted(chosen)))
+
+
+def relaxed(problem: Problem, integers: frozenset[str] = frozenset()) -> Problem:
+    """Return the problem with only these of its integer variables integer."""
+    dropped = problem.integers - integers
+    return relax_integrality(problem, *sorted(dropped)).problem if dropped else problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
@@ -58,7 +58,10 @@ class MomentRelaxation(Problem):
         goals = tuple(
             original.objective[t.name]
             if t.affine
-            else objective_term(t.name, lifted(t), names, original.sense)
+            else replace(
+                objective_term(t.name, lifted(t), names, original.sense),
+                parameters=original.objective[t.name].parameters,
+            )
             for t in forms.objective
         )
         terms: list[ConstraintTerm] = []
@@ -67,7 +70,8 @@ class MomentRelaxation(Problem):
                 terms.append(original.constraints[t.name])
                 continue
             f = lifted(t)
-            terms.append(constraint_term(t.name, f == 0 if t.set == "zero" else f <= 0, names))
+            term = constraint_term(t.name, f == 0 if t.set == "zero" else f <= 0, names)
+            terms.append(replace(term, parameters=original.constraints[t.name].parameters))
         taken = set(original.constraints)
         for word, c in {
             "corner": M[0, 0] == 1,

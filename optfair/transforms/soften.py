@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -73,7 +74,8 @@ def soften(problem: Problem, name: str, weight: float) -> Any:
     for term_name, term in hit.items():
         penalty = sign * weight * _penalty(term)
         label = _free_label(f"soft {term_name}", problem)
-        added[label] = objective_term(label, penalty, problem.names, problem.sense)
+        goal = objective_term(label, penalty, problem.names, problem.sense)
+        added[label] = replace(goal, parameters=term.parameters)
     kept = {k: t for k, t in problem.constraints.items() if k not in hit}
     return problem.with_terms({**problem.objective, **added}, kept)
 

@@ -12,12 +12,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.policy import conic_interface
-from optfair.compile.conic import Compiled, compile_problem
+from optfair.compile.conic import Compiled, compile_problem, form_check
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem
 from optfair.errors import ClassError
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 from optfair.transforms.recovery import apart
 
 Floats = NDArray[np.float64]
@@ -236,13 +237,7 @@ class TermProgramProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound from the data of the terms."""
-        found = self.program.form.residuals(self.x, self.z)
         ours, duals = self.program.by_name(self.x, self.z)
         drift = [apart(values.get(k), v) for k, v in ours.items()]
         drift += [apart(multipliers.get(k), v) for k, v in duals.items()]
-        return DualCheck(
-            bound=self.program.form.sign * found.bound,
-            dual=max(found.dual, found.primal),
-            complementarity=found.complementarity,
-            consistency=float(np.max(drift, initial=0.0)),
-        )
+        return form_check(self.program.form, self.x, self.z, float(np.max(drift, initial=0.0)))

@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 GOALS = {
     "norm": lambda x: cp.norm(x - 3),
@@ -64,6 +65,13 @@ def test_what_is_feasible_is_never_proved_infeasible(z: list[float]) -> None:
     assert proved_infeasible(form(0.5), np.array(z, dtype=float), lambda _: ()) is None
 
 
-@pytest.mark.parametrize("z", [[0, 0, 1, 1.001], [0, 0, 1, 0], [0, 0, -1, -1], [1e-3, 0, 1, 1]])
+@pytest.mark.parametrize("z", [[0, 0, 1, 3.001], [0, 0, 1, 0], [0, 0, -1, -1], [0, 0, 0, 0]])
 def test_wrong_vectors_are_no_proof(z: list[float]) -> None:
     assert proved_infeasible(form(2.0), np.array(z, dtype=float), lambda _: ()) is None
+
+
+@pytest.mark.parametrize("z", [[0, 0, 1, 1.001], [0, 0, 1.001, 1], [1e-3, 0, 1, 1]])
+def test_what_a_vector_leaves_over_is_paid_with_bounds(z: list[float]) -> None:
+    """x >= 2 and x <= 1: a column between bounds need not cancel, a free one is left out."""
+    found = proved_infeasible(form(2.0), np.array(z, dtype=float), lambda _: ())
+    assert found is not None and str(found.verify()) == "verified"

@@ -24,7 +24,8 @@ def test_the_global_optimum_with_its_bound() -> None:
     p = saddle(ball=lambda x: cp.norm(x) <= 1.5, out=lambda x: cp.sum_squares(x) >= 1)
     assert not p.problem_class.convex
     ours, theirs = p.solve("gurobi", seed=3, time_limit=20.0), p.solve("scip")
-    assert ours.is_optimal(1e-7) and ours.status.termination == "optimal"
+    assert not ours.residuals().above(1e-7) and ours.status.termination == "optimal"
+    assert str(ours.grade) == "reported by gurobi" and not ours.is_optimal(1e-7)
     assert ours.objective == pytest.approx(theirs.objective, abs=1e-6)
     assert ours.proof is not None and ours.proof.source.endswith("gurobi, as reported")
 
@@ -46,9 +47,9 @@ def test_a_start_is_used_or_refused() -> None:
 
 
 def test_what_it_cannot_do_is_said() -> None:
-    with pytest.raises(of.Infeasible, match="no point"):
+    with pytest.raises(of.SolverFailure, match="gurobi says that no point"):
         saddle(out=lambda x: cp.sum_squares(x) >= 10).solve("gurobi")
-    with pytest.raises(of.Unbounded, match="without limit"):
+    with pytest.raises(of.SolverFailure, match="without limit"):
         saddle().without("low").without("up").solve("gurobi")
     with pytest.raises(of.UnsupportedProblem, match="gurobi does not take these options"):
         saddle().solve("gurobi", options={"Nope": 1})

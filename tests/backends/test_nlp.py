@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -243,7 +242,7 @@ def test_a_stationary_point_that_is_not_feasible_is_no_result() -> None:
 def test_unbounded() -> None:
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1]), [x[0] >= 1]))
-    with pytest.raises(of.Unbounded, match="improves without limit"):
+    with pytest.raises(of.SolverFailure, match="improves without limit, which is not proved"):
         run(p)
 
 
@@ -262,18 +261,18 @@ def test_a_point_that_was_moved_is_rejected(monkeypatch: pytest.MonkeyPatch) -> 
         p.solve("uno")
 
 
-def test_the_time_limit_ends_the_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_limit_ends_the_starts(monkeypatch: pytest.MonkeyPatch, later: Any) -> None:
     calls: list[int] = []
     real = nlp_backend._solve
 
     def slow(*given: Any) -> Any:
         calls.append(1)
         found = real(*given)
-        threading.Event().wait(0.3)
+        later(600.0)
         return found
 
     monkeypatch.setattr(nlp_backend, "_solve", slow)
-    outcome = run(two_valleys(), time_limit=0.4)
+    outcome = run(two_valleys(), time_limit=1000.0)
     assert len(calls) == 2 and outcome.termination == "local"
 
 

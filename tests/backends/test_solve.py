@@ -144,17 +144,22 @@ def test_status_says_what_we_checked() -> None:
 
 
 def test_a_time_limit_leaves_the_incumbent_of_a_milp() -> None:
-    rng = np.random.default_rng(0)
-    n = 120
+    rng = np.random.default_rng(1)
+    n = 150  # a gap of 0.005 is left after 15 seconds
     x = cp.Variable(n, name="x")
-    W = rng.integers(10, 100, size=(40, n)).astype(float)
+    W = rng.integers(10, 100, size=(50, n)).astype(float)
     p = of.from_cvxpy(
         cp.Problem(
             cp.Maximize(rng.integers(10, 100, n).astype(float) @ x),
             [W @ x <= W.sum(axis=1) / 3, x >= 0, x <= 1],
         )
     ).with_integrality("x")
-    s = p.solve(time_limit=0.5)
+    for limit in (0.5, 2.0, 8.0, 32.0):
+        try:
+            s = p.solve(time_limit=limit)
+        except of.SolverFailure:  # a busy machine takes longer to its first point
+            continue
+        break
     assert s.status.termination == "time_limit"
     assert s.residuals().feasibility <= 1e-7
     assert s.bound >= s.objective and 0 < s.gap < 1
@@ -251,12 +256,13 @@ def told(
 
 
 def test_a_verified_certificate_wins_over_an_earlier_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    word = of.Unbounded("a word")
+    word = of.SolverFailure("a word", claim="unbounded", claimed_by="highs")
     proved = of.Infeasible("a proof", certificate=object(), conflict=("low",))
     assert told(monkeypatch, {"highs": word, "clarabel": proved}).value is proved
     assert told(monkeypatch, {"highs": word, "clarabel": proved, "scs": word}).value is proved
-    ray = of.Unbounded("a ray", ray={"x": np.ones(3)})
-    assert told(monkeypatch, {"highs": of.Infeasible("a word"), "clarabel": ray}).value is ray
+    ray = of.Unbounded("a ray", ray={"x": np.ones(3)}, certificate=object())
+    said = of.SolverFailure("a word", claim="infeasible", claimed_by="highs")
+    assert told(monkeypatch, {"highs": said, "clarabel": ray}).value is ray
     # nobody proves it: the first word stands, whatever the last solver says
     last = of.SolverFailure("lost")
     assert told(monkeypatch, {"highs": word, "clarabel": last}).value is word
@@ -272,16 +278,19 @@ def test_the_default_says_why_when_every_solver_refuses(monkeypatch: pytest.Monk
 
 
 def test_unbounded_is_not_claimed_without_a_feasible_point() -> None:
-    from optfair.backends.generic import RawPoint, run_generic
+    from optfair.backends.generic import run_generic
+    from optfair.backends.request import RawPoint
 
     def word(compiled: Any, scale: float, options: Any, log: bool) -> RawPoint:
-        return RawPoint("unbounded" if compiled.form.q.any() else "failed", ray=np.ones(3))
+        return RawPoint("unbounded" if compiled.form.q.any() else "failed")
 
     x = cp.Variable(3, name="x")
-    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [x >= 1]), ["low"])
-    with pytest.raises(of.Unbounded, match="or no point is feasible") as found:
+    # empty, but by less than a solver sees: a ray without a point proves nothing
+    rows = [x >= 1, x[0] <= x[1], x[1] <= x[0] - 1e-12]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows), ["low", "one", "other"])
+    with pytest.raises(of.SolverFailure, match="which is not proved") as found:
         run_generic(p, profile("highs"), Request(), word)
-    assert found.value.ray is None
+    assert (found.value.claim, found.value.claimed_by) == ("unbounded", "highs")
 
 
 @pytest.mark.parametrize("solver", ["highs", "clarabel", None])

@@ -33,7 +33,7 @@ def made(tmp_path_factory):
     """Return (folder, page, numbers) of four instances."""
     folder = tmp_path_factory.mktemp("compare")
     names = ["diet", "diet_low_salt", "knapsack", "smallest_ball"]
-    words = [*names, "--solvers", "highs,scs", "--time-limit", 20, "--out", folder / "runs"]
+    words = [*names, "--solvers", "highs,scs", "--time-limit", 200, "--out", folder / "runs"]
     result = run(*words, "--report", folder / "r.html", "--json")
     assert result.exit_code == 0, result.output
     return folder, (folder / "r.html").read_text(encoding="utf-8"), json.loads(result.stdout)

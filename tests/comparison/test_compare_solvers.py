@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
 import threading
 import time
@@ -32,7 +33,7 @@ def made(tmp_path_factory):
     """Return (folder, comparison) of three instances, one infeasible and one of another class."""
     out = tmp_path_factory.mktemp("compared") / "runs"
     names = ["textbook/diet", "textbook/diet_low_salt", "textbook/smallest_ball"]
-    return out, compare_solvers(names, ["highs", "scs"], time_limit=20, out=out)
+    return out, compare_solvers(names, ["highs", "scs"], time_limit=200, out=out)
 
 
 def outcomes(comparison):
@@ -59,7 +60,7 @@ def test_each_run_has_its_numbers(made):
         if r.outcome == "refused":
             assert r.seconds is None
             continue
-        assert 0 < r.seconds < 20 and r.cpu_seconds > 0
+        assert 0 < r.seconds < 200 and r.cpu_seconds > 0
         assert 20 < r.megabytes < 2000 and 0 <= r.megabytes_added < 200
         assert r.environment["optfair"] == of.__version__ and r.environment["cvxpy"]
         assert r.version
@@ -79,14 +80,14 @@ def test_finished_runs_are_not_repeated(made, monkeypatch):
         raise AssertionError(f"run again: {task}")
 
     monkeypatch.setattr("optfair.comparison.compare.run_instance", never)
-    again = compare_solvers(list(c.problems), ["highs", "scs"], time_limit=20, out=out)
+    again = compare_solvers(list(c.problems), ["highs", "scs"], time_limit=200, out=out)
     assert again == c
     # what was done in less time is done within another limit too
-    longer = compare_solvers(list(c.problems), ["highs", "scs"], time_limit=40, out=out)
+    longer = compare_solvers(list(c.problems), ["highs", "scs"], time_limit=400, out=out)
     assert outcomes(longer) == outcomes(c)
     for changed in ({"tolerance": 1e-7}, {"repeats": 2}):
         with pytest.raises(AssertionError, match="run again"):
-            compare_solvers("textbook/diet", "highs", **{"time_limit": 20, "out": out} | changed)
+            compare_solvers("textbook/diet", "highs", **{"time_limit": 200, "out": out} | changed)
 
 
 def test_a_damaged_record_is_made_again(tmp_path):
@@ -242,23 +243,24 @@ def test_errors_are_outcomes_with_reasons(monkeypatch, error, outcome, words):
     assert found["outcome"] == outcome and words in found["reason"]
 
 
-def test_an_answer_after_the_limit_is_late(monkeypatch):
+def test_an_answer_after_the_limit_is_late(monkeypatch, later):
     p = small()
     s = p.solve("clarabel", tolerance=1e-8)
-    monkeypatch.setattr(type(p), "solve", lambda self, *a, **k: time.sleep(0.2) or s)
-    found = measured(p, "clarabel", 1e-8, 0.1)
-    assert found["outcome"] == "time_limit" and "solved after 0.2 s" in found["reason"]
+    monkeypatch.setattr(type(p), "solve", lambda self, *a, **k: later(200.0) or s)
+    found = measured(p, "clarabel", 1e-8, 100.0)
+    assert found["outcome"] == "time_limit"
+    assert re.search(r"solved after 2\d\d\.\d s", found["reason"])
 
 
 def test_a_run_that_does_not_stop_is_ended(monkeypatch):
     p = small()
     monkeypatch.setattr("optfair.comparison.measurement.allowance", lambda limit: 0.3)
     # the small problem before goes through
-    sleep = lambda self, *a, **k: time.sleep(60) if self is p else None
+    sleep = lambda self, *a, **k: time.sleep(600) if self is p else None
     monkeypatch.setattr(type(p), "solve", sleep)
     begin = time.perf_counter()
     c = compare_solvers(p, "clarabel", time_limit=0.2)
-    assert time.perf_counter() - begin < 20
+    assert time.perf_counter() - begin < 300
     assert c.runs[0].outcome == "time_limit" and "was ended" in c.runs[0].reason
     assert c.summary()[0].seconds == pytest.approx(0.2) and c.summary()[0].lower_bound
 
@@ -272,21 +274,30 @@ def test_a_dead_process_is_a_finding():
     assert "ValueError: no" in in_fork(lambda: int("no"))["reason"].replace("invalid literal", "no")
 
 
-def test_copies_of_several_threads_do_not_wait_for_each_other():
-    results = {}
+def test_copies_of_several_threads_do_not_wait_for_each_other(tmp_path):
+    runs, done = tmp_path / "runs", tmp_path / "done"
+    results = []
 
-    def ask(seconds):
-        begin = time.perf_counter()
-        in_fork(lambda: time.sleep(seconds) or {})
-        results[seconds] = time.perf_counter() - begin
+    def wait():
+        runs.touch()
+        return {"later": _seen(done)}
 
-    threads = [threading.Thread(target=ask, args=(s,)) for s in (3.0, 0.05)]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.1)
-    for thread in threads:
-        thread.join()
-    assert results[0.05] < 2.0 and results[3.0] >= 3.0
+    thread = threading.Thread(target=lambda: results.append(in_fork(wait)))
+    thread.start()
+    assert _seen(runs)
+    assert in_fork(lambda: {"at": "once"}) == {"at": "once"}  # while the other still waits
+    assert results == []
+    done.touch()
+    thread.join()
+    assert results == [{"later": True}]
+
+
+def _seen(file):
+    """Wait for a file; False where it does not come."""
+    end = time.monotonic() + 120.0
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return file.exists()
 
 
 # --- what is asked -------------------------------------------------------------------------

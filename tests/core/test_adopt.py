@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import optfair as of
+from optfair.core.classify import objective_term
+from optfair.transforms.dualize import dualize
 
 
 def test_attributes_become_terms() -> None:
@@ -56,3 +61,46 @@ def test_bad_input() -> None:
     z = cp.Variable(2, complex=True, name="z")
     with pytest.raises(of.DeclarationError, match="'z' is complex"):
         of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(z))))
+
+
+C = np.array([[1.0], [2.0]])
+ONE_ENTRY: dict[str, tuple[Any, Any, float]] = {
+    "column": (lambda x: C.T @ x, (2, 1), 3.0),
+    "row": (lambda x: C.T @ x, 2, 3.0),
+    "shifted": (lambda x: C.T @ x + np.ones((1, 1)), (2, 1), 4.0),
+    "product": (lambda x: cp.sum_squares(x) + C.T @ x, (2, 1), 5.0),
+    "norm": (lambda x: cp.norm(x, axis=0), (2, 1), float(np.sqrt(2.0))),
+}
+
+
+@pytest.mark.parametrize("name", ONE_ENTRY)
+def test_an_objective_is_a_matrix_of_one_entry(name: str, tmp_path: Path) -> None:
+    make, shape, optimum = ONE_ENTRY[name]
+    x = cp.Variable(shape, name="x")
+    assert make(x).shape in {(1,), (1, 1)}
+    for sense, sign in ((cp.Minimize, 1.0), (cp.Maximize, -1.0)):
+        p = of.from_cvxpy(cp.Problem(sense(sign * make(x)), [x >= 1]))
+        s = p.solve()
+        assert type(s.objective) is float and s.objective == pytest.approx(sign * optimum, rel=1e-6)
+        assert s.is_optimal(1e-6) and p.certificate.verify()
+        value = p.objective["objective"].value({"x": np.full(x.shape, 2.0)})
+        assert type(value) is float and np.isfinite(value)
+        assert p.cvxpy.objective.args[0].shape == ()
+        assert p.diagnose().verdict == "fine"
+        dual = dualize(p)
+        t = dual.recover(dual.problem.solve())
+        assert t.objective == pytest.approx(sign * optimum, rel=1e-6)
+        p.export(tmp_path / "p.cbf")
+        assert of.read(tmp_path / "p.cbf").solve().objective == pytest.approx(
+            sign * optimum, rel=1e-5
+        )
+        if name != "norm":
+            p.export(tmp_path / "p.lp")
+            assert of.read(tmp_path / "p.lp").solve().objective == pytest.approx(sign * optimum)
+            assert p.to_pyomo().component("objective") is not None
+
+
+def test_an_objective_of_several_entries_is_refused() -> None:
+    x = cp.Variable(2, name="x")
+    with pytest.raises(of.DeclarationError, match=r"'t' has the shape \(2,\), not one number"):
+        objective_term("t", 2 * x, {x.id: "x"}, "minimize")

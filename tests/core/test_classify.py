@@ -5,9 +5,11 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from cvxpy.atoms.affine import wraps
 
 import optfair as of
-from optfair.core.classify import constraint_term, hessian, objective_term
+from optfair.core.classify import constraint_term, objective_term
 from optfair.core.degree import degree
 
 x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")
@@ -47,10 +49,40 @@ def test_eigenvalues_prove_what_composition_rules_cannot() -> None:
     assert "eigenvalues" in evidence.note
 
 
-def test_hessian_by_polarisation() -> None:
-    Q = np.array([[2.0, -1.0, 0.0], [-1.0, 0.5, 3.0], [0.0, 3.0, -4.0]])
-    H = hessian(cp.quad_form(x, Q, assume_PSD=True) + 5 * x[0] - 3, NAMES)
-    assert np.allclose(H, 2 * Q)
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e6, 1e12])
+def test_what_is_asserted_is_tested(scale: float) -> None:
+    Q = scale * np.array([[2.0, -1.0, 0.0], [-1.0, 0.5, 3.0], [0.0, 3.0, -4.0]])
+    for P in (Q, np.diag([scale, scale, -1e-4 * scale])):
+        for form in (cp.quad_form(x, cp.psd_wrap(P)), cp.quad_form(x, P, assume_PSD=True)):
+            term = objective_term("f", form + 5 * x[0] - 3, NAMES, "minimize")
+            assert str(term.evidence.problem_class) == "unverified QP"
+            assert "indefinite" in term.evidence.function
+            assert term.value({"x": np.ones(3)}) == pytest.approx(P.sum() + 2, rel=1e-12)
+    psd = scale * np.array([[2.0, -1.0, 0.0], [-1.0, 0.5, 0.0], [0.0, 0.0, 4.0]])
+    sure = objective_term("f", cp.quad_form(x, psd), NAMES, "minimize")
+    assert str(sure.evidence.problem_class) == "QP"
+
+
+def test_assertions_about_signs_are_dropped_unless_they_hold() -> None:
+    low = cp.multiply(wraps.nonneg_wrap(cp.Constant([1.0, -1.0, 1.0])), cp.square(x))
+    assert not objective_term("f", cp.sum(low), NAMES, "minimize").evidence.problem_class.convex
+    kept = cp.multiply(wraps.nonneg_wrap(cp.Constant([1.0, 2.0, 1.0])), cp.square(x))
+    assert objective_term("f", cp.sum(kept), NAMES, "minimize").evidence.problem_class.convex
+    varying = cp.square(wraps.nonneg_wrap(x[0]) ** 2 - 1)
+    assert not objective_term("f", varying, NAMES, "minimize").evidence.problem_class.convex
+
+
+def test_a_large_quadratic_is_decided_at_once() -> None:
+    n = 3_000
+    z = cp.Variable(n, name="z")
+    D = sp.diags_array(
+        [np.full(n - 1, -1.0), np.full(n, 2.0), np.full(n - 1, -1.0)], offsets=[-1, 0, 1]
+    )
+    term = objective_term("f", cp.quad_form(z, sp.csc_array(D)), {z.id: "z"}, "minimize")
+    assert str(term.evidence.problem_class) == "QP"
+    D = sp.csc_array(D - 0.01 * sp.eye_array(n))
+    term = objective_term("f", cp.quad_form(z, cp.psd_wrap(D)), {z.id: "z"}, "minimize")
+    assert term.evidence.function == "indefinite quadratic"
 
 
 @pytest.mark.parametrize("wrong", [True, np.bool_(False), "x >= 0", 3.0])
@@ -68,7 +100,8 @@ def test_foreign_variables_are_named() -> None:
 def test_violation_is_elementwise_and_leaves_no_value_behind() -> None:
     term = constraint_term("t", x >= np.array([1.0, 2.0, 3.0]), NAMES)
     assert np.allclose(term.violation({"x": np.array([1.0, 1.0, 4.0])}), [0.0, 1.0, 0.0])
-    assert term.scale == 3.0
+    assert term.scale.tolist() == [1.0, 2.0, 3.0] and term.largest_side == 3.0
+    assert term.violations({"x": np.array([1.0, 1.0, 4.0])})[1] == pytest.approx(1 / 3)
     assert term.relative_violation({"x": np.array([1.0, 1.0, 4.0])}) == pytest.approx(0.25)
     assert x.value is None
 

@@ -101,7 +101,11 @@ def test_stated_terms_get_the_name_they_are_bound_under() -> None:
 def test_stated_terms_must_be_on_variables_of_the_problem() -> None:
     p = problem()
     stray = ConstraintTerm(
-        "t", frozenset({"y"}), Evidence("t", "affine", "Zero", LP), build=lambda: p["x"] == 1
+        "t",
+        frozenset({"y"}),
+        Evidence("t", "affine", "Zero", LP),
+        build=lambda: p["x"] == 1,
+        violation=lambda v: np.abs(np.asarray(v["y"]) - 1),
     )
     with pytest.raises(of.DeclarationError, match="another problem: y"):
         named_term(p, "t", stray)

@@ -58,7 +58,7 @@ def test_violation_is_that_of_cvxpy(make):
         np.testing.assert_allclose(found, np.abs(c.violation()))
         x.value = None
     assert term.relative_violation({"x": [np.nan, 0.0]}) == np.inf
-    assert term.scale == 2.0
+    assert term.largest_side == 2.0
 
 
 def test_sparse_and_broadcast_sides():

@@ -451,7 +451,7 @@ def test_threads_stop_after_the_iteration_at_hand(data):
 def test_a_time_limit_is_of_all_starts(data):
     X, groups = data
     with pytest.warns(ConvergenceWarning, match="time_limit"):
-        model = of.FairKMeans(4, n_init=50, time_limit=1e-3, random_state=0).fit(X, groups=groups)
+        model = of.FairKMeans(4, n_init=50, time_limit=1e-9, random_state=0).fit(X, groups=groups)
     assert len(model.restarts_) == 1 and model.gap_ <= 1.0
     plenty = of.FairKMeans(4, n_init=3, time_limit=600.0, random_state=0).fit(X, groups=groups)
     assert len(plenty.restarts_) == 3
@@ -553,3 +553,44 @@ def test_nothing_warns_when_all_is_well(data):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         of.FairKMeans(3, n_init=2, random_state=3).fit(X, groups=groups)
+
+
+CONFIGURATIONS = {
+    "two groups, perfect": (2, {}),
+    "two groups, balance": (2, {"fairness": of.balance(0.3)}),
+    "two groups, none": (2, {"fairness": None}),
+    "three groups, perfect": (3, {}),
+    "three groups, balance": (3, {"fairness": of.balance(0.3)}),
+    "three groups, none, medians": (3, {"fairness": None, "metric": "l1"}),
+    "as printed": (2, {"algorithm": "paper"}),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_model_renders_before_and_after_its_fit(name):
+    count, parameters = CONFIGURATIONS[name]
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) + 3.0 * (np.arange(60) < 30)[:, None]
+    groups = np.array(list("abc"))[np.arange(60) * 7 // 2 % count]
+    model = of.FairKMeans(3, n_init=1, random_state=0, **parameters)
+    assert "FairKMeans" in model._repr_html_()
+    model.set_output(transform="pandas").fit(X, groups=groups)
+    assert "FairKMeans" in repr(model) and "FairKMeans" in model._repr_html_()
+    # a notebook reads every public attribute: each is there, or hasattr says it is not
+    there = {n for n in dir(model) if not n.startswith("_") and hasattr(model, n)}
+    assert ("coupling_" in there) == (name in ("two groups, perfect", "as printed"))
+    assert list(model.transform(X).columns) == ["fairkmeans0", "fairkmeans1", "fairkmeans2"]
+    again = clone(model)
+    assert str(again.get_params()) == str(model.get_params()) and not hasattr(again, "coupling_")
+    assert "FairKMeans" in again.fit(X, groups=groups)._repr_html_()
+
+
+def test_a_streamed_model_renders():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.array(list("ab"))[np.arange(60) % 2]
+    model = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=groups)
+    assert hasattr(model, "coupling_")
+    model.fit_stream(lambda: iter([(X, groups)]))
+    assert "FairKMeans" in model._repr_html_() and not hasattr(model, "coupling_")
+    with pytest.raises(of.DeclarationError, match="no coupling after fit_stream"):
+        _ = model.coupling_

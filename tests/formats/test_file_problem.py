@@ -89,7 +89,7 @@ def test_terms_state_the_rows_exactly(p):
         built = of.from_cvxpy(cp.Problem(cp.Minimize(0), [term.build()]), [name])
         # what is stated is what an analysis finds
         assert str(built.constraints[name].evidence) == str(term.evidence)
-        assert built.constraints[name].scale == term.scale
+        assert np.array_equal(built.constraints[name].scale, term.scale)
         assert built.constraints[name].shape == term.shape
         assert len(term.labels()) == int(np.prod(term.shape))
 

@@ -268,6 +268,24 @@ def test_boxes_and_directions_read_the_values() -> None:
         t.with_constraints(up=monotone(increasing=[1]))
 
 
+def test_a_row_budget_has_no_slack_but_rounding() -> None:
+    costs = [1.0, 1.0 + 5e-13, 1.005, 1.00001, 0.999]
+    edits = np.eye(5, dtype=int)[[0, 0, 1, 2, 3, 4]]
+    edits[0] = 0
+    effects = [-0.5, -0.4, -0.3, 0.0, -0.1, -0.45]
+    p = ActionPlan([effects], edits, budget=5, costs=costs)
+    q = p.with_constraints(each=row_budget(1.0))
+    allowed = [
+        bool(q.constraints["each"].relative_violation({"choice": row}) <= 1e-9) for row in np.eye(6)
+    ]
+    assert allowed == [True, True, True, False, False, True]
+    assert p.solve().objective == pytest.approx(0.0, abs=1e-12)
+    for solver in ("highs", None):
+        s = q.solve(solver)
+        assert s.objective == pytest.approx(0.3)
+        assert np.flatnonzero(s["choice"]).tolist() == [2]
+
+
 def test_constraints_on_single_rows_keep_the_route() -> None:
     p = plan(budget=6)
     a, c = p["choice"], p.choices

@@ -85,6 +85,28 @@ def test_keywords_that_nobody_reads_are_refused():
         IndependentCounterfactuals(X, feature_cost=[1.0, 1.0, 1.0], **KW)
 
 
+def test_members_pulled_back_to_the_line_are_not_optimal() -> None:
+    # the pair is stationary and complementary; only the signs of the multipliers tell
+    ahead = np.array([[3.0, 0.0], [5.0, 1.0], [-1.0, 0.0]])
+    p = IndependentCounterfactuals(ahead, score=([1.0, 0.0], 0.0), threshold=1.0)
+    s = p.solve()
+    assert s.objective == pytest.approx(4.0 / 3.0)
+    apart = 1.0 - ahead[:, 0]
+    back = ahead + np.outer(apart, [1.0, 0.0])
+    y = 2.0 * apart / 3.0
+    assert (y < 0.0).any()
+    check = s.proof.check({"counterfactuals": back}, {"classification": y})  # type: ignore[union-attr]
+    assert check.complementarity <= 1e-12 and check.dual > 0.1
+    assert check.bound <= s.objective + 1e-12  # no bound of any multipliers is above the optimum
+    forged = replace(
+        s,
+        values={"counterfactuals": back},
+        multipliers={"classification": y},
+        objective=p.objective_value({"counterfactuals": back}),
+    )
+    assert not forged.certificate.verify()
+
+
 @pytest.mark.parametrize("model", [IndependentCounterfactuals, LipschitzCounterfactuals])
 @pytest.mark.parametrize("how", ["method", "function"])
 def test_the_largest_attainable_probability_is_told(model, how):

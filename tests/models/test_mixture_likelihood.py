@@ -87,7 +87,7 @@ def test_the_witness_obeys_rules_that_equal_components_break() -> None:
 def test_one_component_is_the_gaussian_of_the_rows() -> None:
     X, g = rows()
     p = FairMixtureLikelihood(X, n_components=1, groups=g)
-    s = p.solve("uno", time_limit=30)
+    s = p.solve("uno", time_limit=600)
     found = p.parameters(s)
     np.testing.assert_allclose(found.means[0], X.mean(axis=0), atol=1e-4)
     assert 1.0 / found.precision == pytest.approx(X.var(axis=0).mean(), rel=1e-5)
@@ -98,7 +98,7 @@ def test_local_optima_are_feasible_and_stationary(eps: float | None) -> None:
     X, g = rows()
     rule = None if eps is None else of.max_gap(eps) if eps else of.perfect_fairness()
     p = FairMixtureLikelihood(X, n_components=2, groups=g, fairness=rule)
-    s = p.solve("uno", time_limit=30)
+    s = p.solve("uno", time_limit=600)
     assert s.status.termination == "local" and s.gap == np.inf and s.proof is None
     found = p.parameters(s)
     joint = densities(X, *found)
@@ -119,7 +119,7 @@ def test_fairness_costs_likelihood() -> None:
     values = []
     for rule in (None, of.max_gap(0.05)):
         p = FairMixtureLikelihood(X, n_components=2, groups=g, fairness=rule)
-        values.append(p.solve("uno", time_limit=30).objective)
+        values.append(p.solve("uno", time_limit=600).objective)
     assert values[0] > values[1]
 
 
@@ -127,7 +127,7 @@ def test_projected_responsibilities_obey_what_the_mixture_itself_does_not() -> N
     """The rule holds of R by projection; here it holds of ψ."""
     X, g = rows()
     free = FairMixtureLikelihood(X, n_components=2, groups=g, fairness=None)
-    s = free.solve("uno", time_limit=30)
+    s = free.solve("uno", time_limit=600)
     psi = free.responsibilities(s)
     own = np.abs(psi[g == "a"].mean(axis=0) - psi[g == "b"].mean(axis=0)).max()
     projection = FairResponsibilities(np.log(psi), groups=g, fairness=of.max_gap(0.01))

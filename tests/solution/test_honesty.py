@@ -77,13 +77,19 @@ def test_a_proof_belongs_to_its_problem() -> None:
     assert not replace(s, problem=p.without("need")).is_optimal()
 
 
-def test_parameters_are_frozen_when_declared() -> None:
+def test_a_parameter_that_changed_is_not_overlooked() -> None:
     cap = cp.Parameter(value=0.34, name="cap")
     p = forbidden_arcs(2.0)
     q = p.with_constraints(cap=cp.sum(p["masses"], axis=0) <= cap)
     before = q.solve().objective
+    assert q.solve("highs").objective == pytest.approx(before, rel=1e-9)
     cap.value = 0.9
-    assert q.solve().objective == before == pytest.approx(q.solve("highs").objective, rel=1e-9)
+    with pytest.raises(of.DeclarationError, match=r"'cap' was 0.34 when .* declared, and is 0.9"):
+        q.solve()
+    again = p.with_constraints(cap=cp.sum(p["masses"], axis=0) <= cap)
+    assert again.solve().objective < before - 1e-3
+    cap.value = 0.34
+    assert q.solve().objective == before
     with pytest.raises(of.DeclarationError, match="parameter 'free' in 'r' has no value"):
         p.with_constraints(r=p["masses"][0, 0] <= cp.Parameter(name="free"))
 

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
+from optfair.backends.request import Request
+from optfair.backends.structured import action_dp
 from optfair.backends.structured.action import closest as nearby
 from optfair.backends.structured.action import labels
 from optfair.backends.structured.action.closest import closest, window_bound
@@ -306,6 +308,56 @@ def test_a_proof_speaks_of_its_own_problem() -> None:
     u = band.solve()
     forged = replace(u, proof=replace(u.proof, floor=int(u.objective) + 1))  # type: ignore[type-var]
     assert forged.residuals().gap <= 1e-9
+
+
+def band(n: int = 2) -> Any:
+    """Return rows that jump over the target one at a time: only all edits together end in the band.
+
+    Without edits they are 1.1 below. One edit passes it by 0.5 or more, both cancel it.
+    """
+    edits = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    effects = [[-0.5, 1.5, 1.4, 0.05], [-0.6, 1.6, 1.5, -0.05]][:n]
+    return MinimumEdits(effects, edits, effect=0.9, overshoot=False)
+
+
+def test_a_floor_is_what_was_looked_through() -> None:
+    p = band()
+    s = p.solve("action-dp", tolerance=1e-9)
+    sums, spent = every_plan(p.choices)
+    best = spent[np.abs(sums) <= p.missing].min()
+    assert best == 4 and s.objective == s.bound == 4.0
+    proof: Any = s.proof
+    table = RowTable.of(p)
+    first = round(float(spent[sums >= -p.missing].min()))
+    assert first == 1  # one edit is enough where it may pass the target
+    assert proof.floor == 4
+    # a floor is a bound where no plan of one unit less is in the band, and says nothing elsewhere
+    bounds = [replace(proof, floor=f).check({}, {}).bound / table.unit for f in range(1, 7)]
+    assert bounds == [1.0, 2.0, 3.0, 4.0, 1.0, 1.0]
+
+
+def test_a_search_that_was_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = band()
+    table = RowTable.of(p)
+    looked: list[int] = []
+
+    def cut(table: Any, units: int, wide: float, **options: Any) -> Any:
+        looked.append(units)
+        found = closest(table, units, wide, **options)
+        # of 2 units not all plans were looked at
+        return replace(found, done=found.done and units != 2)
+
+    monkeypatch.setattr(action_dp, "closest", cut)
+    request = Request()
+    found = action_dp._fewest(p, table, request)
+    assert looked == [1, 2, 3, 4]
+    assert not found.done  # the plan may be the best, but nothing shows it
+    assert found.bound == 2.0 and found.proof.floor == 2
+    assert p.solve("action-dp").objective == 4.0  # by the general solver
+
+    monkeypatch.setattr(action_dp, "closest", closest)
+    whole = action_dp._fewest(p, table, request)
+    assert whole.done and whole.bound == 4.0
 
 
 def test_rules_that_leave_nothing_are_named() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.backends.structured import support_search
 from optfair.backends.structured.support_search import SupportProof
 from optfair.models.maps.affine_map import AffineMap
 from optfair.models.maps.fixed_basis import DiagonalMap
@@ -83,12 +84,24 @@ def test_no_choice_is_enough() -> None:
         p.with_constraints(few=at_most(1)).solve()
 
 
-def test_time_limit_leaves_an_incumbent_with_its_gap() -> None:
+def test_time_limit_leaves_an_incumbent_with_its_gap(
+    monkeypatch: pytest.MonkeyPatch, later: Any
+) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 12)) @ rng.normal(size=(12, 12)) / 2
     p = PSDMap(X, score=(rng.normal(size=12), 0.0), threshold=4.0, K=1.4, k=1.6)
-    s = p.with_constraints(few=at_most(4)).solve(time_limit=1.0)
-    assert s.status.termination in ("time_limit", "optimal")
+    solve, made = support_search.solve_as_asked, []
+
+    def counted(child: Any, solver: Any, request: Any) -> Any:
+        made.append(request.time_limit)
+        found = solve(child, solver, request)
+        if len(made) == 3:
+            later(2000.0)
+        return found
+
+    monkeypatch.setattr(support_search, "solve_as_asked", counted)
+    s = p.with_constraints(few=at_most(4)).solve(time_limit=1000.0)
+    assert s.status.termination == "time_limit" and max(made) <= 1000.0
     assert s.proof is not None and s.proof.covers()
     assert np.isfinite(s.bound) and s.bound <= s.objective + 1e-6
 

@@ -153,7 +153,7 @@ def test_the_bound_holds_for_quadratics_of_any_sign(seed: int) -> None:
     assert sign * s.bound <= best + 1e-6
     assert s.status.primal == "feasible" and sign * s.objective >= sign * s.bound - 1e-6
     assert sign * s.objective <= best + 0.05  # local searches from several points
-    assert s.is_optimal() == (r.exactness(s, 1e-6) is not None)
+    assert (not s.residuals().above(1e-6)) == (r.exactness(s, 1e-6) is not None)
 
 
 def test_vectors_matrices_linear_terms_and_maximisation() -> None:
@@ -326,7 +326,8 @@ def test_refusals() -> None:
     S = cp.Variable((2, 2), name="S", symmetric=True)
     with pytest.raises(of.ClassError, match="declared symmetric"):
         shor(of.from_cvxpy(cp.Problem(cp.Minimize(-cp.sum_squares(S)), [cp.sum_squares(S) <= 1])))
-    with pytest.raises(of.Unbounded):  # linear bounds alone do not bound the moments
+    # linear bounds alone do not bound the moments
+    with pytest.raises((of.Unbounded, of.SolverFailure), match="improves without limit"):
         shor(of.from_cvxpy(cp.Problem(concave, [x <= 1, x >= -1]))).problem.solve()
     with pytest.raises(of.Infeasible):
         shor(of.from_cvxpy(cp.Problem(concave, [cp.sum_squares(x) <= -1]))).problem.solve()

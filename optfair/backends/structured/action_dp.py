@@ -251,6 +251,6 @@ def _handed_over(
     best = s.values if s.objective <= plan.objective else values
     if s.objective > plan.objective and "overshoot" in p.constraints:
         best = s.values  # the plan is outside the band
-    proof = ReportedBound(p, bound, source) if s.bound > found.bound else found.proof
+    proof = ReportedBound(p, bound, s.solver) if s.bound > found.bound else found.proof
     rounds = (*found.rounds, (source, s.objective))
     return Outcome(s.status.termination, best, {}, proof, {}, rounds)

@@ -63,7 +63,7 @@ class ProjectionProof:
         Z = np.asarray(values["counterfactuals"], dtype=float)
         if y.shape != (n,) or Z.shape != X.shape:
             return DualCheck(-np.inf, np.inf, np.inf, np.inf)
-        short = p.level - X @ v
+        short, sure = p.level - X @ v, np.maximum(y, 0.0)
         # each member's own gradient: the mean over n members must not hide one of them
         gradient = 2.0 * c * (Z - X) - n * np.outer(y, v)
         unit = 1.0 + float(np.abs(2.0 * c * (Z - X)).max(initial=0.0))
@@ -71,7 +71,7 @@ class ProjectionProof:
         off = max(0.0, float(np.abs(gradient).max(initial=0.0)) - rounding)
         slack = Z @ v - p.level
         return DualCheck(
-            bound=float(np.sum(y * short) - 0.25 * n * np.sum(np.square(y)) * np.sum(v * v / c)),
+            bound=float(sure @ short - 0.25 * n * (sure @ sure) * np.sum(v * v / c)),
             dual=max(off, n * max(0.0, -float(y.min(initial=0.0)))) / unit,
             complementarity=n
             * float(np.abs(y * slack).max(initial=0.0))

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import carriers, proved_infeasible
+from optfair.backends.farkas import carriers, claimed_infeasible, proved_infeasible
 from optfair.backends.request import Outcome, Request
 from optfair.backends.structured.rows.generation import generate_rows
 from optfair.backends.structured.rows.incumbent import repaired
 from optfair.backends.structured.rows.point import RelaxedPoint, RowMultipliers
 from optfair.backends.structured.rows.progress import row_progress
 from optfair.backends.structured.rows.relaxation import Relaxation
+from optfair.compile.conic import form_check
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
-from optfair.errors import Infeasible
+from optfair.errors import Infeasible, OptfairError
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -86,18 +87,14 @@ def _first(name: str, count: int, request: Request) -> Indices:
     return np.sort(known.rows[known.size > INACTIVE * known.size.max()])
 
 
-def _infeasible(problem: Problem, profile: SolverProfile, point: RelaxedPoint) -> Infeasible:
+def _infeasible(problem: Problem, profile: SolverProfile, point: RelaxedPoint) -> OptfairError:
     def conflict(z: Floats) -> tuple[str, ...]:
         there = replace(point, z=z)
         return carriers({**there.short, **{name: m.size for name, m in there.long.items()}})
 
     proof = proved_infeasible(point.form, point.z, conflict)
     if proof is None:
-        return Infeasible(
-            "no point satisfies the constraints",
-            f"reported by {profile.name}, without a certificate that could be verified",
-            "remove or soften constraints: " + ", ".join(map(repr, problem.constraints)),
-        )
+        return claimed_infeasible(problem, profile.name)
     names = proof.conflict
     return Infeasible(
         f"these constraints exclude each other: {', '.join(map(repr, names))}",
@@ -143,17 +140,11 @@ class LazyRowsProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound and the residuals of the relaxation, and compare the names."""
         point = self.point
-        r = point.form.residuals(point.x, point.z)
         apart = [_difference(values.get(k), v) for k, v in self.values.items()]
         if multipliers is not self.own:  # those are read-only, and derived from z
             expected = {**point.short, **self.multipliers()}
             apart += [_difference(multipliers.get(k), v) for k, v in expected.items()]
-        return DualCheck(
-            bound=point.form.sign * r.bound,
-            dual=max(r.dual, r.primal),
-            complementarity=r.complementarity,
-            consistency=float(np.max(apart, initial=0.0)),
-        )
+        return form_check(point.form, point.x, point.z, float(np.max(apart, initial=0.0)))
 
 
 def _difference(given: Any, expected: Floats) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve_as_asked
-from optfair.core.certificate import DualCheck
+from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
+from optfair.models.maps.support import FREE, covers
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -28,7 +29,6 @@ Fixed = tuple[int, ...]
 
 __all__ = ["Leaf", "SupportProof", "run"]
 
-FREE = -1
 # Relaxations are solved to this share of the tolerance.
 SHARE = 0.1
 
@@ -102,6 +102,7 @@ class _Search:
                 "no choice of the features that move satisfies the constraints",
                 f"{len(self.leaves)} convex problems, which cover all choices, are infeasible",
                 "let more features move, or soften a constraint",
+                certificate=NoChoice(SupportProof(self.problem, tuple(self.leaves))),
             )
         return "optimal"
 
@@ -138,7 +139,7 @@ class _Search:
     def _largest(self, z: Floats, fixed: Fixed) -> Fixed:
         """Return the choice of as many features as may move, those with the largest z."""
         # the size of the right-hand side of the count is the number itself
-        count = round(self.problem.constraints[f"{family(self.name)}.count"].scale)
+        count = round(self.problem.constraints[f"{family(self.name)}.count"].largest_side)
         known = np.array(fixed)
         order = np.argsort(-np.where(known == FREE, z, 2.0 * known), kind="stable")
         chosen = np.zeros(self.size, dtype=int)
@@ -184,6 +185,7 @@ class SupportProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound of every leaf and that the leaves cover all choices."""
         bound, dual = np.inf, 0.0
+        worst: DualCheck | None = None
         for leaf in self.leaves:
             if isinstance(leaf.proof, Infeasible):
                 if not leaf.proof.certificate.verify():
@@ -194,16 +196,53 @@ class SupportProof:
                 return DualCheck(-np.inf, np.inf)
             found = s.proof.check(s.values, s.multipliers)
             bound, dual = min(bound, found.bound), max(dual, found.dual)
-        return DualCheck(bound if self.covers() else -np.inf, dual)
+            if found.reported or found.unpaid is not None:
+                worst = found if worst is None else _weaker(worst, found)
+        bound = bound if self.covers() else -np.inf
+        if worst is None:
+            return DualCheck(bound, dual)
+        return replace(worst, bound=bound, dual=dual, complementarity=0.0, consistency=0.0)
 
     def covers(self) -> bool:
         """Whether no two leaves overlap and their shares of all choices add up to 1."""
-        fixed = np.array([leaf.fixed for leaf in self.leaves])
-        if not fixed.size:
-            return False
-        share = float(np.sum(0.5 ** (fixed != FREE).sum(axis=1)))
-        apart = np.array(
-            [((fixed != row) & (fixed != FREE) & (row != FREE)).any(axis=1) for row in fixed]
-        )
-        np.fill_diagonal(apart, True)
-        return bool(apart.all() and abs(share - 1.0) <= 1e-12)
+        return covers([leaf.fixed for leaf in self.leaves])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoChoice(Certificate):
+    """Every choice is excluded: the leaves cover all, and each has a certificate."""
+
+    proof: SupportProof
+
+    def verify(self) -> Verdict:
+        """Verify the certificate of every leaf, and that the leaves cover all choices."""
+        reasons = [] if self.proof.covers() else ["the cases leave out a choice"]
+        for leaf in self.proof.leaves:
+            if not isinstance(leaf.proof, Infeasible):
+                reasons.append("a case is not excluded")
+            else:
+                reasons += leaf.proof.certificate.verify().reasons
+        return Verdict(not reasons, tuple(dict.fromkeys(reasons)))
+
+    def __str__(self) -> str:
+        return f"{len(self.proof.leaves)} cases, each with a certificate"
+
+    __repr__ = __str__
+
+
+def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:
+    """Return the weaker grade of two leaves: the least of their bounds rests on both."""
+    if first.reported or second.unpaid is None:
+        return first
+    if second.reported or first.unpaid is None:
+        return second
+    a, b = first.unpaid, second.unpaid
+    unpaid = replace(
+        a,
+        columns=a.columns if a.columns.size >= b.columns.size else b.columns,
+        slope=max(a.slope, b.slope),
+        curve=max(a.curve, b.curve),
+        size=max(a.size, b.size),
+        here=max(a.here, b.here),
+    )
+    return replace(first, unpaid=unpaid, free=tuple(dict.fromkeys((*first.free, *second.free))))

@@ -73,7 +73,7 @@ class AffineMap(MapProblem):
     >>> s = p.solve(tolerance=1e-9)
     >>> round(s.objective, 6)  # everyone moves to the line: no bound keeps them apart
     4.5
-    >>> p.map(s).transform(X).round(3)[0].tolist()
+    >>> (p.map(s).transform(X).round(3)[0] + 0.0).tolist()
     [2.0, 0.0]
     >>> AffineMap(X, score=([1.0, 0.0], 0.0), threshold=2.0, K=1.5).problem_class
     SDP

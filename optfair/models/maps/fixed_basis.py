@@ -14,6 +14,7 @@ from optfair.core.term import ConstraintTerm, Values
 from optfair.models.feature_problem import Indices
 from optfair.models.maps.map_data import checked_bound, map_data
 from optfair.models.maps.map_problem import OWN, STRANGER, MapProblem, renamed
+from optfair.models.maps.moments import ROUNDING
 from optfair.models.maps.null_space import as_far_as_feasible
 from optfair.models.maps.piece import Piece
 from optfair.models.maps.score_line import Reduction
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 __all__ = ["CommutativeGaussianMap", "DiagonalMap", "FixedBasisMap"]
 
 # Entries of a unit vector below this are what rounding leaves of zero.
-ROUNDING = 1e-12
+ZERO = 1e-12
 
 
 class FixedBasisMap(MapProblem):
@@ -115,7 +116,7 @@ class FixedBasisMap(MapProblem):
         A feature stays when every direction that it is part of keeps its length.
         """
         (piece,) = self.pieces
-        part_of = (np.abs(self.basis[indices]) > ROUNDING).any(axis=0)
+        part_of = (np.abs(self.basis[indices]) > ZERO).any(axis=0)
         return {
             "mean": piece.mean[indices] == piece.moments.mean[indices],
             "factors": piece.factors[np.flatnonzero(part_of)] == 1.0,
@@ -146,13 +147,19 @@ class FixedBasisMap(MapProblem):
             bounds=tuple(name for name in self.constraints if name.startswith("factor ")),
         )
 
+    @property
+    def flat(self) -> NDArray[np.bool_]:
+        """Whether the group has no extent along each direction, but for the rounding of its features."""
+        centered = self.data["centered"]
+        extent = np.abs(centered @ self.basis).max(axis=0)
+        size = np.abs(centered).max(axis=0) + np.abs(self.moments.mean)
+        return np.asarray(extent <= ROUNDING * (size @ np.abs(self.basis)))
+
     def settled(self, values: Values) -> Values:
         """Return the values with factor 1 along directions in which the group has no extent."""
-        spread = np.square(self.moments.root.T @ self.basis).sum(axis=0)
-        flat = spread <= ROUNDING * spread.max(initial=0.0)
-        if not flat.any():
+        if not self.flat.any():
             return values
-        wanted = np.where(flat, 1.0, np.asarray(values["factors"], dtype=float))
+        wanted = np.where(self.flat, 1.0, np.asarray(values["factors"], dtype=float))
         return as_far_as_feasible(self, values, {**values, "factors": wanted})
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:

@@ -17,10 +17,11 @@ from optfair.core.problem_class import LP, ProblemClass
 from optfair.core.solution import Solution
 from optfair.core.structure import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
-from optfair.errors import DeclarationError, Infeasible
+from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.models.attainable import with_attainable
 from optfair.models.feature_problem import FeatureProblem, Indices
-from optfair.models.maps.moments import Moments
+from optfair.models.maps.limits import solved_within, without_guesses
+from optfair.models.maps.moments import ROUNDING, Moments
 from optfair.models.maps.piece import Piece
 from optfair.models.maps.support import SUPPORT, support_refusal
 from optfair.models.transport_map import TransportMap
@@ -288,10 +289,51 @@ class MapProblem(FeatureProblem):
         Returns
         -------
         TransportMap
-            Or a `MixtureTransport` for a problem with components.
+            Or a `MixtureTransport` for a problem with components. It sends the members where
+            the solution does.
+
+        Raises
+        ------
+        SolverFailure
+            As a matrix and an offset the map misses the target by more than the solution.
         """
         (piece,) = self.pieces
-        return self.transport(piece, self.settled(fitting_values(self, solution)))
+        values = fitting_values(self, solution)
+        return self.kept(piece, solution, (self.settled(values), values))
+
+    def kept(self, piece: Piece, solution: Solution, choices: Sequence[Values]) -> TransportMap:
+        """Return the map of the first values that sends the members to the target as declared."""
+        short = 0.0
+        for values in choices:
+            found = self.transport(piece, values)
+            short = self.shortfall(piece, found, solution)
+            if short <= 0.0:
+                return found
+        raise SolverFailure(
+            "the map does not send the group where the solution does",
+            f"as x -> A x + b it misses the target by {short:.2g} of the size of a score: "
+            "the features lie too far from 0 for their deviations, or in units too far apart",
+            "center the features and bring them to like units, e.g. standardise them",
+        )
+
+    def shortfall(self, piece: Piece, found: TransportMap, solution: Solution) -> float:
+        """Return by how much more than the solution a map misses the target, of a row's size.
+
+        Beyond the tolerance of the solution, and what rounding does to a score; at most 0 when
+        nothing is missed.
+        """
+        if f"classification{piece.part}" not in self.constraints or not len(piece.centered):
+            return 0.0
+        w, t, points = self.normal, self.level, piece.centered + piece.moments.mean
+        mean, A = piece.read(solution.values)
+        declared = np.maximum(t - (piece.centered @ (w @ A) + w @ mean), 0.0)
+        missed = t - (points @ found.matrix.T + found.offset) @ w
+        size = np.abs(piece.centered) @ (np.abs(w) @ np.abs(A)) + abs(t - float(w @ mean))
+        spent = np.abs(points) @ np.abs(found.matrix.T) + np.abs(found.offset)
+        rounding = ROUNDING * (spent @ np.abs(w) + abs(t))
+        tolerance = float(solution.options.get("tolerance", 1e-7))
+        beyond = missed - declared - tolerance * size - rounding
+        return float((beyond / np.where(size > 0.0, size, 1.0)).max())
 
     def settled(self, values: Values) -> Values:
         """Return the values with the identity where neither cost nor members see the matrix.
@@ -313,7 +355,11 @@ class MapProblem(FeatureProblem):
 
     def explained(self, error: Infeasible) -> Infeasible:
         """Return the error with the largest attainable target, where the target is out of reach."""
-        return with_attainable(self, error)
+        return with_attainable(without_guesses(self), error)
+
+    def solved_by(self, ask: Callable[..., Solution]) -> Solution:
+        """Return what ``ask`` finds where no limit that a rule guessed can decide it."""
+        return solved_within(self, ask)
 
 
 def renamed(

@@ -189,5 +189,5 @@ class MixtureMap(MapProblem):
         """Return the map of a solution: every point moves with its most probable component."""
         values = fitting_values(self, solution)
         return MixtureTransport(
-            self.parts, [self.transport(piece, values) for piece in self.pieces]
+            self.parts, [self.kept(piece, solution, (values,)) for piece in self.pieces]
         )

@@ -13,7 +13,10 @@ from optfair.models.data import check_matrix
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Moments"]
+__all__ = ["ROUNDING", "Moments"]
+
+# What the mean of equal numbers leaves of their differences, relative to the numbers.
+ROUNDING = 16 * np.finfo(float).eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,15 +74,31 @@ class Moments:
         if float(np.abs(sigma - sigma.T).max()) > 1e-9 * size:
             raise DataError("covariance is not symmetric", remedy="give (S + S.T) / 2")
         sigma = (sigma + sigma.T) / 2
-        eigenvalues, vectors = np.linalg.eigh(sigma)
+        eigenvalues = np.linalg.eigvalsh(sigma)
         if eigenvalues[0] < -1e-9 * max(size, 1e-300):
             raise DataError(
                 f"covariance has the negative eigenvalue {eigenvalues[0]:.3g}",
                 remedy="give a positive semidefinite matrix",
             )
-        # what rounding leaves of a zero eigenvalue is no direction of the group
-        kept = eigenvalues > 10 * d * np.finfo(float).eps * max(eigenvalues[-1], 0.0)
-        root = vectors[:, kept] * np.sqrt(eigenvalues[kept])
+        flat = np.sqrt(np.maximum(np.diag(sigma), 0.0)) <= ROUNDING * np.abs(mu)
+        sigma[flat], sigma[:, flat] = 0.0, 0.0  # of equal numbers, whose mean is rounded
+        root = _root(sigma)
         for array in (mu, sigma, root):
             array.flags.writeable = False
         return cls(mu, sigma, root)
+
+
+def _root(sigma: Floats) -> Floats:
+    """Return L with Σ = L Lᵀ, of full column rank.
+
+    What rounding leaves of a zero eigenvalue is no direction of the group. It is told apart in
+    standard deviations: a feature in small units has as much extent as one in large units.
+    """
+    deviations = np.sqrt(np.maximum(np.diag(sigma), 0.0))
+    units = np.where(deviations > 0.0, deviations, 1.0)
+    eigenvalues, vectors = np.linalg.eigh(sigma / np.outer(units, units))
+    if eigenvalues[0] < -1e-9 * eigenvalues[-1]:  # small features are rounding of large ones
+        units = np.ones_like(units)
+        eigenvalues, vectors = np.linalg.eigh(sigma)
+    kept = eigenvalues > 10 * units.size * np.finfo(float).eps * max(eigenvalues[-1], 0.0)
+    return np.asarray(units[:, None] * vectors[:, kept] * np.sqrt(eigenvalues[kept]))

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.expressions import Values
+from optfair.models.maps.moments import ROUNDING
 
 if TYPE_CHECKING:
     from optfair.models.maps.map_problem import MapProblem
+    from optfair.models.maps.piece import Piece
 
 Floats = NDArray[np.float64]
 
@@ -87,8 +89,11 @@ def _positive(S: Floats) -> Floats:
 def as_far_as_feasible(problem: MapProblem, values: Values, wanted: Values) -> Values:
     """Return the point on the way from one to another that the constraints still allow.
 
-    Both send the members to the same points, so terms of one row per member are not asked.
+    Both must send the members to the same points, or the first is returned; then terms of one
+    row per member need not be asked.
     """
+    if not all(_alike(piece, values, wanted) for piece in problem.pieces):
+        return values
     changed = {name for name in wanted if wanted[name] is not values[name]}
     terms = [t for t in problem.constraints.values() if t.rows is None and changed & t.scope]
 
@@ -110,3 +115,12 @@ def as_far_as_feasible(problem: MapProblem, values: Values, wanted: Values) -> V
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if allowed(middle) else (inside, middle)
     return at(inside)
+
+
+def _alike(piece: Piece, values: Values, wanted: Values) -> bool:
+    """Whether two maps send the members to the same points, feature by feature in its own size."""
+    (mean, A), (other, B) = piece.read(values), piece.read(wanted)
+    start = np.abs(piece.moments.mean) * ROUNDING
+    turned = np.abs(piece.centered @ A.T).max(axis=0, initial=0.0)
+    apart = np.abs(piece.centered @ (B - A).T + (other - mean)).max(axis=0, initial=0.0)
+    return bool((apart <= FEASIBLE * turned + np.abs(A) @ start + start).all())

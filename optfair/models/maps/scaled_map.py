@@ -14,6 +14,7 @@ from optfair.core.term import Values
 from optfair.models.feature_problem import Indices
 from optfair.models.maps.fixed_basis import FixedBasisMap, basis_piece
 from optfair.models.maps.map_problem import OWN, STRANGER
+from optfair.models.maps.null_space import as_far_as_feasible
 from optfair.models.maps.piece import Piece
 
 Floats = NDArray[np.float64]
@@ -101,6 +102,12 @@ class ScaledMap(FixedBasisMap):
         """Return the root of the scale's cost times its change."""
         spread = np.diag(piece.moments.covariance)
         return float(np.sqrt(self.feature_costs @ spread)) * (piece.factors - 1.0)
+
+    def settled(self, values: Values) -> Values:
+        """Return the values with scale 1 when all members are equal: no scale moves them."""
+        if not self.flat.all():
+            return values
+        return as_far_as_feasible(self, values, {**values, "scale": np.array(1.0)})
 
     def fixed(self, indices: Indices) -> Any:
         """Return that these features stay, which no other scale than 1 allows."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from optfair.core.structure import Structure
 from optfair.core.term import family
@@ -10,10 +13,12 @@ from optfair.core.term import family
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["MOVED", "SUPPORT", "support_refusal"]
+__all__ = ["FREE", "MOVED", "SUPPORT", "covers", "support_refusal"]
 
 #: Part of the name of the binary variable that counts features.
 MOVED = "moved"
+#: A feature that may still move or not, where 1 says that it may and 0 that it may not.
+FREE = -1
 #: A convex problem but for one binary variable that says which features move.
 SUPPORT = Structure("feature-support", (), None, "")
 
@@ -32,3 +37,16 @@ def support_refusal(problem: Problem) -> str:
         if not term.evidence.problem_class.convex:
             return f"{term.name!r} is not known to be convex"
     return ""
+
+
+def covers(choices: Sequence[tuple[int, ...]]) -> bool:
+    """Whether no two parts of the choices overlap and their shares of all choices add up to 1."""
+    fixed = np.array(choices)
+    if not fixed.size:
+        return False
+    share = float(np.sum(0.5 ** (fixed != FREE).sum(axis=1)))
+    apart = np.array(
+        [((fixed != row) & (fixed != FREE) & (row != FREE)).any(axis=1) for row in fixed]
+    )
+    np.fill_diagonal(apart, True)
+    return bool(apart.all() and abs(share - 1.0) <= 1e-12)

@@ -159,7 +159,7 @@ def moment_margin(rows: int, features: int, factor: float, confidence: float) ->
     if root <= 0.0 or n <= d:
         raise DeclarationError(
             f"{n} members are too few for a margin at confidence {confidence:g}",
-            f"{d} features need more than {math.ceil(least**2) + 1}",
+            f"{d} features need at least {math.floor(least**2) + 2}",
             "give moments that are known, or more members",
         )
     apart = math.sqrt(d * (n - 1) / (n * (n - d)) * float(f.ppf(1.0 - beta / 2.0, d, n - d)))

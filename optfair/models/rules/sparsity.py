@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.rule import Parts, Rule
 from optfair.errors import DeclarationError
+from optfair.models.maps.limits import Limit
 from optfair.models.maps.map_problem import MapProblem
 from optfair.models.maps.piece import Piece
 from optfair.models.maps.support import MOVED
@@ -88,22 +90,41 @@ class AtMost(Rule):
             "signs": moved >= 0,
             "ones": moved <= 1,
         }
-        for piece in p.pieces:
-            shift = reach / np.sqrt(p.feature_costs)
-            turn = _turn(p, piece, reach)
+        limits: dict[str, Limit] = {}
+        for at, piece in enumerate(p.pieces):
+            for word, side in product(("shift", "turn"), ("up", "down")):
+                write, part = _Row(at, word, side), f"{word}{piece.part} {side}"
+                parts[part], relies = write(p, moved, reach)
+                limits[part] = Limit(reach, self.largest is not None, relies, write)
+        return Parts(parts, {MOVED: moved}, {MOVED}, limits)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A bound on how far shift or turn of a piece change a feature, 0 when it is not counted."""
+
+    at: int
+    word: str
+    side: str
+
+    def __call__(self, p: MapProblem, moved: Any, reach: float) -> tuple[Any, frozenset[str]]:
+        """Return the row for a limit, and the names of the model's terms it relies on."""
+        piece, d = p.pieces[self.at], p.normal.size
+        relies: frozenset[str] = frozenset()
+        if self.word == "shift":
+            change = piece.mean - piece.moments.mean
+            most = cp.multiply(reach / np.sqrt(piece.weight * p.feature_costs), moved)
+        else:
+            turn, relies = _turn(p, piece, reach)
             if not np.isfinite(turn).all():
                 raise DeclarationError(
                     "nothing bounds the matrix of this map",
                     "the group has no spread in some direction, and there is no K",
                     "give K, so that a feature that is not counted can be held",
                 )
-            counted = cp.multiply(turn, cp.reshape(moved, (d, 1), order="C") @ np.ones((1, d)))
-            far = cp.multiply(shift, moved)
-            shifted, turned = piece.mean - piece.moments.mean, piece.matrix - np.eye(d)
-            for word, change, most in (("shift", shifted, far), ("turn", turned, counted)):
-                parts[f"{word}{piece.part} up"] = change <= most
-                parts[f"{word}{piece.part} down"] = -most <= change
-        return Parts(parts, {MOVED: moved}, {MOVED})
+            change = piece.matrix - np.eye(d)
+            most = cp.multiply(turn, cp.reshape(moved, (d, 1), order="C") @ np.ones((1, d)))
+        return (change <= most if self.side == "up" else -most <= change), relies
 
 
 def _positive(value: Any) -> bool:
@@ -129,17 +150,26 @@ def _reach(p: MapProblem) -> float:
     return 2.0 * one or spread or 1.0
 
 
-def _turn(p: MapProblem, piece: Piece, reach: float) -> Floats:
-    """Return how far each entry of A - I can be from 0 when the cost is at most reach²."""
+def _turn(p: MapProblem, piece: Piece, reach: float) -> tuple[Floats, frozenset[str]]:
+    """Return how far each entry of A - I can be from 0 when the cost is at most reach².
+
+    The model's own bounds on the matrix bound it too, as long as none of them was removed; then
+    their names come with it.
+    """
     d = p.normal.size
     if piece.moments.singular:
         own = np.full((d, d), np.inf)
     else:
-        # max |v_l| over v^T Σ v <= r² is r (Σ^-1)_ll^1/2
-        inverse = np.sqrt(np.diag(np.linalg.inv(piece.moments.covariance)))
+        # max |v_l| over v^T Σ v <= r² is r (Σ^-1)_ll^1/2, with Σ^-1 = L^-T L^-1
+        inverse = np.linalg.norm(np.linalg.inv(piece.moments.root), axis=0)
         own = np.outer(reach / np.sqrt(piece.weight * p.feature_costs), inverse)
     K = p.data.get("K")
-    return own if K is None else np.minimum(own, K + np.eye(d))
+    names = frozenset(term.name for term in p.bound_terms(p.pieces))
+    if K is None or not names <= set(p.constraints):
+        return own, frozenset()
+    # a bound on the mean of semidefinite matrices bounds each of them by its share
+    K = K / piece.weight if p.data.get("bounds") == "global" else K
+    return np.minimum(own, K + np.eye(d)), names
 
 
 def l1_sparsity(limit: float) -> L1Sparsity:
@@ -193,10 +223,13 @@ def at_most(features: int, *, largest: float | None = None) -> AtMost:
     features : int
         s.
     largest : float, optional
-        r, a bound on the root of the cost of moving one feature; N follows from it. The default
-        is twice the cost of the cheapest shift of a single feature. It takes nothing away as
-        long as the optimum is at most r², which the objective of the solution shows; give a
-        larger one when further constraints make maps dearer than that.
+        r, a bound on the root of the cost of moving one feature; N follows from it. Where it is
+        given, it is a constraint like any other. Without it, the rows are written with a guess:
+        twice the cost of the cheapest shift of a single feature. The guess never decides the
+        answer: a bound above r², or an infeasible problem, is asked again with the cost of a
+        feasible map for r², which takes nothing away. ``solution.attempts`` says so, and
+        ``solution.problem`` has the rows of the limit that was used. A file that is exported
+        has the rows of the guess: give a limit that fits your constraints first.
 
     Returns
     -------
@@ -207,6 +240,8 @@ def at_most(features: int, *, largest: float | None = None) -> AtMost:
     ------
     DeclarationError
         Not a number of features; a group without spread in some direction and no K.
+    UnsupportedProblem
+        When it is solved: the guess may decide, and no feasible map is found to replace it.
 
     Examples
     --------

@@ -178,14 +178,10 @@ def test_local_cluster_equals_memory(cluster: Any, whole: of.FairKMeans) -> None
     assert np.abs(mixture.means_ - in_memory.means_).max() < 1e-9
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_worker_killed_in_the_middle_changes_nothing(
-    cluster: Any, whole: of.FairKMeans, tmp_path: Path
-) -> None:
-    pids = cluster.run(os.getpid)
-    victim = next(iter(pids.values()))
-    flag, seen = tmp_path / "go", tmp_path / "pids"
+def killed_in_the_middle(cluster: Any, folder: Path) -> tuple[Any, int, threading.Thread]:
+    """Return rows, a worker that is killed as soon as it has read some, and who does it."""
+    victim = next(iter(cluster.run(os.getpid).values()))
+    seen = folder / "pids"
     seen.mkdir()
 
     def slow(block: np.ndarray) -> np.ndarray:
@@ -194,21 +190,28 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
         time.sleep(0.05)
         return block
 
-    rows = da.from_array(X, chunks=(600, 3)).map_blocks(slow, dtype=float)
-    labels, weights = da.from_array(G, chunks=600), da.from_array(W, chunks=600)
-    source = row_source(rows, labels, weights)
-
     def kill() -> None:
-        while not (seen / str(victim)).exists():
+        end = time.monotonic() + 300.0
+        while not (seen / str(victim)).exists() and time.monotonic() < end:
             time.sleep(0.01)
         os.kill(victim, signal.SIGKILL)
-        flag.touch()
+        (folder / "killed").touch()
 
     killer = threading.Thread(target=kill)
     killer.start()
+    return da.from_array(X, chunks=(600, 3)).map_blocks(slow, dtype=float), victim, killer
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_worker_killed_in_the_middle_changes_nothing(
+    cluster: Any, whole: of.FairKMeans, tmp_path: Path
+) -> None:
+    rows, victim, killer = killed_in_the_middle(cluster, tmp_path)
+    source = row_source(rows, da.from_array(G, chunks=600), da.from_array(W, chunks=600))
     model = of.FairKMeans(4, n_init=1, random_state=0).fit_stream(source)
-    killer.join(timeout=60)
-    assert flag.exists()
+    assert (tmp_path / "killed").exists()  # before the fit ended
+    killer.join()
     assert victim not in cluster.run(os.getpid).values()
     assert np.abs(model.cluster_centers_ - whole.cluster_centers_).max() < 1e-9
     assert np.abs(model.masses_ - whole.masses_).max() < 1e-10
@@ -217,12 +220,11 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_mixture_survives_its_worker_too(cluster: Any) -> None:
-    source = row_source(da.from_array(X, chunks=(600, 3)), da.from_array(G, chunks=600))
-    victim = next(iter(cluster.run(os.getpid).values()))
-    killer = threading.Timer(0.5, os.kill, (victim, signal.SIGKILL))
-    killer.start()
+def test_a_mixture_survives_its_worker_too(cluster: Any, tmp_path: Path) -> None:
+    rows, victim, killer = killed_in_the_middle(cluster, tmp_path)
+    source = row_source(rows, da.from_array(G, chunks=600))
     model = of.FairMixture(4, max_iter=40, random_state=0).fit_stream(source)
+    assert (tmp_path / "killed").exists()  # before the fit ended
     killer.join()
     whole = of.FairMixture(**model.get_params()).fit(X, groups=G)
     assert victim not in cluster.run(os.getpid).values()

@@ -190,7 +190,7 @@ def test_limits_return_what_was_found() -> None:
         warnings.simplefilter("ignore")
         model = of.FairKMeans(4, n_init=1, random_state=0, max_iter=2)
         assert model.fit_stream(chunked(X, g)).status_ == "max_iter"
-        model = of.FairKMeans(4, n_init=3, random_state=0, time_limit=1e-3)
+        model = of.FairKMeans(4, n_init=3, random_state=0, time_limit=1e-9)
         model.fit_stream(chunked(X, g))
     assert model.status_ == "time_limit"
     assert len(model.restarts_) == 1
@@ -242,7 +242,7 @@ def test_later_starts_are_not_prepared_when_time_is_up(monkeypatch: pytest.Monke
         return at_once(*args)
 
     monkeypatch.setattr(streamed_kmeans, "_at_once", counted)
-    model = of.FairKMeans(4, n_init=20, random_state=0, time_limit=1e-3)
+    model = of.FairKMeans(4, n_init=20, random_state=0, time_limit=1e-9)
     with pytest.warns(ConvergenceWarning, match="time_limit"):
         model.fit_stream(chunked(X, g))
     assert len(made) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from itertools import combinations
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, norm, t
 
 import optfair as of
 from optfair.models.maps.affine_map import AffineMap
@@ -199,6 +200,34 @@ def test_margin_covers_every_direction() -> None:
     assert failed / 400 <= 1 - confidence
     wide = moment_margin(100_000, d, factor, confidence)
     assert factor < wide < factor + 0.05
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 1), (30, 4), (12, 5)])
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
+def test_margin_of_the_mean_is_hotellings(n: int, d: int, confidence: float) -> None:
+    """Half of the risk is that of the mean; T² / (n - 1 + T²) has a beta distribution."""
+    risk = (1.0 - confidence) / 2.0
+    if math.sqrt(n - 1) <= math.sqrt(d) + math.sqrt(2.0 * math.log(1.0 / risk)):
+        with pytest.raises(of.DeclarationError, match="too few"):
+            moment_margin(n, d, 0.0, confidence)
+        return
+    share = float(beta.ppf(1.0 - risk, d / 2.0, (n - d) / 2.0))
+    expected = math.sqrt(share / (1.0 - share))  # in sample deviations of weight 1/n
+    assert moment_margin(n, d, 0.0, confidence) == pytest.approx(expected, rel=1e-9)
+    if d == 1:
+        student = float(t.ppf(1.0 - risk / 2.0, n - 1)) / math.sqrt(n - 1)
+        assert expected == pytest.approx(student, rel=1e-9)
+
+
+def test_margin_of_the_deviations_is_davidson_and_szareks() -> None:
+    # 2 ln(2 / β) = 16 and n - 1 = 100, d = 4: the least singular value is above 10 - 2 - 4
+    confidence = 1.0 - 2.0 * math.exp(-8.0)
+    slope = moment_margin(101, 4, 1.0, confidence) - moment_margin(101, 4, 0.0, confidence)
+    assert slope == pytest.approx(math.sqrt(101.0) / 4.0, rel=1e-9)
+    # 2 + sqrt(2 ln 200) = 5.2552, whose square is 27.6: n - 1 has to be above that
+    with pytest.raises(of.DeclarationError, match="4 features need at least 29"):
+        moment_margin(28, 4, 1.0, 0.99)
+    assert moment_margin(29, 4, 1.0, 0.99) > 0.0
 
 
 def enumerate_supports(p: Any, s: int) -> float:

@@ -93,6 +93,37 @@ def test_table_says_what_happens_to_each_feature() -> None:
     assert "+0.2 b" in text and "<table" in g._repr_html_()
 
 
+def test_records_read_rows_of_the_matrix() -> None:
+    # b is moved by a, and a by nothing but itself: the transpose says the opposite
+    A = np.array([[0.5, 0.0, 0.0], [3.0, 1.0, -0.25], [0.0, 0.0, 1.0]])
+    g = TransportMap(
+        A,
+        [1.0, -2.0, 0.0],
+        features=("a", "b", "c"),
+        mean=[2.0, 4.0, 8.0],
+        covariance=np.diag([4.0, 1.0, 16.0]),
+    )
+    a, b, c = g.records()
+    assert [r["new mean"] for r in (a, b, c)] == [2.0, 6.0, 8.0]
+    assert [r["shift"] for r in (a, b, c)] == [0.0, 2.0, 0.0]
+    # sqrt(0.25 * 4), sqrt(9 * 4 + 1 + 16 / 16), 4
+    assert [r["new deviation"] for r in (a, b, c)] == pytest.approx([1.0, np.sqrt(38.0), 4.0])
+    assert [(r["other"], r["coefficient"]) for r in (a, b, c)] == [
+        (None, 0.0),
+        ("a", 3.0),
+        (None, 0.0),
+    ]
+    assert [r["moves"] for r in (a, b, c)] == [True, True, False]
+    # the strongest is the one that moves it most, in deviations of the other: 0.25 * 40 > 3 * 2
+    wide = TransportMap(A, np.zeros(3), covariance=np.diag([4.0, 1.0, 1600.0]))
+    assert (wide.records()[1]["other"], wide.records()[1]["coefficient"]) == ("x2", -0.25)
+    rows = np.random.default_rng(0).normal(size=(50, 3))
+    sample = TransportMap(A, np.zeros(3), mean=rows.mean(0), covariance=np.cov(rows.T, bias=True))
+    moved = sample.transform(rows)
+    assert [r["new mean"] for r in sample.records()] == pytest.approx(moved.mean(axis=0))
+    assert [r["new deviation"] for r in sample.records()] == pytest.approx(moved.std(axis=0))
+
+
 def test_data_frames_keep_index_and_names() -> None:
     g = example()
     X = pd.DataFrame(np.arange(6.0).reshape(2, 3), columns=["c", "a", "b"], index=[7, 9])

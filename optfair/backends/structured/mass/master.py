@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.structured.mass.program import Block, MassProgram, stacked
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

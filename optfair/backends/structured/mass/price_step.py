@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.structured.mass.log_rows import MassPass
 from optfair.backends.structured.mass.program import MassProgram
-from optfair.solution.conic_form import Cone
+from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
 
@@ -122,7 +122,8 @@ def _model(
     gk, ny = G * K, form.q.size
     size = ny + 3 * gk
     unit = np.repeat(program.shares, K)  # small groups count as much as large ones
-    H = sp.block_diag(list(np.asarray(point.curvature)), format="csc")
+    curvature = [sp.csc_array(block) for block in np.asarray(point.curvature)]
+    H = sp.block_diag(curvature, format="csc")
     position = program.masses.ravel()
     masses = sp.csc_array((1.0 / unit, (np.arange(gk), position)), shape=(gk, ny))
     even = sp.diags_array(1.0 / unit)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 

@@ -157,7 +157,9 @@ def _add_violated(
     worst, added = 0.0, 0
     chosen: dict[str, Indices] = {}
     for name, term in relaxation.long.items():
-        off = np.ravel(np.asarray(term.violation(point.values), dtype=float)) / (1.0 + term.scale)
+        off = np.ravel(np.asarray(term.violation(point.values), dtype=float)) / (
+            1.0 + term.largest_side
+        )
         worst = max(worst, float(off.max(initial=0.0)))
         lacking = relaxation.missing(name)
         violated = lacking[off[lacking] > feasibility]

@@ -18,7 +18,8 @@ from optfair.backends.structured.rows.point import Block, RelaxedPoint
 from optfair.compile.conic import Compiled, compile_problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

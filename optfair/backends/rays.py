@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +18,10 @@ from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.policy import conic_interface
 from optfair.compile.conic import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
-from optfair.diagnosis.clock import Clock
-from optfair.diagnosis.system import relaxed
-from optfair.solution.conic_form import Cone, ConicForm
+from optfair.proofs.cones import Cone
+from optfair.proofs.points import feasible_near, recession_faults
+from optfair.solution.conic_form import ConicForm
+from optfair.transforms.relax_integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -45,40 +48,65 @@ class Ray(Certificate):
         What is unbounded.
     d : array (n,)
         Direction in the columns of the compiled problem, largest entry 1 in size.
-    point : mapping or None
-        A feasible point by variable.
+    start : array (n,) or None
+        A point in the same columns; a feasible one is proved to be near it.
     tolerance : float
-        Rounding allowed, relative to the size of the terms.
+        Rounding allowed where the declared terms are evaluated along the ray.
     """
 
     problem: Problem
     d: Floats
-    point: Any = None
+    start: Floats | None = None
     tolerance: float = 1e-7
 
+    @cached_property
     def _compiled(self) -> Compiled:
-        continuous = relaxed(self.problem)
-        return compile_problem(continuous, conic_interface(), {})
+        return compile_problem(relaxed(self.problem), conic_interface(), {})
+
+    @property
+    def point(self) -> Any:
+        """The point it starts from, by variable; None when there is none."""
+        return None if self.start is None else self._compiled.by_name(self.start, None)[0]
 
     def verify(self) -> Verdict:
-        """Check the three conditions on data compiled anew, and the declared terms along the ray."""
-        compiled = self._compiled()
-        reasons = ray_faults(compiled.form, self.d, self.tolerance)
-        if self.point is None:
+        """Prove direction and point on data compiled anew, and follow the declared terms."""
+        compiled = compile_problem(relaxed(self.problem), conic_interface(), {})
+        form = compiled.form
+        reasons = recession_faults(form, self.d)
+        if self.start is None:
             reasons.append("no feasible point goes with it: the problem may be infeasible")
+        elif not self._starts(compiled):
+            reasons.append("no feasible point is proved near the one it starts from")
         elif not reasons and self.period == 0:
             reasons.append("no multiple of it moves integer variables by integers")
         elif not reasons:
             reasons += self._along(compiled.by_name(self.d, None)[0])
         return Verdict(not reasons, tuple(reasons))
 
+    def _starts(self, compiled: Compiled) -> bool:
+        """Whether a feasible point near the start is proved, integer variables held."""
+        form, x = compiled.form, self.start
+        if x is None or x.shape != form.q.shape:
+            return False
+        A, b, cones = form.A, form.b, form.cones
+        if self.problem.integers:
+            places = compiled.places()
+            held = np.unique(np.concatenate([places[k].ravel() for k in self.problem.integers]))
+            held = held[held >= 0]
+            x = x.copy()
+            x[held] = np.round(x[held])
+            A = sp.csc_array(sp.vstack([A, sp.eye_array(x.size, format="csr")[held]]))
+            cones = (*cones, Cone("zero", b.size, b.size + held.size))
+            b = np.concatenate([b, x[held]])
+        return feasible_near(A, b, cones, x) is not None
+
     def _along(self, direction: dict[str, Floats]) -> list[str]:
         """Evaluate the declared constraints and objective from the point along the direction."""
         p = self.problem
         sign = 1.0 if p.sense == "minimize" else -1.0
-        if set(self.point) != set(direction):
-            return ["the point has other variables"]
         start = {k: np.asarray(v, dtype=float) for k, v in self.point.items()}
+        for name in p.integers:
+            start[name] = np.round(start[name])
         reasons = []
         before = sign * p.objective_value(start)
         for t in (0.0, *(self.period * step for step in STEPS)):
@@ -101,7 +129,7 @@ class Ray(Certificate):
     @property
     def direction(self) -> dict[str, Floats]:
         """The direction by variable."""
-        return self._compiled().by_name(self.d, None)[0]
+        return self._compiled.by_name(self.d, None)[0]
 
     @property
     def period(self) -> int:
@@ -118,7 +146,7 @@ class Ray(Certificate):
     @property
     def rate(self) -> float:
         """Change of the declared objective per unit of the direction."""
-        form = self._compiled().form
+        form = self._compiled.form
         return float(form.sign * (form.q @ self.d))
 
     def __str__(self) -> str:
@@ -128,62 +156,74 @@ class Ray(Certificate):
     __repr__ = __str__
 
 
-def ray_faults(form: ConicForm, d: Floats, tolerance: float) -> list[str]:
-    """Return what is wrong with a direction, empty when it is a ray."""
-    if d.shape != form.q.shape or not np.isfinite(d).all() or not np.abs(d).max(initial=0.0) > 0.0:
-        return ["it is not a direction of the compiled problem"]
-    d = d / np.abs(d).max()
-    reasons = []
-    s = -(form.A @ d)
-    size = abs(form.A) @ np.abs(d)
-    for c in form.cones:
-        scale = max(1.0, float(size[c.start : c.stop].max(initial=0.0)))
-        off = c.distance(s[c.start : c.stop]) / scale
-        if off > tolerance:
-            reasons.append(f"it leaves the recession cone ({c.kind}) by {off:.1e}")
-            break
-    bend = np.abs(form.P @ d).max(initial=0.0)
-    most = max(1.0, float((abs(form.P) @ np.abs(d)).max(initial=0.0)))
-    if bend > tolerance * most:
-        reasons.append(f"the quadratic part of the objective bends it by {bend:.1e}")
-    rate, most = float(form.q @ d), float(np.abs(form.q) @ np.abs(d))
-    # the gain must stand clear of what the conditions above let pass
-    if not rate < -1e3 * tolerance * most or most == 0.0:
-        reasons.append("the objective does not improve along it")
-    return reasons
-
-
-def find_ray(problem: Problem, point: Any, clock: Clock, tolerance: float = 1e-7) -> Ray | None:
-    r"""Return a verified ray of a convex problem, None when none was found.
+def find_ray(
+    problem: Problem, point: Mapping[str, Any] | None = None, seconds: float | None = None
+) -> Ray | None:
+    r"""Return a ray of a convex problem, None when none is proved.
 
     The shortest ray moves few variables, so it says what is not bounded:
 
     .. math::
         \min_d \; \|d\|_1 \quad \text{s.t.} \quad -Ad \in K, \; Pd = 0, \; q^T d = -\|q\|_\infty
 
+    Its `verify` also proves that a feasible point goes with it.
+
     Parameters
     ----------
     problem : Problem
         Convex; integer variables are taken as continuous.
-    point : mapping or None
-        A feasible point, if one is known.
-    clock : Clock
-        When to stop.
-    tolerance : float
-        Rounding allowed.
+    point : mapping, optional
+        A feasible point by variable, if one is known.
+    seconds : float, optional
+        Time it may take.
     """
-    form = compile_problem(relaxed(problem), conic_interface(), {}).form
-    d = clock.run(lambda: _shortest(form, clock.left))
-    if d is None:
-        return None
-    for cut in (1e-6, 1e-9, 0.0):  # the simplest direction that is a ray
-        rounded = np.where(np.abs(d) > cut * np.abs(d).max(initial=0.0), d, 0.0)
-        if rounded.any() and not ray_faults(form, rounded, tolerance):
-            return Ray(problem, rounded / np.abs(rounded).max(), point, tolerance)
+    compiled = compile_problem(relaxed(problem), conic_interface(), {})
+    form = compiled.form
+    for cost in (1.0, 0.0):  # the shortest; else one with room to every curved cone
+        d = _shortest(form, seconds, cost)
+        ray = None if d is None else _exact(problem, compiled, d, point)
+        if ray is not None or all(c.kind in ("zero", "nonneg") for c in form.cones):
+            return ray
     return None
 
 
-def _shortest(form: ConicForm, seconds: float | None) -> Floats | None:
+def _exact(
+    problem: Problem, compiled: Compiled, d: Floats, point: Mapping[str, Any] | None
+) -> Ray | None:
+    """Return the simplest direction near d that is proved to be a ray."""
+    form = compiled.form
+    for cut in (1e-6, 1e-9, 0.0):
+        rounded = np.where(np.abs(d) > cut * np.abs(d).max(initial=0.0), d, 0.0)
+        if not rounded.any():
+            continue
+        rounded = rounded / np.abs(rounded).max()
+        for candidate in (np.round(rounded, 9), rounded):
+            if not recession_faults(form, candidate):
+                return Ray(problem, candidate, _start(compiled, point, bool(problem.integers)))
+    return None
+
+
+def _start(compiled: Compiled, point: Mapping[str, Any] | None, whole: bool) -> Floats | None:
+    """Return a point in all columns: the one that is known, else one with room."""
+    form = compiled.form
+    if point is not None:
+        x = np.full(form.q.size, np.nan)
+        for name, place in compiled.places().items():
+            known = place >= 0
+            x[place[known]] = np.asarray(point[name], dtype=float)[known]
+        if np.isfinite(x).all() and (
+            whole or feasible_near(form.A, form.b, form.cones, x) is not None
+        ):
+            return x
+    if whole:
+        return None
+    n = form.q.size
+    nothing = sp.csc_array((n, n))
+    inside = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
+    return inside.x if inside.status == "optimal" else None
+
+
+def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats | None:
     """Solve for the ray of least 1-norm: with d the difference of two nonnegative parts."""
     n, m = form.q.size, form.b.size
     largest = float(np.abs(form.q).max(initial=0.0))
@@ -195,7 +235,7 @@ def _shortest(form: ConicForm, seconds: float | None) -> Floats | None:
     both = sp.csc_array(sp.hstack([half, -half]))
     sides = np.zeros(m + n + 1)
     sides[-1] = -1.0
-    cost = np.ones(2 * n)
+    cost = np.full(2 * n, weight)
     if all(c.kind in ("zero", "nonneg") for c in form.cones):
         lower = sides.copy()
         for c in form.cones:

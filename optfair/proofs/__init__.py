@@ -1,0 +1,1 @@
+"""What a bound is worth: arithmetic that is valid for the declared floats."""

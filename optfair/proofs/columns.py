@@ -1,0 +1,232 @@
+"""Bounds on the columns of a cone program that every feasible point obeys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.proofs.rounding import UNIT, gamma
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Rows", "declared_bounds", "linear_rows", "propagated"]
+
+# A bound of this size says nothing.
+NONE = 1e15
+# Passes over the rows, and the least relative gain that is worth another one.
+ROUNDS, GAIN = 30, 1e-3
+
+
+class Rows:
+    """Linear rows ``low <= A x <= high`` that follow from a cone program.
+
+    Parameters
+    ----------
+    A : sparse csr (m, n)
+        Exact floats.
+    low, high : array (m,)
+        Infinite where there is none.
+    side : array (m,)
+        The right-hand sides b of the cones.
+    behind : array (3, k) of int
+        Rows that two others bound: the slack of the first is at most the root of the product of
+        the other two, as behind the head of a second-order cone (taken twice) or off the
+        diagonal of a positive semidefinite block (up to the factor).
+    factor : array (k,)
+        1, or the root of 2 that scales entries off a diagonal.
+    """
+
+    def __init__(
+        self, A: Any, low: Floats, high: Floats, side: Floats, behind: Any, factor: Floats
+    ) -> None:
+        self.A, self.low, self.high = sp.csr_array(A), low, high
+        self.side, self.behind, self.factor = side, behind, factor
+
+    def with_row(self, row: Floats, high: float) -> Rows:
+        """Return the rows and one more, of a linear function that is at most ``high``."""
+        A = sp.csr_array(sp.vstack([self.A, sp.csr_array(row[None, :])]))
+        low, above = np.append(self.low, -np.inf), np.append(self.high, high)
+        return Rows(A, low, above, np.append(self.side, 0.0), self.behind, self.factor)
+
+    def bounded_behind(self, least: Floats, shut: Any) -> bool:
+        r"""Tighten the rows behind others, from the least activities; whether any got tighter.
+
+        Parameters
+        ----------
+        least : array (m,)
+            Floats below :math:`\min a^T x`.
+        shut : array (m,) of bool
+            Where it is finite.
+        """
+        row, first, second = self.behind
+        known = shut[first] & shut[second]
+        if not known.any():
+            return False
+        row, first, second = row[known], first[known], second[known]
+        most = [
+            np.maximum(self.side[k] - least[k], 0.0) * (1.0 + 4.0 * UNIT) for k in (first, second)
+        ]
+        most = [
+            m + 4.0 * UNIT * np.abs(least[k]) for m, k in zip(most, (first, second), strict=True)
+        ]
+        reach = np.sqrt(most[0]) * np.sqrt(most[1]) * self.factor[known] * (1.0 + 16.0 * UNIT)
+        reach += 4.0 * UNIT * np.abs(self.side[row]) + 1e-300
+        high, low = self.side[row] + reach, self.side[row] - reach
+        better = (high < self.high[row]) | (low > self.low[row])
+        self.high[row] = np.minimum(self.high[row], high)
+        self.low[row] = np.maximum(self.low[row], low)
+        return bool(better.any())
+
+
+def linear_rows(form: ConicForm) -> Rows:
+    """Return the rows of the zero and nonnegative cones, and the heads of the others.
+
+    The first entry of a second-order cone, the diagonal of a positive semidefinite block, and
+    the last two of an exponential cone are nonnegative.
+    """
+    m = form.b.size
+    low, high = np.full(m, -np.inf), np.full(m, np.inf)
+    behind, factors = [np.zeros((3, 0), dtype=int)], [np.zeros(0)]
+    for c in form.cones:
+        at = slice(c.start, c.stop)
+        if c.kind in ("zero", "nonneg"):
+            high[at] = form.b[at]
+            if c.kind == "zero":
+                low[at] = form.b[at]
+            continue
+        where = np.arange(c.start, c.stop)
+        if c.kind == "soc":
+            tail = where[1:]
+            head = np.full(tail.size, c.start)
+            behind.append(np.array([tail, head, head]))
+            factors.append(np.ones(tail.size))
+            where = where[:1]
+        elif c.kind == "psd":
+            on, off = where[c.diagonal], where[~c.diagonal]
+            i, j = c.places
+            behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
+            factors.append(np.full(off.size, np.sqrt(2.0)))
+            where = on
+        elif c.kind == "exp":
+            where = where.reshape(-1, 3)[:, 1:].ravel()
+        else:
+            where = where[:2]
+        high[where] = form.b[where]
+    return Rows(
+        form.A,
+        low,
+        high,
+        form.b,
+        np.concatenate(behind, axis=1),
+        np.concatenate(factors),
+    )
+
+
+def declared_bounds(rows: Rows) -> tuple[Floats, Floats]:
+    """Return the bounds that rows of one entry state, rounded outward."""
+    n = rows.A.shape[1]
+    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    count = np.diff(rows.A.indptr)
+    single = np.flatnonzero(count == 1)
+    at = rows.A.indptr[single]
+    column, entry = rows.A.indices[at], rows.A.data[at]
+    keep = entry != 0.0
+    _tighten(
+        lower, upper, column[keep], entry[keep], rows.low[single][keep], rows.high[single][keep]
+    )
+    return lower, upper
+
+
+def _tighten(
+    lower: Floats, upper: Floats, column: Any, entry: Floats, low: Floats, high: Floats
+) -> None:
+    """Apply ``low <= entry x[column] <= high`` to the bounds, rounded outward."""
+    positive = entry > 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        above = np.where(positive, high, low) / entry
+        below = np.where(positive, low, high) / entry
+    exact = np.abs(entry) == 1.0
+    above = np.where(exact, above, np.nextafter(above, np.inf))
+    below = np.where(exact, below, np.nextafter(below, -np.inf))
+    np.minimum.at(upper, column, np.where(np.isnan(above), np.inf, above))
+    np.maximum.at(lower, column, np.where(np.isnan(below), -np.inf, below))
+
+
+def propagated(
+    rows: Rows, lower: Floats, upper: Floats, wanted: Any, rounds: int = ROUNDS
+) -> tuple[Floats, Floats]:
+    r"""Return bounds that rows imply, by the activities of their other columns.
+
+    .. math::
+        a_j x_j \le u - \min_{x \in [l, u]} \sum_{k \ne j} a_k x_k
+
+    Every step is rounded outward. It ends when every wanted column has its bound.
+
+    Parameters
+    ----------
+    rows : Rows
+        What holds.
+    lower, upper : array (n,)
+        Bounds known so far; they are not changed.
+    wanted : callable
+        Bounds -> whether they suffice.
+    rounds : int
+        Most passes.
+    """
+    lower, upper = lower.copy(), upper.copy()
+    A = rows.A
+    if not A.nnz:
+        return lower, upper
+    row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    column, entry = A.indices, A.data
+    used = entry != 0.0
+    row, column, entry = row[used], column[used], entry[used]
+    count = np.bincount(row, minlength=A.shape[0]).astype(float)
+    positive = entry > 0.0
+    m = A.shape[0]
+    for _ in range(rounds):
+        if wanted(lower, upper):
+            break
+        before = lower.copy(), upper.copy()
+        linked = False
+        for sign in (1.0, -1.0):
+            a = sign * entry
+            up = positive if sign > 0 else ~positive
+            with np.errstate(invalid="ignore", over="ignore"):
+                least = a * np.where(up, lower[column], upper[column])
+            free = ~np.isfinite(least)
+            part = np.where(free, 0.0, least)
+            total = np.bincount(row, part, m)
+            size = np.bincount(row, np.abs(part), m)
+            off = gamma(2.0 * count + 8.0) * size * (1.0 + 8.0 * UNIT) + 1e-300
+            open_ones = np.bincount(row, free, m)
+            if sign > 0 and rows.behind.size:
+                linked = rows.bounded_behind(total - off, open_ones == 0)
+            side = rows.high if sign > 0 else -rows.low
+            # the activity of the others: nothing open but the column itself
+            ok = np.isfinite(side)[row] & (open_ones[row] - free == 0)
+            r = row[ok]
+            slack = side[r] - (total[r] - part[ok])
+            slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
+            _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
+            upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
+        if not (linked or _gained(before, (lower, upper))):
+            break
+    return lower, upper
+
+
+def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> bool:
+    """Whether a pass gave a new bound, or moved one by a share worth another pass."""
+    for old, new in zip(before, now, strict=True):
+        if (np.isfinite(new) & ~np.isfinite(old)).any():
+            return True
+        both = np.isfinite(new) & np.isfinite(old)
+        if (np.abs(new[both] - old[both]) > GAIN * (1.0 + np.abs(old[both]))).any():
+            return True
+    return False

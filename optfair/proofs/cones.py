@@ -1,0 +1,213 @@
+"""Cones of a cone program: membership, distance, and points that are exactly inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.proofs.definiteness import definiteness
+from optfair.proofs.rounding import UNIT, gamma
+
+Floats = NDArray[np.float64]
+ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
+
+__all__ = ["Cone", "ConeKind"]
+
+
+@dataclass(frozen=True)
+class Cone:
+    """A block of rows of ``s = b - A x`` and the cone it lies in.
+
+    Parameters
+    ----------
+    kind : str
+        zero, nonneg, soc (rows ``t, x``), psd (scaled triangle), exp, pow.
+    start, stop : int
+        Rows of the block.
+    order : int
+        Matrix order of a psd block.
+    upper : bool
+        Whether a psd block lists the upper triangle column by column (else the lower one).
+    power : float
+        Exponent of a three-dimensional power cone.
+    """
+
+    kind: ConeKind
+    start: int
+    stop: int
+    order: int = 0
+    upper: bool = True
+    power: float = 0.5
+
+    def matrix(self, entries: Floats) -> Floats:
+        """Return the symmetric matrix of a psd block from its scaled triangle."""
+        full = np.zeros((self.order, self.order))
+        rows, cols = self.places
+        full[rows, cols] = entries / np.where(rows == cols, 1.0, np.sqrt(2.0))
+        return np.asarray(full + full.T - np.diag(np.diag(full)))
+
+    def distance(self, entries: Floats, *, dual: bool = False) -> float:
+        """Return how far a block is outside the cone (or its dual), in the largest entry."""
+        if entries.size == 0:
+            return 0.0
+        if self.kind == "zero":
+            return 0.0 if dual else float(np.abs(entries).max())
+        if self.kind == "nonneg":
+            return float(max(0.0, -entries.min()))
+        if self.kind == "soc":
+            return float(max(0.0, np.linalg.norm(entries[1:]) - entries[0]))
+        if self.kind == "psd":
+            return float(max(0.0, -np.linalg.eigvalsh(self.matrix(entries))[0]))
+        if self.kind == "exp":
+            return _exp_distance(entries, dual=dual)
+        return _power_distance(entries, self.power, dual=dual)
+
+    @property
+    def places(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Row and column of the matrix for each row of a psd block."""
+        # column by column over the upper triangle = row by row over the lower
+        return np.tril_indices(self.order) if self.upper else np.triu_indices(self.order)
+
+    @property
+    def diagonal(self) -> NDArray[np.bool_]:
+        """Which rows of a psd block are its diagonal."""
+        rows, cols = self.places
+        return np.asarray(rows == cols)
+
+    def dual_point(self, z: Floats) -> Floats:
+        """Return a vector near z that is exactly in the dual cone."""
+        z = np.array(z, dtype=float)
+        if self.kind == "nonneg":
+            return np.maximum(z, 0.0)
+        if self.kind == "soc":
+            own = float(np.linalg.norm(z[1:])) * (1.0 + float(gamma(z.size + 8.0)))
+            z[0] = max(z[0], own, 0.0)
+        elif self.kind == "psd":
+            z[self.diagonal] += _lift(self.matrix(z))
+        elif self.kind == "exp":
+            z = _exp_dual_point(z.reshape(-1, 3)).ravel()
+        elif self.kind == "pow":
+            u, v = max(z[0], 0.0), max(z[1], 0.0)
+            base = (u / self.power) ** self.power * (v / (1.0 - self.power)) ** (1.0 - self.power)
+            most = base * (1.0 - 1e-13)
+            z = np.array([u, v, np.sign(z[2]) * min(abs(z[2]), most)])
+        return z
+
+    def outside(self, s: Floats, error: Floats) -> float:
+        """Return 0 when a block is in the cone wherever it is within the error, else how far off."""
+        if not s.any() and not error.any():
+            return 0.0
+        if self.kind == "soc":
+            tail = float(np.linalg.norm(np.abs(s[1:]) + error[1:]))
+            tail *= 1.0 + float(gamma(s.size + 8.0))
+            return float(max(0.0, tail - (s[0] - error[0])))
+        if self.kind == "psd":
+            return self._psd_outside(s, error)
+        x, y, z = s.reshape(-1, 3).T
+        ex, ey, ez = error.reshape(-1, 3).T
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            if self.kind == "exp":  # y exp(x/y) is convex in y: its largest is at an end
+                ends = [h * np.exp((x + ex) / h) for h in (y - ey, y + ey)]
+                inner = (y - ey > 0.0) & (z - ez >= np.maximum(*ends) * (1.0 + 1e-12))
+                edge = (y == 0.0) & (ey == 0.0) & (x + ex <= 0.0) & (z - ez >= 0.0)
+            else:
+                u, v = np.maximum(x - ex, 0.0), np.maximum(y - ey, 0.0)
+                most = u**self.power * v ** (1.0 - self.power) * (1.0 - 1e-12)
+                inner = (x - ex >= 0.0) & (y - ey >= 0.0) & (np.abs(z) + ez <= most)
+                edge = (x - ex >= 0.0) & (y - ey >= 0.0) & (z == 0.0) & (ez == 0.0)
+        if bool((inner | edge).all()):
+            return 0.0
+        return max(self.distance(s), _largest(error), float(np.finfo(float).tiny))
+
+    def _psd_outside(self, s: Floats, error: Floats) -> float:
+        """Return 0 for a block that is positive semidefinite wherever it is within the error."""
+        M, E = self.matrix(s), self.matrix(error)
+        used = M.any(axis=1) | E.any(axis=1)
+        M, E = M[np.ix_(used, used)], E[np.ix_(used, used)]
+        apart = M - np.diag(np.diag(M))
+        if not apart.any() and not E.any():
+            return float(max(0.0, -np.diag(M).min()))
+        # off the diagonal an entry of the matrix is the scaled one over the root of 2
+        loose = float(E.sum(axis=1).max()) + 4.0 * UNIT * float(np.abs(apart).sum(axis=1).max())
+        shift = definiteness(M - loose * (1.0 + 1e-6) * np.eye(len(M))).shift
+        return 0.0 if shift == 0.0 else max(loose, min(shift, float(np.abs(M).max())))
+
+    def complementarity(self, s: Floats, z: Floats) -> float:
+        """Return the size of the Jordan product of slack and multiplier (0 at an optimum)."""
+        if self.kind == "zero" or s.size == 0:
+            return 0.0
+        if self.kind == "nonneg":
+            return float(np.abs(s * z).max())
+        if self.kind == "soc":
+            cross = s[0] * z[1:] + z[0] * s[1:]
+            return float(max(abs(s @ z), np.abs(cross).max(initial=0.0)))
+        if self.kind == "psd":
+            product = self.matrix(s) @ self.matrix(z)
+            return float(np.abs(product + product.T).max() / 2)
+        return float(abs(s @ z))
+
+
+def _lift(Z: Floats) -> float:
+    """Return what to add to the diagonal so that the matrix is proved positive semidefinite."""
+    size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
+    slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
+    found = definiteness(Z)
+    lift = found.shift
+    if not np.isfinite(lift):
+        least = float(np.linalg.eigvalsh(Z)[0])
+        for more in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
+            lift = max(0.0, -least) + more * size
+            if np.isfinite(shift := definiteness(Z + lift * np.eye(len(Z))).shift):
+                lift += shift
+                break
+    return float(lift + slack) if lift > 0.0 or slack > 0.0 else 0.0
+
+
+def _exp_dual_point(z: Floats) -> Floats:
+    """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
+    u, v, w = (part.copy() for part in z.T)
+    tiny = np.finfo(float).tiny
+    inner = u < -tiny
+    safe = np.where(inner, u, -1.0)
+    with np.errstate(over="ignore"):
+        power = v / safe - 1.0
+        least = -safe * np.exp(power) * (1.0 + (16.0 + 8.0 * np.abs(power)) * UNIT)
+    # a w out of reach: the edge u = 0 is nearer than a number beyond all others
+    edge = ~inner | ~np.isfinite(least)
+    u = np.where(edge, 0.0, u)
+    v = np.where(edge, np.maximum(v, 0.0), v)
+    w = np.maximum(w, np.where(edge, 0.0, least))
+    return np.column_stack([u, v, w])
+
+
+def _exp_distance(v: Floats, *, dual: bool) -> float:
+    """Violation of z >= y exp(x/y), or of its dual cone, over stacked triples."""
+    x, y, z = v.reshape(-1, 3).T
+    tiny = np.finfo(float).tiny
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if dual:  # K* = {(u, v, w): u < 0, -u exp(v/u - 1) <= w} and {u = 0, v, w >= 0}
+            inside = np.where(
+                x < -tiny,
+                -x * np.exp(y / np.minimum(x, -tiny) - 1.0) - z,
+                np.maximum(x, -np.minimum(y, z)),
+            )
+        else:
+            inside = np.where(
+                y > tiny, y * np.exp(x / np.maximum(y, tiny)) - z, np.maximum(-y, np.maximum(x, -z))
+            )
+    return float(max(0.0, np.nan_to_num(inside, posinf=np.inf).max()))
+
+
+def _power_distance(v: Floats, power: float, *, dual: bool) -> float:
+    x, y, z = v
+    if dual:
+        x, y = x / power, y / (1.0 - power)
+    base = max(x, 0.0) ** power * max(y, 0.0) ** (1.0 - power)
+    return float(max(0.0, abs(z) - base, -x, -y))
+
+
+def _largest(vector: Any) -> float:
+    return float(np.abs(vector).max(initial=0.0))

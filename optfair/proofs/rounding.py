@@ -1,0 +1,219 @@
+"""Enclosures of sums and products of floats, and of solutions of linear equations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "UNIT",
+    "correction",
+    "dot",
+    "exact_dot",
+    "exact_products",
+    "gamma",
+    "outward",
+    "product",
+]
+
+#: Unit roundoff of float64.
+UNIT = 2.0**-53
+# What a product that underflows may lose, with room for a few of them.
+LOST = 1e-320
+# Beyond this size a factor cannot be split into two halves.
+LARGEST = 1e150
+# Below this size a product loses digits that its second half would hold.
+SMALLEST = 1e-270
+# Equations that are solved densely, and entries of their matrix.
+EQUATIONS, ENTRIES = 1_500, 4_000_000
+
+
+def gamma(k: Any) -> Any:
+    r"""Return :math:`\gamma_k = k u / (1 - k u)`, the relative error of k roundings.
+
+    Examples
+    --------
+    >>> gamma(1) > UNIT
+    True
+    """
+    return k * UNIT / (1.0 - k * UNIT)
+
+
+def outward(value: Any, radius: Any) -> tuple[Any, Any]:
+    """Return floats below value - radius and above value + radius."""
+    low = np.nextafter(value - radius, -np.inf)
+    return low, np.nextafter(value + radius, np.inf)
+
+
+def product(A: Any, x: Floats) -> tuple[Floats, Floats]:
+    r"""Return a center and a radius that enclose the exact :math:`A x`.
+
+    .. math:: |\mathrm{fl}(a^T x) - a^T x| \le \gamma_k |a|^T |x|
+
+    for a row of k entries, in whatever order it is summed; the right-hand side is itself
+    computed, so the radius has room for that, and for products that underflow.
+
+    Parameters
+    ----------
+    A : sparse (m, n)
+        Exact floats.
+    x : array (n,)
+        Exact floats.
+
+    Examples
+    --------
+    >>> center, radius = product(sp.csr_array([[0.1, 0.2]]), np.array([3.0, -1.5]))
+    >>> bool(radius[0] > 0.0), bool(abs(center[0]) <= radius[0])
+    (True, True)
+    """
+    rows = sp.csr_array(A)
+    count = np.diff(rows.indptr).astype(float)
+    size = abs(rows) @ np.abs(x)
+    radius = gamma(2.0 * count + 4.0) * size + count * LOST
+    return np.asarray(rows @ x, dtype=float), np.asarray(radius, dtype=float)
+
+
+def dot(a: Floats, b: Floats) -> tuple[float, float]:
+    """Return a center and a radius that enclose the exact inner product of two vectors."""
+    size = float(np.abs(a) @ np.abs(b))
+    return float(a @ b), float(gamma(2.0 * a.size + 4.0)) * size + a.size * LOST
+
+
+def _halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return p, e with p + e = a b exactly (Dekker, Veltkamp), for factors of usual size."""
+    p = a * b
+    factor = 2.0**27 + 1.0
+    ca, cb = factor * a, factor * b
+    ah, bh = ca - (ca - a), cb - (cb - b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
+    """Return the correctly rounded inner product and a radius; 0 and 0 when it is exactly 0.
+
+    Examples
+    --------
+    >>> exact_dot(np.array([0.1, -0.3]), np.array([3.0, 1.0]))[0]  # 0.1 * 3.0 == 0.3 is false
+    2.7755575615628914e-17
+    >>> exact_dot(np.array([0.5, -0.25]), np.array([3.0, 6.0]))
+    (0.0, 0.0)
+    """
+    p = a * b
+    used = (np.abs(p) > 0.0) | ((a != 0.0) & (b != 0.0))
+    a, b, p = a[used], b[used], p[used]
+    size = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
+    if size > LARGEST or np.abs(p).min(initial=np.inf) < SMALLEST:
+        return dot(a, b)
+    head, tail = _halves(a, b)
+    total = math.fsum([*head.tolist(), *tail.tolist()])
+    return total, 0.0 if total == 0.0 else float(np.spacing(abs(total)))
+
+
+def exact_products(
+    A: Any, z: Floats, at: NDArray[Any], more: tuple[tuple[Any, Floats], ...] = ()
+) -> tuple[Floats, Floats]:
+    """Return center and radius of some columns' products, 0 and 0 where they are exactly 0.
+
+    Parameters
+    ----------
+    A : sparse csc (m, n)
+        Matrix of the products :math:`A_j^T z`.
+    z : array (m,)
+        Vector.
+    at : array of int
+        Columns j.
+    more : tuple of (sparse csc (k, n), array (k,))
+        Further products that are added.
+    """
+    center, radius = np.zeros(len(at)), np.zeros(len(at))
+    parts = [(sp.csc_array(M), v) for M, v in ((A, z), *more)]
+    for k, j in enumerate(at):
+        left, right = [], []
+        for M, v in parts:
+            own = slice(M.indptr[j], M.indptr[j + 1])
+            left.append(M.data[own])
+            right.append(v[M.indices[own]])
+        center[k], radius[k] = exact_dot(np.concatenate(left), np.concatenate(right))
+    return center, radius
+
+
+def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
+    r"""Return how large a vector must be that solves :math:`M \Delta = -r` exactly.
+
+    With an approximate right inverse R and :math:`\|I - M R\|_\infty \le e < 1` the matrix
+    :math:`M R` is invertible, so :math:`\Delta = -R (M R)^{-1} r` is an exact solution, and
+
+    .. math:: |\Delta_i| \le \frac{\|r\|_\infty}{1 - e} \sum_j |R_{ij}| .
+
+    Nothing is solved exactly; that a solution of this size exists is all a proof needs.
+
+    Parameters
+    ----------
+    M : sparse (k, m)
+        Exact floats.
+    residual : array (k,)
+        Bound on each entry of r in size.
+    room : array (m,)
+        Entries with more room are moved more; those with none are left.
+
+    Returns
+    -------
+    array (m,) or None
+        Bound on each entry of the solution; None when no solution is proved to exist.
+
+    Examples
+    --------
+    >>> correction(sp.csr_array([[2.0, 0.0]]), np.array([1e-9]), np.ones(2)) <= [5.1e-10, 0.0]
+    array([ True,  True])
+    >>> correction(sp.csr_array([[0.0, 0.0]]), np.array([1e-9]), np.ones(2)) is None
+    True
+    """
+    k, m = M.shape
+    moved = np.zeros(m)
+    if k == 0:
+        return moved
+    rows = sp.csr_array(M)
+    used = np.flatnonzero((room > 0.0) & (np.diff(sp.csc_array(M).indptr) > 0))
+    if k > EQUATIONS or used.size < k or k * used.size > ENTRIES:
+        return None
+    dense = rows[:, used].toarray()
+    weight = np.minimum(room[used], 1.0)
+    size = np.abs(dense).max(axis=1)
+    if not (size > 0.0).all() or not np.isfinite(size).all():
+        return None
+    size = np.exp2(np.ceil(np.log2(size)))  # a power of two: dividing by it is exact
+    scaled = dense * (1.0 / size)[:, None] * weight
+    try:
+        if used.size == k:
+            R = np.linalg.inv(scaled) * weight[:, None] / size
+        else:
+            Q, T, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
+            if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
+                return None
+            inverse = scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
+            R = np.empty((used.size, k))
+            R[:, order] = Q @ inverse
+            R = R * weight[:, None] / size
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    if not np.isfinite(R).all():
+        return None
+    # rows in units of their own size, so that one large row does not spoil the others
+    own = dense / size[:, None]
+    unscaled = R * size
+    off = np.abs(np.eye(k) - own @ unscaled)
+    off += gamma(2.0 * used.size + 8.0) * (np.abs(own) @ np.abs(unscaled) + 1.0)
+    e = float(off.sum(axis=1).max()) * (1.0 + gamma(2.0 * k + 8.0))
+    if not e < 0.5:
+        return None
+    most = float((residual / size).max()) * (1.0 + 8.0 * UNIT) / (1.0 - e)
+    moved[used] = np.abs(unscaled).sum(axis=1) * most * (1.0 + float(gamma(2.0 * k + 8.0)))
+    return moved

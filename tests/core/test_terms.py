@@ -1,0 +1,158 @@
+"""A term says whether it holds: one that cannot be evaluated is not declared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends.lifted import quadratic_form
+from optfair.compile.quadratic import QuadraticForms
+from optfair.core.classify import evaluated_constraint, evaluated_objective
+from optfair.core.evidence import Evidence
+from optfair.core.expressions import Evaluator
+from optfair.core.problem import Declaration, Problem
+from optfair.core.problem_class import ProblemClass
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
+
+LP = ProblemClass()
+
+
+class Knapsack(Problem):
+    """max 3 x_0 + 2 x_1 with x_0 + x_1 <= 1, x whole and not negative."""
+
+    def __init__(self, **left_out: str) -> None:
+        super().__init__(left_out)
+
+    def declare(self) -> Declaration:
+        x = cp.Variable(2, name="x")
+        weights = np.array([3.0, 2.0])
+        stated: dict[str, dict[str, Any]] = {
+            "worth": {"value": lambda v: float(weights @ v["x"])},
+            "room": {"violation": lambda v: np.maximum(np.sum(v["x"]) - 1.0, 0.0)[None]},
+            "sign": {"violation": lambda v: np.maximum(-np.asarray(v["x"]), 0.0)},
+        }
+        for name, field in self.data.items():
+            del stated[name][field]
+        scope = frozenset({"x"})
+
+        def row(name: str, build: Any, shape: tuple[int, ...]) -> ConstraintTerm:
+            evidence = Evidence(name, "affine", "Nonpositive", LP)
+            return ConstraintTerm(name, scope, evidence, build, shape=shape, **stated[name])
+
+        worth = ObjectiveTerm(
+            "worth",
+            scope,
+            Evidence("worth", "affine", "maximize", LP),
+            lambda: weights @ x,
+            **stated["worth"],
+        )
+        rows = (row("room", lambda: cp.sum(x) <= 1, ()), row("sign", lambda: x >= 0, (2,)))
+        return Declaration({"x": x}, "maximize", (worth,), rows, frozenset({"x"}))
+
+
+def test_a_model_that_states_every_term_is_declared() -> None:
+    p = Knapsack()
+    assert p.solve().objective == pytest.approx(3.0)
+    assert p.constraints["room"].relative_violation({"x": np.array([5.0, 5.0])}) == 9.0
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("worth", "value"), ("room", "violation"), ("sign", "violation")]
+)
+def test_a_term_without_its_evaluation_is_not_declared(name: str, field: str) -> None:
+    with pytest.raises(of.DeclarationError, match=f"'{name}' has no {field}") as e:
+        Knapsack(**{name: field})
+    assert f"{field}=lambda values" in e.value.remedy
+
+
+def test_nothing_takes_the_evaluation_of_a_term_away() -> None:
+    p = Knapsack()
+    with pytest.raises(of.DeclarationError, match="'room' has no violation"):
+        replace(p.constraints["room"], violation=None)
+    with pytest.raises(of.DeclarationError, match="'worth' has no value"):
+        replace(p.objective["worth"], value=3.0)
+    with pytest.raises(of.DeclarationError, match="'more' has no violation"):
+        p.with_constraints(more=Bare())
+
+
+class Bare(of.Rule):
+    """x_0 <= 0, which nobody can check."""
+
+    def bind(self, problem: Any) -> Any:
+        x, evidence = problem["x"], Evidence("bare", "affine", "Nonpositive", LP)
+        return ConstraintTerm("more", frozenset({"x"}), evidence, lambda: x[0] <= 0)
+
+
+def test_a_violation_of_no_numbers_is_not_taken_for_satisfied() -> None:
+    p = Knapsack()
+    silent = replace(p.constraints["sign"], violation=lambda values: np.zeros(0))
+    with pytest.raises(of.DeclarationError, match="violation of 'sign' returned no number"):
+        silent.relative_violation({"x": -np.ones(2)})
+    nothing = replace(p.constraints["sign"], violation=lambda values: None)  # forgot to return
+    assert nothing.relative_violation({"x": np.ones(2)}) == np.inf
+    assert replace(silent, shape=(0, 3)).relative_violation({"x": np.ones(2)}) == 0.0
+
+
+def test_a_value_may_be_a_matrix_of_one_entry() -> None:
+    p = Knapsack()
+    at = {"x": np.ones(2)}
+    for shape in ((), (1,), (1, 1)):
+        worth = replace(p.objective["worth"], value=lambda v, s=shape: np.full(s, 5.0))
+        found = p.with_terms({"worth": worth}, p.constraints).objective_value(at)
+        assert type(found) is float and found == 5.0
+    both = replace(p.objective["worth"], value=lambda v: v["x"])
+    with pytest.raises(of.DeclarationError, match=r"value of 'worth' has the shape \(2,\)"):
+        p.with_terms({"worth": both}, p.constraints).objective_value(at)
+    nothing = replace(p.objective["worth"], value=lambda v: None)  # forgot to return
+    assert np.isnan(p.with_terms({"worth": nothing}, p.constraints).objective_value(at))
+
+
+def test_two_terms_of_one_name_are_not_declared() -> None:
+    class Twice(Knapsack):
+        def declare(self) -> Declaration:
+            d = super().declare()
+            return replace(d, constraints=(*d.constraints, replace(d.constraints[1], name="room")))
+
+    with pytest.raises(of.DeclarationError, match="two terms are called 'room'"):
+        Twice()
+
+
+def test_terms_are_evaluated_as_they_are_built() -> None:
+    x = cp.Variable(3, name="x")
+    evidence = Evidence("t", "affine", "Zero", LP)
+    row = evaluated_constraint("t", cp.sum(x) == 2, {x.id: "x"}, evidence)
+    assert row.violation({"x": np.ones(3)}) == 1.0 and row.scope == {"x"} and row.shape == ()
+    goal = evaluated_objective("t", cp.sum(x), {x.id: "x"}, evidence)
+    assert goal.value({"x": np.ones(3)}) == 3.0 and goal.scope == {"x"}
+
+
+def test_lifted_terms_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Problem] = []
+
+    def kept(problem: Problem) -> QuadraticForms:
+        seen.append(problem)
+        return original(problem)
+
+    import optfair.backends.lifted as module
+
+    original = module.quadratic_terms
+    monkeypatch.setattr(module, "quadratic_terms", kept)
+    x = cp.Variable(2, name="x")
+    A = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
+    goal = cp.sum_squares(A @ x - 1.0) - x[0] ** 2
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [cp.norm(x) <= 1, cp.sum(x) >= -1]))
+    quadratic_form(p)
+    (lifted,) = seen
+    assert set(p.variables) < set(lifted.variables) and set(p.constraints) & set(lifted.constraints)
+    far = {k: np.full(v.shape, 7.0) for k, v in lifted.variables.items()}
+    violations = {k: t.relative_violation(far) for k, t in lifted.constraints.items()}
+    assert max(violations.values()) > 1.0
+    for k, t in lifted.constraints.items():
+        expected = Evaluator(t.build(), lifted.names).violation(far).max()
+        assert violations[k] == pytest.approx(expected) and t.scope
+    assert lifted.objective_value(far) == pytest.approx(3 * 49.0 - 49.0)

@@ -1,0 +1,198 @@
+"""Bounds, Farkas vectors and rays hold for every feasible point, in exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
+from optfair.proofs.columns import declared_bounds, linear_rows, propagated
+from optfair.proofs.cones import Cone
+from optfair.proofs.points import feasible_near, recession_faults
+from optfair.solution.conic_form import ConicForm
+
+
+def form_of(
+    A: Any, b: Any, cones: tuple[Cone, ...], q: Any, P: Any = None, offset: float = 0.0
+) -> ConicForm:
+    A, b, q = (np.asarray(v, dtype=float) for v in (A, b, q))
+    P = sp.csc_array((q.size, q.size)) if P is None else sp.csc_array(np.asarray(P, dtype=float))
+    return ConicForm(P, q, offset, sp.csc_array(A), b, cones)
+
+
+def sized(rng: Any, *shape: int) -> np.ndarray:
+    """Return whole numbers times powers of two: their products and sums are exact."""
+    return rng.integers(-3, 4, size=shape) * 2.0 ** rng.integers(-12, 13, size=shape)
+
+
+def objective(form: ConicForm, y: np.ndarray) -> Fraction:
+    F = [Fraction(float(v)) for v in y]
+    P = form.P.toarray()
+    value = Fraction(form.offset)
+    for i, v in enumerate(F):
+        value += Fraction(float(form.q[i])) * v
+        for j, w in enumerate(F):
+            value += Fraction(float(P[i, j])) * v * w / 2
+    return value
+
+
+def random_form(rng: Any, quadratic: bool) -> tuple[ConicForm, np.ndarray]:
+    """Return a program and a point that satisfies it exactly."""
+    n, equal, unequal = (int(v) for v in rng.integers(1, 5, 3))
+    y = rng.integers(-4, 5, n) * 2.0 ** rng.integers(-6, 12)
+    A = sized(rng, equal + unequal, n)
+    slack = np.concatenate([np.zeros(equal), np.abs(sized(rng, unequal))])
+    if rng.random() < 0.5:  # signs of the columns
+        A = np.vstack([A, -np.diag(np.sign(y) + (y == 0))])
+        slack = np.concatenate([slack, np.abs(y)])
+    b = A @ y + slack
+    exact = [
+        sum(
+            (Fraction(float(a)) * Fraction(float(v)) for a, v in zip(row, y, strict=True)),
+            Fraction(0),
+        )
+        for row in A
+    ]
+    good = [
+        i for i in range(len(b)) if Fraction(float(b[i])) == exact[i] + Fraction(float(slack[i]))
+    ]
+    A, b = A[good], b[good]
+    zeros = sum(i < equal for i in good)
+    cones = (Cone("zero", 0, zeros), Cone("nonneg", zeros, len(b)))
+    B = sized(rng, n, int(rng.integers(1, n + 1))) if quadratic else np.zeros((n, 1))
+    return form_of(A, b, cones, sized(rng, n), B @ B.T, float(rng.normal())), y
+
+
+@given(st.integers(0, 100_000), st.booleans(), st.booleans())
+def test_a_bound_is_below_every_feasible_value(seed: int, quadratic: bool, cut: bool) -> None:
+    rng = np.random.default_rng(seed)
+    form, y = random_form(rng, quadratic)
+    z = sized(rng, form.b.size) * rng.choice([1.0, 1.0 + 1e-9, 1e-3])
+    x = y + rng.normal(size=y.size) * rng.choice([0.0, 1e-8, 1.0])
+    if rng.random() < 0.5:  # multipliers that nearly cancel, as a solver leaves them
+        z = np.linalg.lstsq(form.A.toarray().T, -(form.q + form.P @ x), rcond=None)[0]
+    value = objective(form, y)
+    upper = float(value) + abs(float(value)) * 1e-12 + 1e-12 if cut else None
+    found = lower_bound(form, x, z, upper)
+    if found.unpaid is None:
+        if np.isfinite(found.value):
+            assert Fraction(found.value) <= value
+        return
+    u = found.unpaid
+    reach = Fraction(float(np.abs(y[u.columns]).max()))
+    loss = Fraction(u.slope) * reach
+    loss += Fraction(u.curve) * u.columns.size * (reach + Fraction(u.size)) ** 2 / 2
+    if np.isfinite(found.value):
+        assert Fraction(found.value) - loss <= value
+
+
+@given(st.integers(0, 100_000))
+def test_a_program_with_a_point_is_never_infeasible(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    form, y = random_form(rng, False)
+    z = sized(rng, form.b.size)
+    found = infeasibility(form, z)
+    assert not found.proved
+    if found.columns is not None:
+        assert np.abs(y[found.columns]).max() > found.radius
+
+
+@given(st.integers(0, 100_000))
+def test_bounds_that_rows_imply_hold(seed: int) -> None:
+    form, y = random_form(np.random.default_rng(seed), False)
+    rows = linear_rows(form)
+    lower, upper = declared_bounds(rows)
+    assert (lower <= y).all() and (y <= upper).all()
+    lower, upper = propagated(rows, lower, upper, lambda low, high: False)
+    assert (lower <= y).all() and (y <= upper).all()
+
+
+def test_entries_behind_a_head_are_bounded() -> None:
+    # |x| <= t <= 2, and a matrix with diagonal entries at most 3
+    ball = form_of(-np.eye(3), np.zeros(3), (Cone("soc", 0, 3),), [0, 0, 0])
+    rows = linear_rows(ball).with_row(np.array([1.0, 0.0, 0.0]), 2.0)
+    lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
+    assert np.allclose(upper, 2.0) and (upper >= 2.0).all() and (lower[1:] <= -2.0).all()
+    for top in (True, False):
+        matrix = form_of(
+            -np.eye(3), np.zeros(3), (Cone("psd", 0, 3, order=2, upper=top),), [0, 0, 0]
+        )
+        rows = linear_rows(matrix).with_row(np.array([1.0, 0.0, 1.0]), 6.0)
+        lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
+        # off the diagonal an entry is scaled by the root of two: root(2) * root(6 * 6)
+        assert 6 * np.sqrt(2) <= upper[1] <= 6 * np.sqrt(2) * (1 + 1e-9)
+        assert upper[0] >= 6.0 and lower[0] <= 0.0
+
+
+def test_curvature_that_rounding_leaves_is_paid_for() -> None:
+    # min -½δy² + δy over |y| <= 1, seen from 1: the truth is -1.5 δ, paying on the old r gives 0
+    delta = 1e-11
+    P, q = [[1.0, 0.0], [0.0, -delta]], [0.0, delta]
+    A = np.vstack([np.eye(2), -np.eye(2)])
+    form = form_of(A, np.ones(4), (Cone("nonneg", 0, 4),), q, P)
+    found = lower_bound(form, np.array([0.0, 1.0]), np.zeros(4))
+    assert found.unpaid is None and found.value <= -1.5 * delta
+    free = form_of(np.zeros((1, 2)), [1.0], (Cone("nonneg", 0, 1),), q, P)
+    found = lower_bound(free, np.zeros(2), np.zeros(1))
+    assert found.unpaid is not None and found.unpaid.curve >= delta
+    bent = form_of(A, np.ones(4), (Cone("nonneg", 0, 4),), q, [[1.0, 0.0], [0.0, -1e-4]])
+    assert lower_bound(bent, np.zeros(2), np.zeros(4)).value == -np.inf
+
+
+def test_a_multiplier_that_is_missing_or_broken_proves_nothing() -> None:
+    form = form_of([[1.0]], [1.0], (Cone("nonneg", 0, 1),), [1.0])
+    assert lower_bound(form, np.zeros(1), np.array([np.nan])).value == -np.inf
+    assert not infeasibility(form, np.array([np.inf])).proved
+    assert not infeasibility(form, np.zeros(2)).proved
+    assert not infeasibility(form, np.zeros(1)).proved
+
+
+@pytest.mark.parametrize("curve", [0.0, 1e-12, 1e-3])
+def test_the_radius_is_where_the_loss_is_spent(curve: float) -> None:
+    u = Unpaid(np.arange(3), 2e-9, curve, 5.0)
+    loss = 1e-3 + 0.5 * curve * 3 * 5.0**2
+    R = u.radius(loss)
+    assert R > 0.0
+    assert u.slope * R + 0.5 * curve * 3 * (R + 5.0) ** 2 <= loss * (1 + 1e-6)
+    assert u.radius(0.0) == u.radius(-1.0) == 0.0
+    assert u.times(2.0).radius(2 * loss) == pytest.approx(R)
+
+
+def test_points_near_which_a_feasible_one_is() -> None:
+    A = [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]]
+    cones = (Cone("zero", 0, 2), Cone("nonneg", 2, 3))
+    near = feasible_near(
+        sp.csc_array(A), np.array([0.3, 0.7, 0.0]), cones, np.array([0.1, 0.2, 0.5])
+    )
+    assert near is not None and near.max() <= 1e-14
+    # two equations that contradict each other by one ulp: no point, however near it looks
+    twice = sp.csc_array([[1.0, 1.0], [1.0, 1.0]])
+    b = np.array([0.3, np.nextafter(0.3, 1.0)])
+    assert feasible_near(twice, b, (Cone("zero", 0, 2),), np.array([0.1, 0.2])) is None
+    assert feasible_near(twice, b, (Cone("nonneg", 0, 2),), np.array([0.1, 0.1])) is not None
+    outside = feasible_near(
+        sp.csc_array([[0.0]]), np.array([-1e-9]), (Cone("nonneg", 0, 1),), np.ones(1)
+    )
+    assert outside is None
+
+
+def test_rays() -> None:
+    rows = form_of([[-1.0, 0.0], [0.0, -1.0]], [-1.0, -1.0], (Cone("nonneg", 0, 2),), [1.0, -2.0])
+    assert recession_faults(rows, np.array([0.0, 1.0])) == []
+    for wrong in ([-1.0, 1.0], [2.0, 1.0], [3.0, 1.0], [0.0, 0.0]):
+        assert recession_faults(rows, np.array(wrong))
+    # it leaves by what a tolerance would pass: x grows to 2e9 and no farther
+    small = form_of([[5e-10], [-1.0]], [1.0, 0.0], (Cone("nonneg", 0, 2),), [-1.0])
+    assert recession_faults(small, np.array([1.0]))
+    bent = form_of(np.zeros((1, 1)), [1.0], (Cone("nonneg", 0, 1),), [-1.0], [[1e-9]])
+    assert recession_faults(bent, np.array([1.0]))
+    flat = form_of(
+        np.zeros((1, 2)), [1.0], (Cone("nonneg", 0, 1),), [-1.0, 0.0], np.diag([0.0, 1.0])
+    )
+    assert recession_faults(flat, np.array([1.0, 0.0])) == []

@@ -1,0 +1,150 @@
+"""Cones: distance, membership and points that are exactly inside, for every kind and its dual."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optfair.proofs.cones import Cone
+
+PSD = Cone("psd", 0, 6, order=3)
+LOWER = Cone("psd", 0, 6, order=3, upper=False)
+CONES = {
+    "zero": Cone("zero", 0, 3),
+    "nonneg": Cone("nonneg", 0, 3),
+    "soc": Cone("soc", 0, 3),
+    "psd": PSD,
+    "psd lower": LOWER,
+    "exp": Cone("exp", 0, 3),
+    "pow": Cone("pow", 0, 3, power=0.3),
+}
+# (cone, point, distance, distance to the dual)
+PLACES: list[tuple[str, list[float], float, float]] = [
+    ("zero", [0.0, 0.0, 0.0], 0.0, 0.0),
+    ("zero", [0.0, -2.0, 1.0], 2.0, 0.0),
+    ("nonneg", [1.0, 0.0, 2.0], 0.0, 0.0),
+    ("nonneg", [1.0, -3.0, -2.0], 3.0, 3.0),
+    ("soc", [5.0, 3.0, 4.0], 0.0, 0.0),
+    ("soc", [4.0, 3.0, 4.0], 1.0, 1.0),
+    ("soc", [-1.0, 0.0, 0.0], 1.0, 1.0),
+    ("soc", [6.0, -3.0, -4.0], 0.0, 0.0),
+    ("psd", [1.0, 0.0, 1.0, 0.0, 0.0, 1.0], 0.0, 0.0),
+    ("psd", [1.0, 0.0, -2.0, 0.0, 0.0, 1.0], 2.0, 2.0),
+    ("psd lower", [1.0, 0.0, 0.0, -2.0, 0.0, 1.0], 2.0, 2.0),
+    ("exp", [0.0, 1.0, 1.0], 0.0, np.inf),
+    ("exp", [0.0, 1.0, 0.5], 0.5, np.inf),
+    ("exp", [-1.0, 0.0, 0.0], 0.0, np.inf),
+    ("exp", [0.5, 0.0, 2.0], 0.5, np.inf),
+    ("exp", [1.0, -1.0, 2.0], 1.0, np.inf),
+    ("exp", [-1.0, 0.0, np.exp(-1.0)], 0.0, 0.0),  # in the cone, and on the edge of the dual
+    ("pow", [1.0, 1.0, 1.0], 0.0, 0.0),
+    ("pow", [1.0, 1.0, 2.0], 1.0, np.inf),
+    ("pow", [-1.0, 1.0, 0.0], 1.0, np.inf),
+    ("pow", [1.0, -2.0, 0.0], 2.0, np.inf),
+    ("pow", [0.3, 0.7, 1.0], np.inf, 0.0),  # on the edge of the dual
+    ("pow", [0.3, 0.7, 1.5], np.inf, 0.5),
+]
+
+
+@pytest.mark.parametrize(("kind", "point", "far", "dual"), PLACES)
+def test_distances(kind: str, point: list[float], far: float, dual: float) -> None:
+    cone, p = CONES[kind], np.array(point)
+    if np.isfinite(far):
+        assert cone.distance(p) == pytest.approx(far, abs=1e-12)
+    if np.isfinite(dual):
+        assert cone.distance(p, dual=True) == pytest.approx(dual, abs=1e-12)
+    # membership that counts as proof never says yes to what is outside
+    nothing = np.zeros(p.size)
+    if np.isfinite(far) and far > 0.0:
+        assert cone.outside(p, nothing) > 0.0 or cone.kind in ("zero", "nonneg")
+
+
+def inside(cone: Cone, rng: Any) -> np.ndarray:
+    """Return a random point of a cone."""
+    if cone.kind == "zero":
+        return np.zeros(3)
+    if cone.kind == "nonneg":
+        return np.abs(rng.normal(size=3))
+    if cone.kind == "soc":
+        tail = rng.normal(size=2)
+        return np.concatenate([[np.linalg.norm(tail) * rng.uniform(1, 2)], tail])
+    if cone.kind == "psd":
+        B = rng.normal(size=(3, int(rng.integers(1, 4))))
+        M = B @ B.T
+        i, j = cone.places
+        return M[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    if cone.kind == "exp":
+        y = rng.uniform(0.1, 3)
+        x = rng.normal()
+        return np.array([x, y, y * np.exp(x / y) * rng.uniform(1, 2)])
+    x, y = rng.uniform(0.1, 3, 2)
+    return np.array([x, y, rng.uniform(-1, 1) * x**cone.power * y ** (1 - cone.power)])
+
+
+@pytest.mark.parametrize("kind", CONES)
+@given(seed=st.integers(0, 10_000))
+def test_a_dual_point_has_no_negative_product_with_the_cone(kind: str, seed: int) -> None:
+    rng, cone = np.random.default_rng(seed), CONES[kind]
+    size = cone.stop
+    z = rng.normal(size=size) * 10.0 ** rng.integers(-3, 4)
+    w = cone.dual_point(z)
+    assert cone.distance(w, dual=True) <= 1e-12 * max(1.0, np.abs(w).max())
+    for _ in range(20):
+        s = inside(cone, rng)
+        assert cone.distance(s) <= 1e-9 * max(1.0, np.abs(s).max())
+        assert s @ w >= -1e-9 * (np.abs(s) @ np.abs(w))
+
+
+@pytest.mark.parametrize("kind", ["soc", "psd", "psd lower", "exp", "pow"])
+@given(seed=st.integers(0, 10_000))
+def test_a_point_of_the_dual_is_hardly_moved(kind: str, seed: int) -> None:
+    rng, cone = np.random.default_rng(seed), CONES[kind]
+    z = cone.dual_point(rng.normal(size=cone.stop))
+    again = cone.dual_point(z)
+    assert np.abs(again - z).max() <= 1e-10 * max(1.0, np.abs(z).max())
+
+
+@pytest.mark.parametrize("kind", ["soc", "psd", "exp", "pow"])
+@given(seed=st.integers(0, 10_000))
+def test_what_is_inside_with_its_error_is_inside(kind: str, seed: int) -> None:
+    rng, cone = np.random.default_rng(seed), CONES[kind]
+    s = inside(cone, rng)
+    error = np.full(s.size, 10.0 ** rng.integers(-12, 0)) * rng.random()
+    if cone.outside(s, error) == 0.0:
+        for _ in range(20):
+            moved = s + error * rng.choice([-1.0, 1.0, 0.0], s.size)
+            assert cone.distance(moved) <= 1e-13 * max(1.0, np.abs(moved).max())
+
+
+def test_a_boundary_is_inside_only_where_it_is_exact() -> None:
+    none = np.zeros(3)
+    assert CONES["soc"].outside(np.array([0.0, 0.0, 0.0]), none) == 0.0
+    assert CONES["exp"].outside(np.array([-1.0, 0.0, 0.0]), none) == 0.0
+    assert CONES["exp"].outside(np.array([0.0, 0.0, -1e-30]), none) > 0.0
+    assert CONES["pow"].outside(np.array([0.0, 2.0, 0.0]), none) == 0.0
+    assert CONES["pow"].outside(np.array([0.0, 2.0, 1e-30]), none) > 0.0
+    assert PSD.outside(np.array([1.0, 0, 0, 0, 0, 0]), np.zeros(6)) == 0.0
+    assert PSD.outside(np.array([1.0, 0, -1e-300, 0, 0, 0]), np.zeros(6)) > 0.0
+
+
+@pytest.mark.parametrize("kind", CONES)
+def test_complementary_pairs_have_no_product(kind: str) -> None:
+    cone = CONES[kind]
+    size = cone.stop
+    assert cone.complementarity(np.zeros(size), np.ones(size)) == 0.0
+    if kind != "zero":
+        s = inside(cone, np.random.default_rng(1))
+        assert cone.complementarity(s, s) > 0.0
+
+
+def test_places_of_the_triangle() -> None:
+    M = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 5.0], [3.0, 5.0, 6.0]])
+    root = np.sqrt(2.0)
+    by_column = np.array([1.0, 2 * root, 4.0, 3 * root, 5 * root, 6.0])
+    below = np.array([1.0, 2 * root, 3 * root, 4.0, 5 * root, 6.0])
+    assert np.allclose(PSD.matrix(by_column), M) and np.allclose(LOWER.matrix(below), M)
+    assert by_column[PSD.diagonal].tolist() == below[LOWER.diagonal].tolist() == [1.0, 4.0, 6.0]

@@ -1,0 +1,139 @@
+"""Enclosures contain the exact number, computed in fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optfair.proofs.definiteness import definiteness
+from optfair.proofs.rounding import correction, dot, exact_dot, exact_products, product
+
+numbers = st.floats(-1e12, 1e12, allow_nan=False, allow_infinity=False, allow_subnormal=False)
+
+
+def exact(a: np.ndarray, b: np.ndarray) -> Fraction:
+    return sum(
+        (Fraction(x) * Fraction(y) for x, y in zip(a.tolist(), b.tolist(), strict=True)),
+        Fraction(0),
+    )
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20))
+def test_dots_are_enclosed(pairs: list[tuple[float, float]]) -> None:
+    a, b = np.array(pairs).T
+    truth = exact(a, b)
+    for center, radius in (dot(a, b), exact_dot(a, b)):
+        assert abs(truth - Fraction(center)) <= Fraction(radius)
+    if truth == 0:
+        assert exact_dot(a, b)[0] == 0.0
+
+
+@given(st.lists(st.floats(1e-60, 1e60) | st.floats(-1e60, -1e-60), min_size=1, max_size=8))
+def test_what_cancels_is_exactly_zero(entries: list[float]) -> None:
+    a = np.array(entries)
+    pair = np.concatenate([a, -a]), np.concatenate([np.ones(a.size) * 0.3, np.ones(a.size) * 0.3])
+    assert exact_dot(*pair) == (0.0, 0.0)
+
+
+@given(st.integers(0, 10_000))
+def test_products_are_enclosed(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = sp.random_array((6, 5), density=0.6, rng=rng, format="csr") * 10.0 ** rng.integers(-9, 9)
+    x = rng.normal(size=5) * 10.0 ** rng.integers(-9, 9, 5)
+    center, radius = product(A, x)
+    dense = A.toarray()
+    for i in range(6):
+        assert abs(exact(dense[i], x) - Fraction(center[i])) <= Fraction(radius[i])
+    z = rng.normal(size=6)
+    center, radius = exact_products(sp.csc_array(A), z, np.arange(5))
+    for j in range(5):
+        assert abs(exact(dense[:, j], z) - Fraction(center[j])) <= Fraction(radius[j])
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(0, 3))
+def test_a_solution_of_the_size_that_is_promised_exists(seed: int, k: int, more: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = rng.integers(-4, 5, size=(k, k + more)).astype(float) * 10.0 ** rng.integers(-6, 7)
+    r = rng.normal(size=k) * 1e-8
+    room = np.where(rng.random(k + more) < 0.2, 0.0, 1.0)
+    found = correction(sp.csr_array(M), np.abs(r), room)
+    if found is None:
+        return
+    assert (found[room == 0.0] == 0.0).all()
+    used = found > 0.0
+    # |delta_i| <= found_i has a solution: a linear program says so
+    from scipy.optimize import linprog
+
+    answer = linprog(
+        np.zeros(used.sum()),
+        A_eq=M[:, used] * found[used] / np.abs(r).max(),
+        b_eq=-r / np.abs(r).max(),
+        bounds=[(-1.0000001, 1.0000001)] * int(used.sum()),
+    )
+    assert answer.status == 0
+
+
+def determinant(M: list[list[Fraction]]) -> Fraction:
+    M, sign, value = [row[:] for row in M], 1, Fraction(1)
+    for k in range(len(M)):
+        pivot = next((i for i in range(k, len(M)) if M[i][k] != 0), None)
+        if pivot is None:
+            return Fraction(0)
+        if pivot != k:
+            M[k], M[pivot], sign = M[pivot], M[k], -sign
+        value *= M[k][k]
+        for i in range(k + 1, len(M)):
+            factor = M[i][k] / M[k][k]
+            M[i] = [a - factor * b for a, b in zip(M[i], M[k], strict=True)]
+    return sign * value
+
+
+def is_semidefinite(P: np.ndarray, shift: Fraction) -> bool:
+    """Whether every principal minor of P + shift I is nonnegative, in fractions."""
+    n = len(P)
+    F = [
+        [Fraction(float(v)) + (shift if i == j else 0) for j, v in enumerate(row)]
+        for i, row in enumerate(P)
+    ]
+    return all(
+        determinant([[F[i][j] for j in at] for i in at]) >= 0
+        for mask in range(1, 2**n)
+        for at in [[i for i in range(n) if mask >> i & 1]]
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_semidefinite_is_proved_up_to_the_shift_or_refuted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 5))
+    B = rng.normal(size=(n, int(rng.integers(1, n + 1))))
+    P = B @ B.T * 10.0 ** rng.integers(-8, 9)
+    P = (P + P.T) / 2
+    P -= np.eye(n) * np.abs(P).max() * rng.choice([0.0, 1e-17, 1e-15, 1e-12, 1e-6])
+    found = definiteness(P)
+    if found.witness is not None:
+        v = [Fraction(t) for t in found.witness.tolist()]
+        value = sum(v[i] * Fraction(float(P[i, j])) * v[j] for i in range(n) for j in range(n))
+        assert value < 0
+        assert not is_semidefinite(P, Fraction(0))
+    elif np.isfinite(found.shift):
+        assert is_semidefinite(P, Fraction(found.shift))
+    assert found.witness is not None or found.accepted
+
+
+def test_large_matrices_are_factored_sparsely() -> None:
+    n = 2_000
+    ends = [np.full(n - 1, -1.0), np.full(n, 2.0), np.full(n - 1, -1.0)]
+    L = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]))
+    assert definiteness(L).accepted
+    least = 2 - 2 * np.cos(np.pi / (n + 1))
+    under = definiteness(sp.csc_array(L - 4 * least * sp.eye_array(n)))
+    assert not under.accepted
+    assert definiteness(sp.csc_array(L - 0.5 * sp.eye_array(n))).witness is not None
+    hidden = sp.csc_array(([1.0, 1.0, 1.0], ([0, 1, 2], [1, 0, 2])), shape=(n, n))
+    assert definiteness(hidden).witness is not None  # a pivot of 0, then of either sign

@@ -1,0 +1,248 @@
+"""Problems whose answers are known by construction and which tolerances get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+
+UNITS = [1e-6, 1.0, 1e6]
+SOLVERS = [None, "highs", "clarabel", "piqp", "scip", "daqp", "scs", "osqp", "glop"]
+
+
+def adopted(goal: Any, rows: list[Any], names: list[str] | None = None) -> Any:
+    return of.from_cvxpy(cp.Problem(goal, rows), names)
+
+
+def claims(p: Any, truth: float, solver: str | None, unit: float = 1.0) -> str:
+    """Solve; fail on any false claim, and say how it ended."""
+    tolerance = 1e-7
+    sign = 1.0 if p.sense == "minimize" else -1.0
+    try:
+        s = p.solve(solver, tolerance=tolerance)
+    except (of.Infeasible, of.Unbounded) as e:
+        pytest.fail(f"{type(e).__name__}: {e}")
+    except (of.SolverFailure, of.UnsupportedProblem) as e:
+        return type(e).__name__
+    size = max(abs(truth), unit)
+    wrong = abs(s.objective - truth) > 1e-4 * size
+    for asked in (1e-9, tolerance, 1e-6, 1e-5):
+        assert not (s.is_optimal(asked) and wrong), (s, asked)
+    assert not (s.certificate.verify() and wrong), s
+    if s.grade.word == "proved":
+        assert sign * s.bound <= sign * truth + 1e-9 * size, s
+    return str(s.grade)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("curve", [1e-4, 1e-7])
+def test_an_indefinite_matrix_that_is_called_semidefinite(
+    solver: str | None, unit: float, curve: float
+) -> None:
+    x = cp.Variable(2, name="x")
+    P = unit * np.diag([1.0, -curve])
+    for form in (cp.quad_form(x, cp.psd_wrap(P)), cp.quad_form(x, P, assume_PSD=True)):
+        p = adopted(cp.Minimize(form), [cp.abs(x) <= 1e6])
+        assert not p.problem_class.convex
+        assert not of.from_cvxpy(p.cvxpy).certificate.verify() or p.witness is not None
+        claims(p, -unit * curve * 1e12, solver)
+
+
+def test_a_covariance_of_incomplete_rows_is_not_solved_as_if_it_were_one() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 8))
+    X[rng.random(X.shape) < 0.4] = np.nan
+    seen = ~np.isnan(X)
+    Z = np.where(seen, X, 0.0)
+    count = np.maximum(seen.T @ seen.astype(float), 1)
+    C = Z.T @ Z / count
+    assert np.linalg.eigvalsh(C)[0] < -0.1
+    w = cp.Variable(8, name="w")
+    p = adopted(cp.Minimize(cp.quad_form(w, cp.psd_wrap(C))), [cp.sum(w) == 1, cp.abs(w) <= 5])
+    assert not p.problem_class.convex
+    for solver in ("highs", "piqp", "daqp", "clarabel", "osqp"):
+        with pytest.raises(of.UnsupportedProblem):
+            p.solve(solver)
+
+
+def far_out(
+    cap: Callable[[Any], list[Any]], small: float = 5e-10, cost: float = 1.0
+) -> tuple[Any, Any, Any]:
+    x, y, w = (cp.Variable(name=n, nonneg=True) for n in "xyw")
+    rows = [small * x + y >= 1, *cap((x, w))]
+    return adopted(cp.Minimize(cost * y), rows), x, y
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("small", [5e-10, 1e-9, 1e-11, 1e-8])
+@pytest.mark.parametrize("cost", UNITS)
+def test_a_small_coefficient_on_a_column_without_a_bound(
+    solver: str | None, small: float, cost: float
+) -> None:
+    """The optimum is 0, at x = 1/small; with y alone it looks like 1."""
+    for cap in (
+        lambda v: [v[0] + v[1] <= 20 / small],
+        lambda v: [v[0] <= 20 / small],
+        lambda v: [v[0] - v[1] <= 1, v[1] <= 20 / small],
+        lambda v: [],
+    ):
+        p, _, _ = far_out(cap, small, cost)
+        claims(p, 0.0, solver, cost)
+
+
+@pytest.mark.parametrize("solver", ["highs", "clarabel", None])
+@pytest.mark.parametrize("unit", UNITS)
+def test_constraints_that_hold_far_away_are_not_called_infeasible(
+    solver: str | None, unit: float
+) -> None:
+    u, v = cp.Variable(name="u"), cp.Variable(name="v")
+    rows = [u - v >= unit, (1 + 5e-10) * v >= u]  # u = 2e9 + 1, v = 2e9, in units
+    claims(adopted(cp.Minimize(0), rows), 0.0, solver)
+    claims(adopted(cp.Minimize(0), [*rows, u >= 0, v >= 0]), 0.0, solver)
+    claims(adopted(cp.Minimize(v / unit), rows), 2e9, solver)
+    for far in (1e-11, 1e-13, 1e-15):  # and farther: 1/far
+        claims(adopted(cp.Minimize(0), [u - v >= unit, (1 + far) * v >= u]), 0.0, solver)
+
+
+@pytest.mark.parametrize("solver", ["highs", "clarabel", "glop", "scip", None])
+@pytest.mark.parametrize("small", [5e-10, 1e-8, 1e-12])
+def test_what_a_small_coefficient_bounds_is_not_called_unbounded(
+    solver: str | None, small: float
+) -> None:
+    x = cp.Variable(name="x", nonneg=True)
+    claims(adopted(cp.Maximize(x), [small * x <= 1]), 1 / small, solver)
+
+
+def test_an_unbounded_product_is_no_optimum() -> None:
+    x = cp.Variable(2, name="x")
+    for scale in UNITS:
+        p = adopted(cp.Minimize(-scale * x[0] * x[1]), [cp.sum(x) >= 1, x >= 0])
+        with pytest.raises(of.SolverFailure):
+            p.solve()
+    bounded = adopted(cp.Minimize(-x[0] * x[1]), [cp.sum(x) >= 1, x >= 0, x <= 3])
+    s = bounded.solve()
+    assert s.objective == pytest.approx(-9.0) and str(s.grade) == "reported by scip"
+
+
+def test_a_bound_of_branch_and_bound_is_its_solvers_word() -> None:
+    rng = np.random.default_rng(3)
+    value, weight = rng.integers(10, 60, 12), rng.integers(5, 30, 12)
+    take = cp.Variable(12, name="take", boolean=True)
+    p = adopted(cp.Maximize(value @ take), [weight @ take <= 60])
+    for solver in ("highs", "scip", "cp-sat", None):
+        s = p.solve(solver)
+        assert s.status.termination == "optimal" and s.status.grade.word == "reported"
+        assert not s.is_optimal(1e-3) and not s.certificate.verify()
+        verdict = str(s.certificate.verify())
+        assert s.solver in verdict and "reported" in verdict
+        assert f"reported by {s.solver}" in repr(s)
+    nothing = {"take": np.zeros(12)}
+    proof = replace(s.proof, bound=0.0)
+    forged = replace(s, values=nothing, objective=0.0, bound=0.0, proof=proof)
+    assert not forged.is_optimal() and str(forged.certificate.verify()) != "verified"
+
+
+@pytest.mark.parametrize("solver", ["highs", "scip", None])
+def test_a_small_coefficient_in_a_mixed_program(solver: str | None) -> None:
+    x, y = (cp.Variable(name=n, nonneg=True) for n in "xy")
+    b = cp.Variable(name="b", integer=True)
+    rows = [5e-10 * x + y >= 1, x <= 1e10, b >= 0.5]
+    claims(adopted(cp.Minimize(y + b), rows), 1.0, solver)
+
+
+# --- relative to what ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("constant", [1e6, 1e12, -1e12])
+def test_a_constant_hides_no_error(constant: float) -> None:
+    x = cp.Variable(name="x")
+    p = adopted(cp.Minimize(x + constant), [x >= 0, x <= 1e3])
+    s = p.solve()
+    assert abs(float(s["x"])) <= 1e-6
+    for wrong in (900.0, 1.0):
+        forged = replace(s, values={"x": np.array(wrong)}, objective=constant + wrong)
+        assert not forged.is_optimal(1e-3 if wrong > 1 else 1e-4)
+
+
+def test_a_large_entry_hides_no_small_one() -> None:
+    w = cp.Variable(2, name="w")
+    limit = np.array([1e9, 1.0])
+    p = adopted(cp.Maximize(cp.sum(w)), [w <= limit, w >= 0], ["cap", "sign"])
+    s = p.solve()
+    assert s.is_optimal(1e-7)
+    for too_much in (90.0, 2.0, 1.001):
+        moved = np.array([1e9, too_much])
+        forged = replace(s, values={"w": moved}, objective=float(moved.sum()))
+        assert not forged.is_optimal(1e-7)
+        assert forged.residuals().primal["cap"] > 1e-4
+
+
+@pytest.mark.parametrize("cost", [1e-12, 1e-8, 1e-4])
+def test_small_costs_hide_no_error(cost: float) -> None:
+    x = cp.Variable(3, name="x")
+    c = cost * np.array([1.0, 2.0, 4.0])
+    p = adopted(cp.Minimize(c @ x), [cp.sum(x) == 3, x >= 0])
+    s = p.solve()
+    assert s.objective == pytest.approx(3 * cost, rel=1e-6)
+    worse = np.array([2.0, 0.5, 0.5])
+    forged = replace(s, values={"x": worse}, objective=float(c @ worse))
+    assert not forged.is_optimal(1e-3)
+    assert forged.gap > 0.1
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
+def test_units_hide_no_error(unit: float) -> None:
+    x = cp.Variable(3, name="x")
+    b = unit * np.array([1.0, 2.0, 3.0])
+    p = adopted(cp.Minimize(cp.sum(x)), [x >= b], ["low"])
+    s = p.solve()
+    assert s.objective == pytest.approx(6 * unit, rel=1e-6)
+    assert s.is_optimal(1e-6)
+    for factor in (0.5, 2.0):
+        moved = factor * b
+        forged = replace(s, values={"x": moved}, objective=float(moved.sum()))
+        assert not forged.is_optimal(1e-2), factor
+
+
+@pytest.mark.parametrize("value", [1e15, 3e17, 1e20])
+def test_a_number_beyond_all_others_is_no_optimum(value: float) -> None:
+    x = cp.Variable(name="x")
+    p = adopted(cp.Minimize(x), [x >= -value, x <= value])
+    with pytest.raises((of.SolverFailure, of.Unbounded)) as failure:
+        p.solve()
+    assert isinstance(failure.value, of.SolverFailure)
+
+
+# --- certificates ----------------------------------------------------------------------------
+
+
+def test_what_is_claimed_without_proof_names_who_claims_it() -> None:
+    x = cp.Variable(2, name="x", integer=True)
+    p = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 40])
+    with pytest.raises(of.SolverFailure, match="which is not proved here") as failure:
+        p.solve("highs")
+    assert failure.value.claim == "infeasible" and failure.value.claimed_by == "highs"
+    assert "highs" in failure.value.cause and "diagnose" in failure.value.remedy
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_infeasible_and_unbounded_carry_certificates(unit: float) -> None:
+    x = cp.Variable(3, name="x")
+    rows = [cp.sum(x) >= 4 * unit, x <= unit, x >= 0]
+    with pytest.raises(of.Infeasible) as conflict:
+        adopted(cp.Minimize(cp.sum(x)), rows).solve()
+    assert str(conflict.value.certificate.verify()) == "verified"
+    with pytest.raises(of.Unbounded) as ray:
+        adopted(cp.Minimize(x[0] - 2 * x[1]), [x >= unit]).solve()
+    assert str(ray.value.certificate.verify()) == "verified"
+    ball = [cp.norm(x) <= unit, cp.sum(x) >= 2 * unit]
+    with pytest.raises(of.Infeasible) as round_one:
+        adopted(cp.Minimize(x[0]), ball).solve()
+    assert round_one.value.certificate.verify()
