@@ -9,7 +9,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.linalg import splu
 
 from optfair.core.classify import objective_term
 from optfair.core.evidence import Evidence
@@ -17,13 +16,12 @@ from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ObjectiveTerm
 from optfair.formats.layout import Layout
 from optfair.formats.rows import Rows
+from optfair.proofs.definiteness import definiteness
 
-__all__ = ["objective", "semidefinite"]
+__all__ = ["objective"]
 
-# A quadratic objective in more columns is not expanded by CVXPY's analysis, but factorised here.
+# A quadratic objective in more columns is not expanded by CVXPY's analysis, but proved here by factors.
 _ANALYSED = 120
-# Rounding of the entries is forgiven up to this share of the largest.
-_SHARE = 1e-9
 
 
 def objective(rows: Rows, layout: Layout) -> ObjectiveTerm:
@@ -45,19 +43,20 @@ def objective(rows: Rows, layout: Layout) -> ObjectiveTerm:
         term = objective_term("objective", linear.build() + layout.quadratic(rows.P), names, sense)
         return replace(term, origin="model", value=linear.value)
     sign = -1.0 if rows.maximize else 1.0
-    proved = semidefinite(sign * sp.csc_array(rows.P)[columns, :][:, columns])
+    found = definiteness(sign * sp.csc_array(rows.P))
+    proved, note = found.accepted, str(found)
     word = "concave" if rows.maximize else "convex"
     plain = ProblemClass(True)
     evidence = (
-        Evidence("objective", f"{word} quadratic", sense, plain, proved)
+        Evidence("objective", f"{word} quadratic", sense, plain, note)
         if proved
-        else Evidence("objective", "quadratic", sense, plain.with_curvature("unverified"))
+        else Evidence("objective", "quadratic", sense, plain.with_curvature("unverified"), note)
     )
 
     def build() -> Any:
         if proved and rows.maximize:
             return linear.build() - layout.quadratic(-rows.P, definite=True)
-        return linear.build() + layout.quadratic(rows.P, definite=bool(proved))
+        return linear.build() + layout.quadratic(rows.P, definite=proved)
 
     scope = layout.scope(np.union1d(used, columns))
     return ObjectiveTerm("objective", scope, evidence, build, value=linear.value)
@@ -83,39 +82,3 @@ class _Linear:
         r = self.rows
         curved = 0.5 * float(x @ (r.P @ x)) if r.P is not None else 0.0
         return float(r.cost @ x) + curved + r.offset
-
-
-def semidefinite(P: Any) -> str:
-    r"""Return why a symmetric matrix is positive semidefinite, or an empty text.
-
-    Either every column is dominated by its diagonal entry, or :math:`P + \delta I = LDL^T` with
-    D > 0, for :math:`\delta` of 1e-9 of the largest entry.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> semidefinite(sp.csc_array([[2.0, -1.0], [-1.0, 2.0]]))
-    'diagonally dominant'
-    >>> semidefinite(sp.csc_array([[1.0, 1.5], [1.5, 3.0]])), semidefinite(sp.csc_array([[-1.0]]))
-    ('LDL factors, D > 0', '')
-    """
-    P = sp.csc_array(P)
-    diagonal = P.diagonal()
-    if (diagonal < 0.0).any():
-        return ""
-    rest = np.asarray(abs(P).sum(axis=0)).ravel() - diagonal
-    if (diagonal >= rest).all():
-        return "diagonally dominant"
-    delta = _SHARE * float(np.abs(P.data).max())
-    shifted = sp.csc_matrix(P + delta * sp.eye_array(P.shape[0], format="csc"))
-    try:
-        factors = splu(
-            shifted,
-            permc_spec="MMD_AT_PLUS_A",
-            diag_pivot_thresh=0.0,
-            options={"SymmetricMode": True},
-        )
-    except (RuntimeError, MemoryError):  # a pivot is exactly zero
-        return ""
-    symmetric = np.array_equal(factors.perm_r, factors.perm_c)
-    return "LDL factors, D > 0" if symmetric and (factors.U.diagonal() > 0.0).all() else ""

@@ -104,8 +104,10 @@ def test_every_program_of_maros_and_meszaros_is_read():
         p = of.read(file)
         found[p.title] = str(p.problem_class)
     assert len(found) == 68
-    # known not to be convex
-    assert {k for k, v in found.items() if v != "QP"} == {"VALUES.mat"}
+    others = {k for k, v in found.items() if v != "QP"}
+    # the first is not convex; of the others, of order 10,000, the proof may be too coarse
+    assert {"VALUES.mat"} <= others <= {"VALUES.mat", "CVXQP1_L.mat", "CVXQP3_L.mat"}
+    assert {found[k] for k in others} <= {"unverified QP", "nonconvex QP"}
 
 
 @pytest.mark.parametrize("name", ["HS118", "HS76", "DUALC2", "QADLITTL", "CVXQP1_S"])
