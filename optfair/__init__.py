@@ -128,6 +128,8 @@ _PUBLIC = {
     "Comparison": "comparison.comparison",
     "export": "formats.export",
     "read": "formats.read",
+    "from_arrays": "formats.arrays",
+    "FileProblem": "formats.file_problem",
     "to_pyomo": "compile.pyomo",
     "pyomo_values": "compile.pyomo",
     "cone_program": "compile.cone_program",
@@ -262,7 +264,9 @@ if TYPE_CHECKING:
     )
     from optfair.estimators.streaming.row_source import Chunk as Chunk
     from optfair.estimators.streaming.row_source import RowSource as RowSource
+    from optfair.formats.arrays import from_arrays as from_arrays
     from optfair.formats.export import export as export
+    from optfair.formats.file_problem import FileProblem as FileProblem
     from optfair.formats.read import read as read
     from optfair.models.action_plan import ActionPlan as ActionPlan
     from optfair.models.actions.minimum_edits import MinimumEdits as MinimumEdits

@@ -39,12 +39,18 @@ def _has_data() -> bool:
     return bool(folder) and (Path(folder) / "MANIFEST.toml").is_file()
 
 
+def _has_collections() -> bool:
+    folder = os.environ.get("OPTFAIR_COLLECTIONS", "")
+    return bool(folder) and (Path(folder) / "MANIFEST.toml").is_file()
+
+
 def _browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
 # marker -> (is what it needs there, why not)
 NEEDS = {
+    "collections": (_has_collections, "OPTFAIR_COLLECTIONS names no folder with a MANIFEST.toml"),
     "data": (_has_data, "OPTFAIR_DATA names no folder with a MANIFEST.toml"),
     "browser": (lambda: _browser() is not None, "no chromium or google-chrome on the path"),
 }

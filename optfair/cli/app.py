@@ -16,6 +16,7 @@ from optfair.cli.named import Named, named
 from optfair.cli.options import Json, Name, Problems, Solvers
 from optfair.cli.output import FAILED, document, lines, reporting, table
 from optfair.errors import DataError, OptfairError, nearest
+from optfair.formats.table import writable
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
@@ -149,9 +150,7 @@ def export(
     name: Name,
     path: Annotated[
         Path,
-        typer.Argument(
-            help="File to write: .mps, .lp or .cbf, each also with .gz behind, or .cip."
-        ),
+        typer.Argument(help=f"File to write: {', '.join(writable())}; most also with .gz behind."),
     ],
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
     problems: Problems = None,

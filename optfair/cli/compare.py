@@ -14,6 +14,7 @@ from optfair.cli.options import Json, Problems
 from optfair.cli.output import FAILED, document, lines, reporting, table
 from optfair.cli.page import check_page
 from optfair.errors import DataError
+from optfair.formats.table import readable
 
 __all__ = ["compare"]
 
@@ -22,7 +23,8 @@ def compare(
     pattern: Annotated[
         list[str],
         typer.Argument(
-            help="Names of instances, patterns such as 'textbook/*', or files: .mps, .lp, .cbf."
+            help="Names of instances, patterns such as 'textbook/*', or files:"
+            f" {', '.join(readable())}."
         ),
     ],
     names: Annotated[

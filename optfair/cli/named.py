@@ -38,7 +38,8 @@ def named(name: str) -> Named:
     DataError
         No instance has this name; the file is missing or corrupt.
     """
-    from optfair.formats.read import is_problem_file, read
+    from optfair.formats.read import read
+    from optfair.formats.table import is_problem_file
     from optfair.library import load
 
     if is_problem_file(name):

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from optfair.formats.table import readable
+
 __all__ = ["Json", "Name", "Problems", "Solvers"]
 
 
@@ -28,7 +30,8 @@ def _adds(kind: str) -> Callable[[Path | None], Path | None]:
 Name = Annotated[
     str,
     typer.Argument(
-        help="FAMILY/NAME, or NAME where one family only has it; or a file: .mps, .lp, .cbf."
+        help="FAMILY/NAME, or NAME where one family only has it; or a file:"
+        f" {', '.join(readable())}."
     ),
 ]
 Json = Annotated[

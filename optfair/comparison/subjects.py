@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from optfair.core.problem import Problem
 from optfair.errors import DataError, nearest
-from optfair.formats.read import is_problem_file, read
+from optfair.formats.read import read
+from optfair.formats.table import is_problem_file
 from optfair.library import Instance, load, names
 
 if TYPE_CHECKING:

@@ -150,7 +150,7 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     integer = np.zeros(n, dtype=bool)
     columns = [""] * n
     for name, place in compiled.places().items():
-        labels = _entries(name, place.shape, place.size)
+        labels = problem.entry_labels(name) or _entries(name, place.shape, place.size)
         for column, label in zip(np.ravel(place, order="F"), labels, strict=True):
             if column >= 0 and not columns[column]:
                 columns[column], integer[column] = label, name in problem.integers
@@ -161,7 +161,10 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     rows = [""] * form.b.size
     for name, start, stop in owners:
         shape = compiled.constraints[name].shape if name in compiled.constraints else ()
-        rows[start:stop] = _entries(name, tuple(shape), stop - start)
+        term = problem.constraints.get(name)
+        own = term.labels() if term is not None and term.labels is not None else ()
+        plain = len(own) != stop - start
+        rows[start:stop] = _entries(name, tuple(shape), stop - start) if plain else own
     return ConeProgram(
         P=form.P,
         q=form.q,

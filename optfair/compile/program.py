@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,14 @@ class Block:
         First column or row.
     shape : tuple of int
         Shape; entries follow column by column.
+    labels : sequence of str
+        Names of the entries, where they have names of their own.
     """
 
     name: str
     start: int
     shape: tuple[int, ...]
+    labels: Sequence[str] = ()
 
     @property
     def size(self) -> int:
@@ -253,7 +257,13 @@ class _Pieces:
             for name, kind, sign, e in self.rows
         ]
         columns = tuple(
-            Block(name, self.offsets[v.id], tuple(v.shape)) for name, v in self.variables.items()
+            Block(
+                name,
+                self.offsets[v.id],
+                tuple(v.shape),
+                () if name not in self.problem.variables else self.problem.entry_labels(name),
+            )
+            for name, v in self.variables.items()
         )
         for b in columns:
             terms += attribute_terms(b.name, self.variables[b.name], b.start, n)
@@ -261,7 +271,10 @@ class _Pieces:
         for b in columns:
             if b.name in self.problem.integers:
                 integer[b.start : b.stop] = True
-        return _program(self.problem.sense, columns, total, terms, self.turned, integer)
+        found = _program(self.problem.sense, columns, total, terms, self.turned, integer)
+        labels = {n: t.labels() for n, t in self.problem.constraints.items() if t.labels}
+        rows = tuple(replace(b, labels=labels.get(b.name, ())) for b in found.rows)
+        return replace(found, rows=rows)
 
 
 def _program(

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import cvxpy as cp
 
@@ -15,6 +15,7 @@ from optfair.core.certificate import Curvature, NonconvexityWitness
 from optfair.core.evidence import Evidence
 from optfair.core.explanation import Explanation, explain, explain_change
 from optfair.core.expressions import Values, fresh_copy, substitute
+from optfair.core.labels import Labels
 from optfair.core.nonfinite import refuse_nonfinite
 from optfair.core.parameters import check_parameters
 from optfair.core.printing import describe, formulation
@@ -59,7 +60,7 @@ class Declaration:
     aliases: Mapping[Any, str] = field(default_factory=dict)
 
 
-class Problem(ProblemVerbs):
+class Problem(ProblemVerbs, Labels):
     """Base of all problems: immutable, named, classified.
 
     A model is a subclass with a ``declare`` method that returns a `Declaration`. Nothing
@@ -203,8 +204,7 @@ class Problem(ProblemVerbs):
                 again = None if inherited is None else replace(inherited, problem=self)
                 found = again if again is not None and again.verify() else self.find_witness()
             self._set(_witness=found)
-        witness: NonconvexityWitness | None = self.__dict__["_witness"]
-        return witness
+        return cast("NonconvexityWitness | None", self.__dict__["_witness"])
 
     def find_witness(self) -> NonconvexityWitness | None:
         """Search for a witness; models that know one analytically override this."""

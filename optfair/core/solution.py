@@ -123,6 +123,12 @@ class Solution(SolutionVerbs):
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
 
+    def __post_init__(self) -> None:
+        p = self.problem
+        object.__setattr__(self, "values", p.labelled(self.values, "values"))
+        multipliers = p.labelled(self.multipliers, "multipliers")
+        object.__setattr__(self, "multipliers", multipliers)
+
     def __getitem__(self, name: str) -> Any:
         try:
             return self.values[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -119,6 +119,8 @@ class ConstraintTerm(Term):
         Builds the CVXPY constraint of some rows only, given by their indices, for a term of so
         many rows that few of them are ever active. ``violation`` then returns one number per
         row; a row is an entry of an equality or inequality, or a second-order cone.
+    labels : callable, optional
+        Returns the names of the entries, column by column, where they have names of their own.
     limit : object, optional
         A number that a rule had to guess to write the term, which must not decide the answer:
         the model that reads it asks again with a larger one (`Problem.solved_by`).
@@ -128,6 +130,7 @@ class ConstraintTerm(Term):
     shape: tuple[int, ...] = ()
     scale: Any = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
+    labels: Callable[[], Sequence[str]] | None = None
     limit: Any = None
 
     @property

@@ -37,7 +37,7 @@ class ProblemVerbs:
         return diagnose(cast("Problem", self), **options)
 
     def export(self, path: str | Path) -> None:
-        """Write to a file: .mps, .lp, .cbf (also .gz), .cip; see `optfair.export`."""
+        """Write to a file whose ending says the format; see `optfair.export`."""
         from optfair.formats.export import export
 
         export(cast("Problem", self), path)

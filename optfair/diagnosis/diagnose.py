@@ -184,9 +184,10 @@ class _Examination:
         self, hints: tuple[tuple[str, ...], ...], e: OptfairError | None = None
     ) -> bool:
         """Look for a conflict; return whether there is one."""
-        system = System(self.problem, self.tolerance)
+        problem, within = self.problem.separated(self.clock.left)
+        system = System(problem, self.tolerance)
         known = tuple(h for h in hints if h and set(h) <= set(system.names))
-        found = infeasible_findings(system, self.clock, known)
+        found = infeasible_findings(system, self.clock, known, within)
         self.checked.append("feasibility of the constraints and of parts of them")
         self.findings += found
         conflict = any(f.kind == "conflict" for f in found)

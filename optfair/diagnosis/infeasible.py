@@ -13,7 +13,7 @@ from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.finding import Finding
 from optfair.diagnosis.relaxation import Relaxation, elastic_names, least_relaxation
-from optfair.diagnosis.system import System, relaxed
+from optfair.diagnosis.system import Answer, System, relaxed
 
 __all__ = ["Relaxations", "infeasible_findings"]
 
@@ -45,10 +45,20 @@ class Relaxations(Certificate):
 
 
 def infeasible_findings(
-    system: System, clock: Clock, hints: tuple[tuple[str, ...], ...] = ()
+    system: System,
+    clock: Clock,
+    hints: tuple[tuple[str, ...], ...] = (),
+    within: tuple[str, ...] | None = None,
 ) -> list[Finding]:
-    """Return what shows that a problem is infeasible; nothing when it is not known to be."""
-    found = find_conflict(system, clock, hints)
+    """Return what shows that a problem is infeasible; nothing when it is not known to be.
+
+    With ``within``, a conflict is looked for among these names first.
+    """
+    found: Conflict | Answer | None = None
+    if within is not None:
+        found = find_conflict(system, clock, within=within)
+    if not isinstance(found, Conflict):
+        found = find_conflict(system, clock, hints)
     if not isinstance(found, Conflict):
         if found.point is None:
             return []

@@ -13,21 +13,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.adopt import AdoptedProblem, from_cvxpy
-from optfair.formats.cbf import MARK
-from optfair.formats.columns import Columns
-from optfair.formats.entry_names import Family, families
-from optfair.formats.file_program import unique_names
-from optfair.formats.lines import Source
+from optfair.formats.cbf_writer import MARK
+from optfair.formats.file_problem import FileProblem
+from optfair.formats.mps_reader import Duplicates
+from optfair.formats.rows import Rows
+from optfair.formats.text import Source
 
 Floats = NDArray[np.float64]
 
 __all__ = ["read_cbf"]
 
+_LINEAR = ("L=", "L+", "L-")
 _CONES = ("F", "L=", "L+", "L-", "Q", "QR", "EXP")
 
 
-def read_cbf(path: Path) -> AdoptedProblem:
+def read_cbf(path: Path, duplicates: Duplicates = "refuse") -> FileProblem:
     """Read a CBF file into a problem.
 
     Known are linear, second-order and rotated, semidefinite, exponential and power cones of
@@ -41,14 +41,15 @@ def read_cbf(path: Path) -> AdoptedProblem:
     DataError
         What cannot be read or is not known, with the number of the line.
     """
-    return _Reader(Source(path)).read()
+    return _Reader(Source(path), duplicates).read()
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    def __init__(self, source: Source, duplicates: Duplicates) -> None:
+        self.source, self.sum = source, duplicates == "sum"
         self.maximize = False
         self.names: dict[str, Any] = {}
+        self.unnamed: set[str] = set()
         self.powers: list[list[float]] = []
         self.domains: dict[str, list[tuple[str, int, int]]] = {"VAR": [], "CON": []}
         self.size = {"VAR": 0, "CON": 0}
@@ -57,7 +58,7 @@ class _Reader:
         self.offset = 0.0
         self.entries: dict[str, list[tuple[list[int], float]]] = {}
 
-    def read(self) -> AdoptedProblem:
+    def read(self) -> FileProblem:
         """Read every section and build the problem."""
         lines = self._lines()
         version = False
@@ -163,11 +164,20 @@ class _Reader:
     def _coordinates(self, head: str, lines: Iterator[str]) -> None:
         limits = _COORDINATES[head]
         count = self.source.integer(self._next(lines, 1)[0])
-        found = []
+        found: list[tuple[list[int], float]] = []
+        seen: set[tuple[int, ...]] = set()
         for _ in range(count):
             *where, value = self._next(lines, len(limits) + 1)
             index = [self.source.integer(w) for w in where]
             self._check(index, limits)
+            # i, j and j, i of a matrix are one place
+            place = (*index[:-2], *sorted(index[-2:])) if limits[-1] == "order" else tuple(index)
+            if place in seen and not self.sum:
+                raise self.source.fail(
+                    "the place has a number already",
+                    'correct the file, or add them up: of.read(path, duplicates="sum")',
+                )
+            seen.add(place)
             found.append((index, self.source.number(value)))
         self.entries[head] = found
 
@@ -184,43 +194,75 @@ class _Reader:
 
     # --- building ------------------------------------------------------------------------
 
-    def _problem(self) -> AdoptedProblem:
-        groups = self._columns()
-        integer = np.zeros(self.size["VAR"], dtype=bool)
-        integer[self.integer] = True
-        variables = []
-        for g in groups:
-            kinds = integer[g.members]
-            variables.append(cp.Variable(g.shape, name=g.name, integer=bool(kinds.any())))
+    def _problem(self) -> FileProblem:
+        if not self.size["VAR"] and not self.orders["PSDVAR"]:
+            raise self.source.fail("the file has no variables")
+        A = self._matrix("ACOORD", self.size["CON"])
+        b = np.zeros(self.size["CON"])
+        for (i,), v in self.entries.get("BCOORD", []):
+            b[i] += v
+        blocks = [block for block in self._blocks() if block[0] != "F"]
+        inner = {w[0] for w, _ in self.entries.get("FCOORD", [])}
+        plain = [
+            block
+            for block in blocks
+            if block[0] in _LINEAR and inner.isdisjoint(range(block[2], block[3]))
+        ]
+        base = FileProblem(self._linear(A, b, plain), self.source.path.name)
         matrices = [
             cp.Variable((n, n), symmetric=True, name=f"X{k}")
             for k, n in enumerate(self.orders["PSDVAR"])
         ]
-        x = Columns(groups, variables)
-        goal = self.offset + x.times(self._matrix("OBJACOORD", 1, fixed=True))[0]
+        cones = self._variable_cones(base)
+        cones += [(f"X{k} psd", X >> 0) for k, X in enumerate(matrices)]
+        rest = [block for block in blocks if block not in plain]
+        cones += self._rows(base, matrices, A, b, rest) + self._matrix_rows(base)
+        goal: Any = 0.0
         for (k, i, j), v in self.entries.get("OBJFCOORD", []):
             goal = goal + v * (1.0 if i == j else 2.0) * matrices[k][i, j]
-        constraints = self._variable_cones(x) + [
-            (f"X{k} psd", X >> 0) for k, X in enumerate(matrices)
-        ]
-        constraints += self._rows(x, matrices) + self._matrix_rows(x)
-        names = unique_names(name for name, _ in constraints)
-        if not self.size["VAR"] and not matrices:
-            raise self.source.fail("the file has no variables")
-        sense = cp.Maximize if self.maximize else cp.Minimize
-        problem = from_cvxpy(cp.Problem(sense(goal), [c for _, c in constraints]), names)
-        problem._set(title=self.source.path.name)
-        return problem
+        named = {f"X{k}": X for k, X in enumerate(matrices)}
+        return base.extended(named, cones, goal if "OBJFCOORD" in self.entries else None)
 
-    def _columns(self) -> list[Family]:
+    def _linear(self, A: Any, b: Floats, blocks: list[tuple[str, str, int, int]]) -> Rows:
+        """Return linear rows and the bounds of columns."""
         n = self.size["VAR"]
         names = self.names.get("columns", [])
-        integer = [False] * n
-        for j in self.integer:
-            integer[j] = True
-        if len(names) != n:
-            names = [f"x[{j}]" for j in range(n)]
-        return families([str(c) for c in names], integer) if n else []
+        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+        for kind, start, stop in self.domains["VAR"]:
+            if kind in ("L+", "L="):
+                lower[start:stop] = 0.0
+            if kind in ("L-", "L="):
+                upper[start:stop] = 0.0
+        at = np.concatenate([np.zeros(0, int), *(np.arange(low, high) for *_, low, high in blocks)])
+        kinds = np.repeat([kind for kind, *_ in blocks], [high - low for *_, low, high in blocks])
+        side = 0.0 - b[at]
+        labels: list[str] = []
+        given = self.names.get("labels", [])
+        for _, name, low, high in blocks:
+            if len(given) == self.size["CON"]:
+                labels += map(str, given[low:high])
+                continue
+            several = high - low > 1 or name in self.unnamed
+            labels += [f"{name}[{k}]" if several else name for k in range(high - low)]
+        cost = self._matrix("OBJACOORD", 1, fixed=True).toarray()[0]
+        integer = np.zeros(n, dtype=bool)
+        integer[self.integer] = True
+        own = A[at, :]
+        own.eliminate_zeros()
+        return Rows(
+            columns=[str(c) for c in names] if len(names) == n else [f"x[{j}]" for j in range(n)],
+            rows=labels,
+            cost=cost,
+            lower=lower,
+            upper=upper,
+            integer=integer,
+            A=own,
+            row_lower=np.where(kinds == "L-", -np.inf, side),
+            row_upper=np.where(kinds == "L+", np.inf, side),
+            maximize=self.maximize,
+            offset=self.offset,
+            groups=np.repeat(np.arange(len(blocks)), [high - low for *_, low, high in blocks]),
+        )
 
     def _matrix(self, head: str, rows: int, *, fixed: bool = False) -> Any:
         found = self.entries.get(head, [])
@@ -228,35 +270,32 @@ class _Reader:
         shape = (rows, self.size["VAR"])
         return sp.csr_array(([v for _, v in found], (i, [w[-1] for w, _ in found])), shape=shape)
 
-    def _variable_cones(self, x: Columns) -> list[tuple[str, Any]]:
+    def _variable_cones(self, base: FileProblem) -> list[tuple[str, Any]]:
         found: list[tuple[str, Any]] = []
         for kind, start, stop in self.domains["VAR"]:
-            if kind == "F" or start == stop:
+            if kind == "F" or kind in _LINEAR or start == stop:
                 continue
             pick = sp.csr_array(sp.eye_array(self.size["VAR"], format="csr")[start:stop, :])
-            where = next((g.name for g in x.groups if start in g.members), "x")
-            word = {"L+": "nonnegative", "L-": "nonpositive", "L=": "zero"}.get(kind, "in cone")
-            found += [(f"{where} {word}", c) for c in self._in_cone(kind, x.times(pick))]
+            names = base.arrays
+            where = next((name for name in names if start in names[name].members), "x")
+            cones = self._in_cone(kind, base.times(pick))
+            found += [(f"{where} in cone", c) for c in cones]
         return found
 
-    def _rows(self, x: Columns, matrices: list[Any]) -> list[tuple[str, Any]]:
-        m = self.size["CON"]
-        A = self._matrix("ACOORD", m)
-        b = np.zeros(m)
-        for (i,), v in self.entries.get("BCOORD", []):
-            b[i] += v
+    def _rows(
+        self, base: FileProblem, matrices: list[Any], A: Any, b: Floats, blocks: list[Any]
+    ) -> list[tuple[str, Any]]:
         inner: dict[int, Any] = {}
         for (i, k, p, q), v in self.entries.get("FCOORD", []):
             part = v * (1.0 if p == q else 2.0) * matrices[k][p, q]
             inner[i] = inner[i] + part if i in inner else part
         found: list[tuple[str, Any]] = []
-        for kind, name, low, high in self._blocks():
-            if kind != "F":
-                g = x.times(sp.csr_array(A[low:high, :])) + b[low:high]
-                rows = [inner.get(i) for i in range(low, high)]
-                if any(r is not None for r in rows):
-                    g = g + cp.hstack([0.0 if r is None else r for r in rows])
-                found += [(name, c) for c in self._in_cone(kind, g)]
+        for kind, name, low, high in blocks:
+            g = base.times(sp.csr_array(A[low:high, :])) + b[low:high]
+            rows = [inner.get(i) for i in range(low, high)]
+            if any(r is not None for r in rows):
+                g = g + cp.hstack([0.0 if r is None else r for r in rows])
+            found += [(name, c) for c in self._in_cone(kind, g)]
         return found
 
     def _blocks(self) -> list[tuple[str, str, int, int]]:
@@ -279,6 +318,7 @@ class _Reader:
             complete = sum(b - a for _, a, b in inside) == stop - start
             if not complete or (len(inside) > 1 and not kind.startswith("L")):
                 inside = [(f"c{index}", start, stop)]
+                self.unnamed.add(f"c{index}")
             for name, low, high in inside:
                 if kind == "EXP" and blocks and blocks[-1][:2] == (kind, name):
                     low = blocks.pop()[2]
@@ -311,7 +351,7 @@ class _Reader:
             raise self.source.fail(f"the exponents of {kind!r} are not positive")
         return [cp.PowCone3D(g[0], g[1], g[2], first / (first + second))]
 
-    def _matrix_rows(self, x: Columns) -> list[tuple[str, Any]]:
+    def _matrix_rows(self, base: FileProblem) -> list[tuple[str, Any]]:
         given = self.names.get("matrices", [])
         linear: dict[int, list[tuple[list[int], float]]] = {}
         for where, v in self.entries.get("HCOORD", []):
@@ -330,8 +370,9 @@ class _Reader:
             H = sp.csr_array((values, (rows, columns)), shape=(n * n, self.size["VAR"]))
             D = np.zeros((n, n))
             for (_, p, q), v in constant.get(k, []):
-                D[p, q] = D[q, p] = v
-            matrix = cp.reshape(x.times(H), (n, n), order="F") + D
+                D[p, q] += v
+                D[q, p] = D[p, q]
+            matrix = cp.reshape(base.times(H), (n, n), order="F") + D
             name = str(given[k]) if k < len(given) else f"psd {k}"
             found.append((name, matrix >> 0))
         return found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count as count_from
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.compile.program import Block
 
-__all__ = ["Family", "entry_names", "families", "file_name"]
+__all__ = ["Families", "Family", "entry_names", "file_name", "suffixed"]
 
 _KEPT = re.compile(r"[^A-Za-z0-9_.#@%~]")
 # words and beginnings that mean something else in LP files
@@ -71,24 +72,42 @@ def file_name(name: str) -> str:
 
 
 def entry_names(blocks: Sequence[Block], brackets: str = "[]") -> list[str]:
-    """Return one name per column or row: ``name``, ``name[3]`` or ``name[0,2]``, all different."""
+    """Return one name per column or row, all different.
+
+    The labels of the block where it has some, else ``name``, ``name[3]`` or ``name[0,2]``.
+    """
     taken: set[str] = set()
     found: list[str] = []
+    opening, closing = brackets[0], brackets[1]
     for b in blocks:
-        stem = candidate = file_name(b.name)
-        i = 1
-        while candidate.lower() in taken:
-            i += 1
-            candidate = f"{stem}_{i}"
-        taken.add(candidate.lower())
+        if b.labels:
+            found += [_free(_plain(label, brackets), taken) for label in b.labels]
+            continue
+        candidate = _free(file_name(b.name), taken)
         if not b.shape:
             found.append(candidate)
             continue
-        opening, closing = brackets[0], brackets[1]
         found += [
             f"{candidate}{opening}{','.join(map(str, index))}{closing}" for index in b.indices()
         ]
     return found
+
+
+def _plain(label: str, brackets: str) -> str:
+    match = _INDEXED.match(label)
+    if match is None:
+        return file_name(label)
+    index = re.sub("[;_]", ",", match["index"])
+    return f"{file_name(match['stem'])}{brackets[0]}{index}{brackets[1]}"
+
+
+def _free(candidate: str, taken: set[str]) -> str:
+    stem, i = candidate, 1
+    while candidate.lower() in taken:
+        i += 1
+        candidate = f"{stem}_{i}"
+    taken.add(candidate.lower())
+    return candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +130,25 @@ class Family:
 
 
 _INDEXED = re.compile(r"^(?P<stem>.+?)[\[(](?P<index>-?\d+(?:[,;_]-?\d+)*)[\])]$")
-# x1, x_2, C0003; the number of target.1 is part of its name
-_NUMBERED = re.compile(r"^(?P<stem>.*?[^\d.])(?P<index>\d+)$")
+_DIGITS, _CLOSING = "0123456789", ("]", ")")
+# an array of more indices, or a longer number, is no array but a name
+_MOST_INDICES, _MOST_DIGITS = 8, 15
 
 
-def families(names: Sequence[str], kinds: Iterable[object]) -> list[Family]:
-    """Group names such as ``x[0]``, ``x[1]`` into arrays.
+def suffixed(label: str, word: str) -> str:
+    """Return the label of a part of a row or column, which stays an entry of an array.
+
+    Examples
+    --------
+    >>> suffixed("CAP", "lower"), suffixed("x[3]", "lower")
+    ('CAP lower', 'x lower[3]')
+    """
+    match = _INDEXED.match(label)
+    return f"{match['stem']} {word}[{match['index']}]" if match else f"{label} {word}"
+
+
+class Families(Mapping[str, Family]):
+    """Names such as ``x[0]``, ``x[1]`` as arrays, by what they share.
 
     Names with the same stem and kind form one array. An index is what stands in brackets at
     the end, else trailing digits not behind a dot. If the indices fill a box that begins at 0 or 1 they are
@@ -127,38 +159,94 @@ def families(names: Sequence[str], kinds: Iterable[object]) -> list[Family]:
     names : sequence of str
         Names in the order of the file.
     kinds : iterable
-        What must agree within an array: integrality, type of row.
+        What must agree within an array: integrality, type of row. None leaves a name out.
 
     Examples
     --------
-    >>> [(f.name, f.shape) for f in families(["x[0]", "x[1]", "t", "C1", "C2"], "aaaaa")]
+    >>> names = ["x[0]", "x[1]", "t", "C1", "C2"]
+    >>> [(f.name, f.shape) for f in Families(names, "aaaaa").values()]
     [('x', (2,)), ('t', ()), ('C', (2,))]
     """
-    groups: dict[tuple[str, int, object], list[tuple[int, tuple[int, ...]]]] = {}
-    for at, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        match = _INDEXED.match(name) or _NUMBERED.match(name)
-        index = tuple(int(i) for i in re.split("[,;_]", match["index"])) if match else ()
-        stem = match["stem"] if match else name
-        groups.setdefault((stem, len(index), kind), []).append((at, index))
-    found = []
-    taken: set[str] = set()
-    for (stem, _, _), members in groups.items():
-        alone = len(members) == 1 and not _INDEXED.match(names[members[0][0]])
-        name = names[members[0][0]] if alone else stem
-        label, i = name, 1
-        while label in taken:
-            i += 1
-            label = f"{name} {i}"
-        taken.add(label)
-        found.append(_array(label, members, alone=alone))
-    return found
+
+    def __init__(self, names: Sequence[str], kinds: Iterable[object]) -> None:
+        groups: dict[tuple[str, int, bool, object], list[int]] = {}
+        for at, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+            if kind is None:
+                continue
+            stem, count = _stem(name)
+            key = (stem, count, name[-1:] in _CLOSING, kind)
+            if key in groups:
+                groups[key].append(at)
+            else:
+                groups[key] = [at]
+        self._names = names
+        self._members: dict[str, list[int]] = {}
+        self._stems: dict[str, tuple[str, int]] = {}
+        for (stem, count, _, _), members in groups.items():
+            first = names[members[0]]
+            label = first if len(members) == 1 and first[-1:] not in _CLOSING else stem
+            if label in self._members:
+                label = next(c for i in count_from(2) if (c := f"{label} {i}") not in self._members)
+            self._members[label], self._stems[label] = members, (stem, count)
+        self._arrays: dict[str, Family] = {}
+
+    def __getitem__(self, name: str) -> Family:
+        if name not in self._arrays:
+            members = self._members[name]
+            index = _indices([self._names[m] for m in members], *self._stems[name])
+            single = len(members) == 1 and self._names[members[0]][-1:] not in _CLOSING
+            if single or not index[0]:
+                at = np.array(members, dtype=np.int64)
+                shape = () if len(members) == 1 else (len(members),)
+                self._arrays[name] = Family(name, at, shape)
+            else:
+                self._arrays[name] = _array(name, members, index)
+        return self._arrays[name]
+
+    def count(self, name: str) -> int:
+        """Return the number of entries of an array."""
+        return len(self._members[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
 
 
-def _array(name: str, members: list[tuple[int, tuple[int, ...]]], *, alone: bool) -> Family:
-    at = np.array([m for m, _ in members], dtype=np.int64)
-    if alone or not members[0][1]:
-        return Family(name, at, () if len(members) == 1 else (len(members),))
-    index = np.array([i for _, i in members], dtype=np.int64)
+def _stem(name: str) -> tuple[str, int]:
+    """Return what an array would be called, and the number of its indices."""
+    last = name[-1:]
+    if last and last in _DIGITS:  # x1, x_2, C0003; the number of target.1 is part of its name
+        stem = name.rstrip(_DIGITS)
+        if stem and stem[-1] != "." and len(name) - len(stem) <= _MOST_DIGITS:
+            return stem, 1
+    elif last in _CLOSING:
+        match = _INDEXED.match(name)
+        index = re.split("[,;_]", match["index"]) if match else []
+        if match and len(index) <= _MOST_INDICES and max(map(len, index)) <= _MOST_DIGITS:
+            return match["stem"], len(index)
+    return name, 0
+
+
+def _indices(names: list[str], stem: str, count: int) -> list[tuple[int, ...]]:
+    """Return the indices of names that share a stem."""
+    start = len(stem)
+    if not count:
+        return [()] * len(names)
+    if names[0][-1] in _DIGITS:
+        return [(int(name[start:]),) for name in names]
+    if count == 1:
+        return [(int(name[start + 1 : -1]),) for name in names]
+    return [tuple(map(int, re.split("[,;_]", name[start + 1 : -1]))) for name in names]
+
+
+def _array(name: str, members: list[int], indices: list[tuple[int, ...]]) -> Family:
+    at = np.array(members, dtype=np.int64)
+    index = np.array(indices, dtype=np.int64)
     low = index.min(axis=0)
     shape = index.max(axis=0) - low + 1
     box = float(np.prod(shape.astype(float)))

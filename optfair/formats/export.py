@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from optfair.compile.cone_program import cone_program
-from optfair.compile.program import program
+from optfair.compile.program import Program, program
+from optfair.compile.pyomo import to_pyomo
 from optfair.core.parameters import check_parameters
 from optfair.errors import DataError, UnsupportedProblem
-from optfair.formats.cbf import cbf_lines
+from optfair.formats.cbf_writer import cbf_lines
 from optfair.formats.entry_names import file_name
-from optfair.formats.lp import lp_lines
-from optfair.formats.mps import mps_lines
+from optfair.formats.lp_writer import lp_lines
+from optfair.formats.mps_writer import mps_lines
+from optfair.formats.sdpa import sdpa_lines
+from optfair.formats.table import format_of
+from optfair.formats.text import replace_file, write_lines
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["export"]
+__all__ = ["export", "to_cbf", "to_cip", "to_lp", "to_mps", "to_nl", "to_sdpa"]
 
 
 def export(problem: Problem, path: str | Path) -> None:
     """Write a problem to a file; the ending of its name says the format.
 
-    ==================  =====================================================================
-    ``.mps``, ``.lp``   LP, QP, QCQP (convex or not), and the same with integer variables
-    ``.cbf``            every convex problem: LP, SOCP, SDP, exponential and power cones,
-                        integer variables; quadratics become second-order cones
-    ``.cip``            QCQP (convex or not), as SCIP writes it
-    ==================  =====================================================================
+    ===========================  =============================================================
+    ``.mps``, ``.qps``, ``.lp``  LP, QP, QCQP (convex or not), and with integer variables
+    ``.cbf``                     every convex problem: LP, SOCP, SDP, exponential and power
+                                 cones, integer variables; quadratics become second-order cones
+    ``.dat-s``                   LP and SDP in the sparse format of SDPA
+    ``.nl``                      as ``.mps``, through Pyomo
+    ``.cip``                     QCQP (convex or not), as SCIP writes it
+    ===========================  =============================================================
 
-    The first three are also written compressed with ``.gz`` behind. Every named constraint
-    is written as rows of that name, bounds included.
+    The first five endings are also written compressed with ``.gz`` or ``.bz2`` behind. Every named
+    constraint is written as rows of that name, bounds included.
 
     Parameters
     ----------
@@ -50,6 +52,8 @@ def export(problem: Problem, path: str | Path) -> None:
         The format cannot carry the problem; the term is named.
     DataError
         The ending is not known, or the folder is missing.
+    NotInstalled
+        What writes the format is missing.
 
     Examples
     --------
@@ -68,45 +72,61 @@ def export(problem: Problem, path: str | Path) -> None:
     """
     check_parameters(problem.terms)
     file = Path(path)
-    packed = file.suffix.lower() == ".gz"
-    kind = (file.with_suffix("") if packed else file).suffix.lower()
     if not file.parent.is_dir():
         raise DataError(f"there is no folder {file.parent}", remedy="make it, or check the path")
-    title = file_name(problem.title or type(problem).__name__)
-    if kind in (".mps", ".lp"):
-        try:
-            rows = program(problem)
-        except UnsupportedProblem as e:
-            if not problem.problem_class.convex:  # cones would not take it either
-                raise
-            raise UnsupportedProblem(
-                e.cause, e.evidence, f"{e.remedy}, or export to .cbf, which has cones"
-            ) from e
-        _write(file, mps_lines(rows, title) if kind == ".mps" else lp_lines(rows, title), packed)
-    elif kind == ".cbf":
-        _write(file, cbf_lines(cone_program(problem, quadratic=False), title), packed)
-    elif kind == ".cip" and not packed:
-        from optfair.backends.scip_backend import export_scip
-
-        export_scip(problem, file)
-    else:
-        raise DataError(
-            f"the format of {file.name!r} is not known",
-            "the ending of the name says which it is",
-            "known are .mps, .lp, .cbf (each also with .gz behind) and .cip",
-        )
+    format_of(file, "write").write(problem, file)
 
 
-def _write(file: Path, lines: Iterable[str], packed: bool) -> None:
-    data = ("\n".join(lines) + "\n").encode("ascii" if packed else "utf-8", "backslashreplace")
-    if packed:
-        data = gzip.compress(data, mtime=0)  # the same problem gives the same bytes
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+def _title(problem: Problem) -> str:
+    return file_name(problem.title or type(problem).__name__)
+
+
+def _rows(problem: Problem) -> Program:
     try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        return program(problem)
+    except UnsupportedProblem as e:
+        if not problem.problem_class.convex:  # cones would not take it either
+            raise
+        raise UnsupportedProblem(
+            e.cause, e.evidence, f"{e.remedy}, or export to .cbf, which has cones"
+        ) from e
+
+
+def to_mps(problem: Problem, file: Path) -> None:
+    """Write rows as MPS."""
+    write_lines(file, mps_lines(_rows(problem), _title(problem)))
+
+
+def to_lp(problem: Problem, file: Path) -> None:
+    """Write rows as LP."""
+    write_lines(file, lp_lines(_rows(problem), _title(problem)))
+
+
+def to_cbf(problem: Problem, file: Path) -> None:
+    """Write cones as CBF."""
+    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), _title(problem)))
+
+
+def to_sdpa(problem: Problem, file: Path) -> None:
+    """Write linear rows and matrix inequalities as SDPA."""
+    for term in problem.terms:
+        if str(term.evidence.problem_class) not in ("LP", "SDP"):
+            raise UnsupportedProblem(
+                f"{term.name!r} is neither linear nor a matrix inequality",
+                str(term.evidence),
+                f"remove {term.name!r}, or export to .cbf, which has all cones",
+            )
+    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), _title(problem)))
+
+
+def to_cip(problem: Problem, file: Path) -> None:
+    """Let SCIP write the problem."""
+    from optfair.backends.scip_backend import export_scip
+
+    export_scip(problem, file)
+
+
+def to_nl(problem: Problem, file: Path) -> None:
+    """Let Pyomo write the problem."""
+    model = to_pyomo(problem)
+    replace_file(file, lambda name: model.write(str(name), format="nl"))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from optfair.errors import DataError
-from optfair.formats.columns import Products
-from optfair.formats.file_program import FileProgram
-from optfair.formats.lines import Source
-from optfair.formats.lp import ONE
+from optfair.formats.disjunctions import (
+    add_indicator,
+    add_semicontinuous,
+    add_special_ordered_set,
+)
+from optfair.formats.lp_writer import ONE
+from optfair.formats.rows import Products, Rows, RowsInProgress
+from optfair.formats.text import Source
 
 __all__ = ["read_lp"]
 
@@ -24,15 +28,20 @@ _SECTIONS = {
     **dict.fromkeys(("bounds", "bound"), "bounds"),
     **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
     **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
+    **dict.fromkeys(("semi", "semis", "semi-continuous"), "semicontinuous"),
+    **dict.fromkeys(("sos", "sos1", "sos2"), "sets"),
     "end": "end",
 }
-_REFUSED = ("sos", "sos1", "sos2", "semi", "semis", "semi-continuous", "lazy constraints", "pwlobj")
+_REFUSED = ("lazy constraints", "lazy", "user cuts", "pwlobj", "general constraints", "scenario")
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _NAME = r"[A-Za-z_!\"#$%&(),;?@'`{}~][A-Za-z0-9_!\"#$%&(),;?@'`{}~.\[\]|]*"
 _TOKEN = re.compile(
     rf"\s*(?:(?P<label>{_NAME})\s*:(?!=)|(?P<number>{_NUMBER})|(?P<power>\^\s*2(?![\d.]))"
-    rf"|(?P<sense><=|>=|=<|=>|<|>|=)|(?P<mark>[+\-*/\[\]])|(?P<name>{_NAME}))"
+    rf"|(?P<arrow>->)|(?P<sense><=|>=|=<|=>|<|>|=)|(?P<mark>[+\-*/\[\]])|(?P<name>{_NAME}))"
 )
+# s1: S1:: x1:1 x2:2
+_SET = re.compile(rf"\s*(?:(?P<name>{_NAME})\s*:)?\s*(?P<kind>[sS][12])\s*::(?P<rest>.*)")
+_MEMBER = re.compile(rf"\s*(?P<name>{_NAME}?)\s*:\s*(?P<weight>[+-]?{_NUMBER})(?=\s|$)")
 _INFINITY = ("inf", "infinity")
 
 
@@ -43,12 +52,13 @@ class _Token:
     line: int
 
 
-def read_lp(path: Path) -> FileProgram:
+def read_lp(path: Path) -> Rows:
     """Read an LP file: linear and quadratic objective and rows, bounds, integers, binaries.
 
-    Special ordered sets, semicontinuous columns, indicators, lazy and piecewise linear
-    sections are refused. A column without bounds lies between 0 and infinity; a column
-    ``ONE_VAR_CONSTANT`` fixed at 1 is the constant of the objective.
+    Semicontinuous columns, special ordered sets and indicator rows become rows with binaries; lazy
+    and piecewise linear sections are refused. A column without bounds lies between 0 and
+    infinity; one that stands twice in a sum counts twice; a column ``ONE_VAR_CONSTANT`` fixed at 1
+    is the constant of the objective.
 
     Raises
     ------
@@ -61,11 +71,14 @@ def read_lp(path: Path) -> FileProgram:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.f = FileProgram()
+        self.f = RowsInProgress()
         self.column: dict[str, int] = {}
         self.rows: set[str] = set()
+        self.indicators: list[tuple[int, int, int, int]] = []
+        self.semicontinuous: dict[int, int] = {}
+        self.sets: list[tuple[str, int, list[tuple[int, float]], int]] = []
 
-    def read(self) -> FileProgram:
+    def read(self) -> Rows:
         """Read every section."""
         seen: set[str] = set()
         for section, tokens in self._sections():
@@ -78,15 +91,17 @@ class _Reader:
                 self._rows(tokens)
             elif section == "bounds":
                 self._bounds(tokens)
+            elif section == "sets":
+                self._ordered_sets(tokens)
             else:
-                self._integers(tokens, binary=section == "binary")
+                self._listed(tokens, section)
             seen.add(section)
         if not seen & {"max", "min"}:
             raise self.source.fail("the file has no objective")
         if not self.f.columns:
             raise self.source.fail("the file has no columns")
-        self._drop_one()
-        return self.f
+        self._close()
+        return _without_one(self.f.finished())
 
     def _sections(self) -> Iterator[tuple[str, list[_Token]]]:
         section = ""
@@ -113,7 +128,7 @@ class _Reader:
                 line = rest[0] if rest else ""
             elif not section:
                 raise self.source.fail("the file does not begin with Minimize or Maximize")
-            tokens += self._tokens(line)
+            tokens += [_Token("text", line, at)] if section == "sets" else self._tokens(line)
         if section != "end":
             raise self.source.fail("the file ends without End", "check that it is complete")
 
@@ -163,6 +178,12 @@ class _Reader:
         first, products, constant, at = self._expression(tokens, at)
         sense, at = self._sense(tokens, at)
         low, high = -np.inf, np.inf
+        if [t.kind for t in tokens[at : at + 2]] == ["number", "arrow"]:  # b = 1 -> row
+            on = list(first)
+            if list(first.values()) != [1.0] or tokens[at].text not in ("0", "1") or sense != "=":
+                raise self._fail(tokens, at, "an indicator is a binary column = 0 or 1")
+            self.indicators.append((len(self.f.rows), on[0], int(tokens[at].text), tokens[at].line))
+            return self._row(name, tokens, at + 2)
         if not first and not products:  # number <= expression (<= number)
             low, high = _side(_flipped(sense), constant, low, high)
             first, products, constant, at = self._expression(tokens, at)
@@ -175,11 +196,7 @@ class _Reader:
             low, high = _side(sense, number, low, high)
         if at < len(tokens) and tokens[at].kind not in ("label", "number", "name", "mark"):
             raise self._fail(tokens, at, f"{tokens[at].text!r} cannot stand here")
-        i = len(self.f.rows)
-        self.f.rows.append(name)
-        self.f.row_lower.append(low - constant)
-        self.f.row_upper.append(high - constant)
-        self.f.entries += [(i, j, v) for j, v in first.items()]
+        i = self.f.add_row(name, low - constant, high - constant, first)
         if products:
             self.f.row_products[i] = products
         return at
@@ -293,37 +310,71 @@ class _Reader:
                 raise self._fail(tokens, start, f"{name!r} has no value between its bounds")
             self.f.lower[j], self.f.upper[j] = low, high
 
-    def _integers(self, tokens: list[_Token], *, binary: bool) -> None:
+    def _listed(self, tokens: list[_Token], section: str) -> None:
+        """Read the columns that are integer, binary or semicontinuous."""
         for at, t in enumerate(tokens):
             if t.kind != "name" or t.text not in self.column:
                 raise self._fail(tokens, at, f"there is no column {t.text!r}")
             j = self.column[t.text]
+            if section == "semicontinuous":
+                self.semicontinuous[j] = t.line
+                continue
             self.f.integer[j] = True
-            if binary:
+            if section == "binary":
                 self.f.lower[j], self.f.upper[j] = 0.0, 1.0
 
-    def _drop_one(self) -> None:
-        """Turn the column that carries a constant into that constant."""
-        j = self.column.get(ONE)
-        f = self.f
-        if j is None or not f.lower[j] == f.upper[j] == 1.0:
-            return
-        quadratic = [*f.products, *(p for q in f.row_products.values() for p in q)]
-        if any(e[1] == j for e in f.entries) or any(j in pair for pair in quadratic):
-            return
-        f.offset += f.cost[j]
-        for part in (f.columns, f.cost, f.lower, f.upper, f.integer):
-            del part[j]
+    def _ordered_sets(self, tokens: list[_Token]) -> None:
+        for t in tokens:
+            self.source.line, text = t.line, t.text
+            head = _SET.match(text)
+            if head is not None:
+                name = head["name"] or f"set{len(self.sets) + 1}"
+                self.sets.append((name, int(head["kind"][1]), [], t.line))
+                text = head["rest"]
+            while text.strip():
+                member = _MEMBER.match(text)
+                if member is None or not self.sets:
+                    raise self.source.fail("a set is S1:: or S2:: and columns with weights, x:1")
+                if member["name"] not in self.column:
+                    raise self.source.fail(f"there is no column {member['name']!r}")
+                weight = self.source.number(member["weight"])
+                self.sets[-1][2].append((self.column[member["name"]], weight))
+                text = text[member.end() :]
 
-        def moved(k: int) -> int:
-            return k - (k > j)
+    def _close(self) -> None:
+        """Turn what is left into rows, once every bound is known."""
+        for i, j, value, line in self.indicators:
+            self.source.line = line
+            add_indicator(self.f, i, j, value, self.source.fail)
+        for name, kind, members, line in self.sets:
+            self.source.line = line
+            add_special_ordered_set(self.f, name, kind, members, self.source.fail)
+        for j, line in self.semicontinuous.items():
+            self.source.line = line
+            add_semicontinuous(self.f, j, self.source.fail)
 
-        f.entries = [(i, moved(k), v) for i, k, v in f.entries]
-        f.products = {(moved(a), moved(b)): v for (a, b), v in f.products.items()}
-        f.row_products = {
-            i: {(moved(a), moved(b)): v for (a, b), v in q.items()}
-            for i, q in f.row_products.items()
-        }
+
+def _without_one(f: Rows) -> Rows:
+    """Turn the column that carries a constant into that constant."""
+    if ONE not in f.columns:
+        return f
+    j = list(f.columns).index(ONE)
+    curved = [P for P in (f.P, *f.row_P.values()) if P is not None]
+    if not f.lower[j] == f.upper[j] == 1.0 or any(m[:, [j]].nnz for m in (f.A, *curved)):
+        return f
+    kept = np.flatnonzero(np.arange(len(f.columns)) != j)
+    return replace(
+        f,
+        columns=[f.columns[k] for k in kept.tolist()],
+        cost=f.cost[kept],
+        lower=f.lower[kept],
+        upper=f.upper[kept],
+        integer=f.integer[kept],
+        A=f.A[:, kept],
+        P=None if f.P is None else f.P[kept, :][:, kept],
+        row_P={i: P[kept, :][:, kept] for i, P in f.row_P.items()},
+        offset=f.offset + float(f.cost[j]),
+    )
 
 
 def _flipped(sense: str) -> str:

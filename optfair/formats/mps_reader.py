@@ -1,100 +1,192 @@
-"""Read MPS files."""
+"""Read MPS and QPS files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from optfair.formats.columns import Products
-from optfair.formats.file_program import FileProgram
-from optfair.formats.lines import Source
+from optfair.errors import DataError
+from optfair.formats.disjunctions import (
+    add_indicator,
+    add_semicontinuous,
+    add_special_ordered_set,
+)
+from optfair.formats.mps_columns import ColumnLines
+from optfair.formats.rows import Products, Rows, RowsInProgress
+from optfair.formats.text import Source
 
-__all__ = ["read_mps"]
+__all__ = ["Duplicates", "read_mps"]
 
+#: what to do with two numbers for one place
+Duplicates = Literal["refuse", "sum"]
 _QUADRATIC = ("QUADOBJ", "QMATRIX", "QSECTION", "QCMATRIX")
+# the fields of fixed format, and what lies between them
+_FIELDS = ((1, 3), (4, 12), (14, 22), (24, 36), (39, 47), (49, 61))
+_BLANK = (0, 3, 12, 13, 22, 23, 36, 37, 38, 47, 48)
 
 
-def read_mps(path: Path) -> FileProgram:
-    """Read a free or fixed MPS file whose names have no spaces.
+def read_mps(path: Path, duplicates: Duplicates = "refuse") -> Rows:
+    """Read a free MPS file, or a fixed one, whose names may hold spaces.
 
-    Known are OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS,
-    RANGES, BOUNDS, QUADOBJ, QMATRIX, QSECTION of the objective and QCMATRIX. The first N row
-    is the objective, further N rows are free. Special ordered sets, semicontinuous columns,
-    indicators and cones are refused.
+    Known are OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS, RANGES, BOUNDS
+    (semicontinuous SC and SI too), QUADOBJ, QMATRIX, QSECTION, QCMATRIX, SOS and INDICATORS.
+    The first N row is the objective, further N rows are free. A file that is no free one is
+    read by the positions of fixed format.
+
+    Parameters
+    ----------
+    path : Path
+        Which file.
+    duplicates : {"refuse", "sum"}
+        What to do with two numbers for one place, and with the two triangles of a quadratic
+        section that differ.
 
     Raises
     ------
     DataError
         What cannot be read or is not known, with the number of the line.
     """
-    return _Reader(Source(path)).read()
+    source = Source(path)
+    try:
+        return _Reader(source, duplicates, fixed=False).read()
+    except _NotFree as free:
+        try:
+            return _Reader(source, duplicates, fixed=True).read()
+        except _NotFixed:
+            raise DataError(free.cause, free.evidence, free.remedy) from None
+
+
+class _NotFree(DataError):
+    """A line has too many or too few words: names may hold spaces."""
+
+
+class _NotFixed(DataError):
+    """A line does not keep to the positions of fixed format."""
+
+
+@dataclass
+class _Section:
+    """A head line and the lines of data below it."""
+
+    name: str
+    head: list[str]
+    line: int
+    first: int
+    stop: int
+
+
+@dataclass
+class _OrderedSet:
+    name: str
+    kind: int
+    line: int
+    members: list[tuple[int, float]] = field(default_factory=list)
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.f = FileProgram()
+    def __init__(self, source: Source, duplicates: Duplicates, *, fixed: bool) -> None:
+        self.source, self.fixed, self.sum = source, fixed, duplicates == "sum"
+        self.f = RowsInProgress()
         self.row: dict[str, int] = {}
         self.kind: list[str] = []
         self.column: dict[str, int] = {}
         self.goal = ""
-        self.integer = False
         self.bounded: set[int] = set()
-        self.seen: set[tuple[int, int]] = set()
-        self.given: dict[str, set[str]] = {"RHS": set(), "RANGES": set()}
-        self.quadratic: dict[tuple[int, int], float] = {}
+        self.given: dict[str, dict[str, float]] = {"RHS": {}, "RANGES": {}}
+        self.semicontinuous: dict[int, int] = {}
+        self.sets: list[_OrderedSet] = []
+        self.indicators: list[tuple[int, int, int, int]] = []
         self.section = ""
-        self.argument = ""
 
-    def read(self) -> FileProgram:
-        """Read every line."""
-        handlers: dict[str, Callable[[list[str]], None]] = {
+    def read(self) -> Rows:
+        """Read every section."""
+        each: dict[str, Callable[[list[str]], None]] = {
             "OBJSENSE": self._sense,
             "OBJNAME": self._goal_name,
             "ROWS": self._rows,
-            "COLUMNS": self._columns,
-            "RHS": self._rhs,
-            "RANGES": self._ranges,
+            "RHS": self._sides,
+            "RANGES": self._sides,
             "BOUNDS": self._bounds,
-            **dict.fromkeys(_QUADRATIC, self._product),
+            "SOS": self._ordered_sets,
+            "SETS": self._ordered_sets,
+            "INDICATORS": self._indicators,
         }
+        known = sorted({*each, "COLUMNS", *_QUADRATIC})
         ended = False
-        for at, line in enumerate(self.source.lines, start=1):
-            self.source.line = at
-            words = line.split()
-            if not words or line.startswith("*"):
-                continue
+        for s in self._sections():
+            self.section, self.source.line = s.name, s.line
             if ended:
                 raise self.source.fail("there is text after ENDATA")
-            if not line[0].isspace():
-                self._close()
-                self.section = words[0].upper()
-                self.argument = words[1] if len(words) > 1 else ""
-                if self.section == "ENDATA":
-                    ended = True
-                elif self.section == "OBJSENSE" and self.argument:
-                    self._sense(words[1:])
-                elif self.section == "QCMATRIX" or (
-                    self.section == "QSECTION" and self.argument != self.goal
-                ):
-                    self._row_of(self.argument)
-                elif self.section not in {*handlers, "NAME"}:
-                    raise self.source.fail(
-                        f"the section {words[0]} is not known here",
-                        "known are " + ", ".join(sorted(handlers)),
-                    )
-                continue
-            if self.section not in handlers:
-                raise self.source.fail("data before the first section")
-            handlers[self.section](words)
+            if s.name == "ENDATA":
+                ended = True
+            elif s.name == "OBJSENSE" and s.head:
+                self._sense(s.head)
+            elif s.name not in {*known, "NAME"}:
+                raise self.source.fail(
+                    f"the section {s.name} is not known here", "known are " + ", ".join(known)
+                )
+            if s.name == "COLUMNS":
+                self._columns(s)
+            elif s.name in _QUADRATIC:
+                self._products(s)
+            else:
+                for words in self._data(s):
+                    if s.name not in each:
+                        reason = "after ENDATA" if ended else "before the first section"
+                        raise self.source.fail(f"there is text {reason}")
+                    each[s.name](words)
         self.source.line = len(self.source.lines)
         if not ended:
             raise self.source.fail("the file ends without ENDATA", "check that it is complete")
         if not self.f.columns:
             raise self.source.fail("the file has no columns")
-        return self.f
+        self._close()
+        return self.f.finished()
+
+    def _sections(self) -> Iterator[_Section]:
+        lines = self.source.lines
+        heads = [k for k, line in enumerate(lines) if line and line[0] not in " \t*"]
+        heads = [k for k in heads if lines[k].strip()]
+        for k, stop in zip([-1, *heads], [*heads, len(lines)], strict=True):
+            words = lines[k].split() if k >= 0 else [""]
+            if k >= 0 or any(x.strip() and x[0] != "*" for x in lines[:stop]):
+                yield _Section(words[0].upper(), words[1:], k + 1, k + 1, stop)
+
+    def _data(self, s: _Section) -> Iterator[list[str]]:
+        """Return the words of each line of data, the position kept for errors."""
+        for _, line in self._numbered(s):
+            if words := self._words(line):
+                yield words
+
+    def _numbered(self, s: _Section) -> Iterator[tuple[int, str]]:
+        for at, line in enumerate(self.source.lines[s.first : s.stop], start=s.first + 1):
+            self.source.line = at
+            yield at, line
+
+    def _words(self, line: str) -> list[str]:
+        if line[:1] == "*":
+            return []
+        if not self.fixed:
+            return line.split()
+        line = line.rstrip()
+        if not line:
+            return []
+        # numbers may begin before their field, names may not
+        if "\t" in line or any(line[k : k + 1].strip() for k in _BLANK):
+            failed = self.source.fail("this line has no fields at the positions of fixed format")
+            raise _NotFixed(failed.cause, failed.evidence, failed.remedy)
+        fields = [line[a:b].strip() for a, b in _FIELDS]
+        while fields and not fields[-1]:
+            fields.pop()
+        return fields if self.section in ("ROWS", "BOUNDS", "SOS", "INDICATORS") else fields[1:]
+
+    def _not_free(self, reason: str) -> DataError:
+        e = self.source.fail(reason)
+        return e if self.fixed else _NotFree(e.cause, e.evidence, e.remedy)
 
     def _sense(self, words: list[str]) -> None:
         word = words[0].upper()
@@ -106,19 +198,18 @@ class _Reader:
         self.goal = words[0]
 
     def _rows(self, words: list[str]) -> None:
-        if len(words) != 2 or words[0].upper() not in "NLGE":
-            raise self.source.fail("a row is a type N, L, G or E and a name without spaces")
+        if len(words) != 2 or words[0].upper() not in ("N", "L", "G", "E"):
+            raise self._not_free("a row is a type N, L, G or E and a name")
         kind, name = words[0].upper(), words[1]
         if name in self.row or (name == self.goal and kind != "N"):
             raise self.source.fail(f"the row {name!r} is there already")
         if kind == "N" and self.goal in ("", name):
             self.goal = name
             return
-        self.row[name] = len(self.f.rows)
+        self.row[name] = len(self.kind)
         self.kind.append(kind)
-        self.f.rows.append(name)
-        self.f.row_lower.append(0.0 if kind in "GE" else -np.inf)
-        self.f.row_upper.append(0.0 if kind in "LE" else np.inf)
+        bounded = 0.0 if kind in "GE" else -np.inf, 0.0 if kind in "LE" else np.inf
+        self.f.add_row(name, *bounded, {})
 
     def _row_of(self, name: str) -> int:
         if name not in self.row:
@@ -130,68 +221,29 @@ class _Reader:
             raise self.source.fail(f"there is no column {name!r}")
         return self.column[name]
 
-    def _columns(self, words: list[str]) -> None:
-        if len(words) >= 3 and words[1].strip("'\"").upper() == "MARKER":
-            marker = words[2].strip("'\"").upper()
-            if marker not in ("INTORG", "INTEND"):
-                raise self.source.fail(f"the marker {words[2]} is not known here")
-            self.integer = marker == "INTORG"
-            return
-        if len(words) not in (3, 5):
-            raise self.source.fail("a column line has a column and one or two pairs of row, number")
-        name = words[0]
-        if name not in self.column:
-            self.column[name] = self.f.add_column(name, integer=self.integer)
-            if self.integer:  # what readers agree on where no bound is given
-                self.f.upper[-1] = 1.0
-        j = self.column[name]
-        for row, text in zip(words[1::2], words[2::2], strict=True):
+    def _columns(self, s: _Section) -> None:
+        reader = ColumnLines(self.source, self.f, self.goal, self.row, self.column, self.sum)
+        wrong = reader.read(s.first, s.stop, self._words if self.fixed else None)
+        if wrong:
+            self.source.line = wrong
+            reason = "a column line has a column and one or two pairs of row, number"
+            raise self._not_free(reason)
+
+    # --- sides and bounds --------------------------------------------------------------------
+
+    def _sides(self, words: list[str]) -> None:
+        """Read right-hand sides or ranges; the name of the vector may be left out."""
+        pairs = words[1:] if len(words) % 2 else words
+        given = self.given[self.section]
+        for name, text in zip(pairs[::2], pairs[1::2], strict=True):
             value = self.source.number(text)
-            if row == self.goal:
-                if (-1, j) in self.seen:
-                    raise self.source.fail(f"{name!r} has two entries in {row!r}")
-                self.seen.add((-1, j))
-                self.f.cost[j] = value
-                continue
-            i = self._row_of(row)
-            if (i, j) in self.seen:
-                raise self.source.fail(f"{name!r} has two entries in {row!r}")
-            self.seen.add((i, j))
-            self.f.entries.append((i, j, value))
-
-    def _pairs(self, words: list[str]) -> list[tuple[str, float]]:
-        pairs = words[1:] if len(words) % 2 else words  # the name of the vector may be left out
-        found = [(r, self.source.number(v)) for r, v in zip(pairs[::2], pairs[1::2], strict=True)]
-        for row, _ in found:
-            if row in self.given[self.section]:
-                raise self.source.fail(f"{row!r} is there already")
-            self.given[self.section].add(row)
-        return found
-
-    def _rhs(self, words: list[str]) -> None:
-        for name, value in self._pairs(words):
-            if name == self.goal:
-                self.f.offset = -value
-                continue
-            i = self._row_of(name)
-            if self.kind[i] in "GE":
-                self.f.row_lower[i] = value
-            if self.kind[i] in "LE":
-                self.f.row_upper[i] = value
-
-    def _ranges(self, words: list[str]) -> None:
-        for name, value in self._pairs(words):
-            i = self._row_of(name)
-            if self.kind[i] == "N":
-                raise self.source.fail(f"the free row {name!r} has no range")
-            if self.kind[i] == "G":
-                self.f.row_upper[i] = self.f.row_lower[i] + abs(value)
-            elif self.kind[i] == "L":
-                self.f.row_lower[i] = self.f.row_upper[i] - abs(value)
-            elif value >= 0.0:  # the sign counts for an equality
-                self.f.row_upper[i] = self.f.row_lower[i] + value
-            else:
-                self.f.row_lower[i] = self.f.row_upper[i] + value
+            if name in given and not self.sum:
+                raise self.source.fail(f"{name!r} is there already")
+            if name != self.goal or self.section == "RANGES":
+                i = self._row_of(name)
+                if self.section == "RANGES" and self.kind[i] == "N":
+                    raise self.source.fail(f"the free row {name!r} has no range")
+            given[name] = given.get(name, 0.0) + value
 
     def _bounds(self, words: list[str]) -> None:
         kind = words[0].upper()
@@ -204,13 +256,13 @@ class _Reader:
             column = rest[0] if len(rest) == 1 else rest[1] if rest[1] in self.column else rest[0]
             text = "0"
         else:
-            raise self.source.fail("a bound is a type, a set, a column and a number")
+            raise self._not_free("a bound is a type, a set, a column and a number")
         j = self._column_of(column)
         f, value = self.f, self.source.number(text, bound=True)
         if f.integer[j] and j not in self.bounded:
             f.upper[j] = np.inf  # bounds that are given replace the default of integers
         self.bounded.add(j)
-        if kind in ("UP", "UI"):
+        if kind in ("UP", "UI", "SC", "SI"):
             f.upper[j] = value
             if value < 0.0 and f.lower[j] == 0.0:
                 raise self.source.fail(
@@ -231,41 +283,90 @@ class _Reader:
             f.lower[j], f.upper[j] = 0.0, 1.0
         else:
             raise self.source.fail(f"the bound {words[0]} is not known here")
-        f.integer[j] |= kind in ("UI", "LI", "BV")
+        f.integer[j] |= kind in ("UI", "LI", "BV", "SI")
+        if kind in ("SC", "SI"):
+            self.semicontinuous[j] = self.source.line
         if f.lower[j] > f.upper[j] or f.lower[j] == np.inf or f.upper[j] == -np.inf:
             raise self.source.fail(f"{column!r} has no value between its bounds")
 
-    def _product(self, words: list[str]) -> None:
-        if len(words) != 3:
-            raise self.source.fail("an entry is a column, a column and a number")
-        pair = (self._column_of(words[0]), self._column_of(words[1]))
-        if pair in self.quadratic:
-            raise self.source.fail(f"{words[0]!r}, {words[1]!r} is there already")
-        self.quadratic[pair] = self.source.number(words[2])
+    # --- products, sets, indicators ----------------------------------------------------------
 
-    def _close(self) -> None:
-        """Turn the matrix of the section that ends into products of columns."""
-        if not self.quadratic:
-            return
-        entries, self.quadratic = self.quadratic, {}
-        triangular = self.section == "QUADOBJ"
-        row = self.section == "QCMATRIX" or (
-            self.section == "QSECTION" and self.argument != self.goal
-        )
-        scale = 1.0 if row and self.section == "QCMATRIX" else 0.5
+    def _products(self, s: _Section) -> None:
+        """Read a matrix as products of columns, each pair once."""
+        name = s.head[0] if s.head else ""
+        of_row = s.name == "QCMATRIX" or (s.name == "QSECTION" and name not in ("", self.goal))
+        row = self._row_of(name) if of_row else -1
+        entries: dict[tuple[int, int], float] = {}
+        lines: dict[tuple[int, int], int] = {}
+        for words in self._data(s):
+            if len(words) != 3:
+                raise self._not_free("an entry is a column, a column and a number")
+            pair = (self._column_of(words[0]), self._column_of(words[1]))
+            if pair in entries and not self.sum:
+                raise self.source.fail(f"{words[0]!r}, {words[1]!r} is there already")
+            entries[pair] = entries.get(pair, 0.0) + self.source.number(words[2])
+            lines[pair] = self.source.line
+        triangular = s.name == "QUADOBJ"
+        scale = 1.0 if s.name == "QCMATRIX" else 0.5
         products: Products = {}
         for (i, j), v in entries.items():
-            low, high = min(i, j), max(i, j)
-            if not triangular and i != j and entries.get((j, i)) != v:
+            self.source.line = lines[i, j]
+            if not triangular and i != j and entries.get((j, i)) != v and not self.sum:
                 raise self.source.fail(
-                    f"the section {self.section} before this line is not symmetric at"
-                    f" {self.f.columns[i]!r}, {self.f.columns[j]!r}"
+                    f"the section {s.name} is not symmetric at"
+                    f" {self.f.columns[i]!r}, {self.f.columns[j]!r}",
+                    'correct the file, or take the half of both: of.read(path, duplicates="sum")',
                 )
-            if triangular and i != j and (j, i) in entries:
-                raise self.source.fail("QUADOBJ before this line has both triangles")
+            if triangular and i != j and (j, i) in entries and not self.sum:
+                raise self.source.fail("QUADOBJ has both triangles")
             both = 2.0 if triangular and i != j else 1.0
-            products[low, high] = products.get((low, high), 0.0) + scale * both * v
-        if row:
-            self.f.row_products[self.row[self.argument]] = products
-        else:
+            pair = min(i, j), max(i, j)
+            products[pair] = products.get(pair, 0.0) + scale * both * v
+        if of_row:
+            self.f.row_products[row] = products
+        elif products:
             self.f.products = products
+
+    def _ordered_sets(self, words: list[str]) -> None:
+        kind = words[0].upper()
+        if kind in ("S1", "S2") and len(words) > 1:
+            # S1 set, or S1 SOS set priority
+            name = words[1] if len(words) == 2 else words[2]
+            self.sets.append(_OrderedSet(name, int(kind[1]), self.source.line))
+            return
+        member = [w for w in words if w][-2:]
+        if not self.sets or len(member) != 2:
+            raise self.source.fail("a set is S1 or S2 and a name, then columns and weights")
+        self.sets[-1].members.append((self._column_of(member[0]), self.source.number(member[1])))
+
+    def _indicators(self, words: list[str]) -> None:
+        if len(words) != 4 or words[0].upper() != "IF" or words[3] not in ("0", "1"):
+            raise self.source.fail("an indicator is IF, a row, a binary column and 0 or 1")
+        i, j = self._row_of(words[1]), self._column_of(words[2])
+        self.indicators.append((i, j, int(words[3]), self.source.line))
+
+    def _close(self) -> None:
+        """Turn what is left into rows, once every bound and side is known."""
+        f = self.f
+        f.offset = -self.given["RHS"].pop(self.goal, -0.0) + 0.0
+        for name, value in self.given["RHS"].items():
+            i = self.row[name]
+            if self.kind[i] in "GE":
+                f.row_lower[i] = value
+            if self.kind[i] in "LE":
+                f.row_upper[i] = value
+        for name, value in self.given["RANGES"].items():
+            i = self.row[name]
+            if self.kind[i] == "G" or (self.kind[i] == "E" and value >= 0.0):
+                f.row_upper[i] = f.row_lower[i] + abs(value)
+            else:  # the sign counts for an equality
+                f.row_lower[i] = f.row_upper[i] - abs(value)
+        for i, j, value, line in self.indicators:
+            self.source.line = line
+            add_indicator(f, i, j, value, self.source.fail)
+        for found in self.sets:
+            self.source.line = found.line
+            add_special_ordered_set(f, found.name, found.kind, found.members, self.source.fail)
+        for j, line in self.semicontinuous.items():
+            self.source.line = line
+            add_semicontinuous(f, j, self.source.fail)

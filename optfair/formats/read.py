@@ -4,43 +4,37 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from optfair.core.adopt import AdoptedProblem
 from optfair.errors import DataError
+from optfair.formats.arrays import read_mat
 from optfair.formats.cbf_reader import read_cbf
-from optfair.formats.file_program import problem_of
+from optfair.formats.file_problem import FileProblem
 from optfair.formats.lp_reader import read_lp
-from optfair.formats.mps_reader import read_mps
+from optfair.formats.mps_reader import Duplicates, read_mps
+from optfair.formats.table import format_of
 
-__all__ = ["is_problem_file", "read"]
-
-ENDINGS = (".mps", ".lp", ".cbf")
-
-
-def is_problem_file(name: str | Path) -> bool:
-    """Return whether a name ends like a file that `read` knows."""
-    return _ending(Path(name)) in ENDINGS
+__all__ = ["from_cbf", "from_lp", "from_mat", "from_mps", "read"]
 
 
-def _ending(file: Path) -> str:
-    endings = [s.lower() for s in file.suffixes if s.lower() != ".gz"]
-    return endings[-1] if endings else ""
+def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
+    """Read a problem from an MPS, LP, CBF, SDPA or MAT file.
 
-
-def read(path: str | Path) -> AdoptedProblem:
-    """Read a problem from an MPS, LP or CBF file.
-
-    Columns and rows named ``x[0]``, ``x[1]``, ... become one variable or constraint ``x``;
-    the bounds of its columns become constraints ``x lower``, ``x upper`` and ``x fixed``. A
-    row with two sides becomes ``row lower`` and ``row upper``.
+    All continuous columns are one vector and all integer ones another. Columns and rows named
+    ``x[0]``, ``x[1]``, ... (or ``x1``, ``x2``, ...) are an array: ``p["x"]``, ``s["x"]``. Every
+    column and row is found by its label too: ``p["COL1"]``, ``s["COL1"]``,
+    ``s.shadow_price["ROW1"]``; see `FileProblem` for the names of terms.
 
     Parameters
     ----------
     path : str or Path
-        ``.mps``, ``.lp`` or ``.cbf``, each also compressed with ``.gz`` behind.
+        ``.mps``, ``.qps``, ``.lp``, ``.cbf`` or ``.dat-s``, each also compressed with ``.gz`` or
+        ``.bz2`` behind, or ``.mat``.
+    duplicates : {"refuse", "sum"}
+        What to do with two numbers for one place of a matrix, and with a quadratic section whose triangles
+        differ.
 
     Returns
     -------
-    AdoptedProblem
+    FileProblem
         Classified, and ready to be composed, solved and verified as any other.
 
     Raises
@@ -61,16 +55,28 @@ def read(path: str | Path) -> AdoptedProblem:
     >>> q.problem_class, list(q.variables), list(q.constraints), q.solve().objective
     (LP, ['x'], ['budget', 'sign'], 1.0)
     """
+    if duplicates not in ("refuse", "sum"):
+        raise DataError(f"duplicates is {duplicates!r}", remedy='give "refuse" or "sum"')
     file = Path(path)
-    kind = _ending(file)
-    if kind == ".mps":
-        return problem_of(read_mps(file), file.name)
-    if kind == ".lp":
-        return problem_of(read_lp(file), file.name)
-    if kind == ".cbf":
-        return read_cbf(file)
-    raise DataError(
-        f"the format of {file.name!r} is not known",
-        "the ending of the name says which it is",
-        f"known are {', '.join(ENDINGS)}, each also with .gz behind",
-    )
+    found: FileProblem = format_of(file, "read").read(file, duplicates)
+    return found
+
+
+def from_mps(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of an MPS file."""
+    return FileProblem(read_mps(file, duplicates), file.name)
+
+
+def from_lp(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of an LP file; a column that stands twice in a sum counts twice anyway."""
+    return FileProblem(read_lp(file), file.name)
+
+
+def from_cbf(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of a CBF file."""
+    return read_cbf(file, duplicates)
+
+
+def from_mat(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of a MATLAB file, whose matrices have one number a place."""
+    return read_mat(file)

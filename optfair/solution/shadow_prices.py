@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["shadow_price_sign", "shadow_prices"]
 
 
-def shadow_prices(solution: Solution) -> LazyValues:
+def shadow_prices(solution: Solution) -> Mapping[str, Any]:
     r"""Return d(optimum)/d(right-hand side) by constraint name.
 
     The right-hand side is the constant side of ``left <= right``, ``left >= right`` and
@@ -35,7 +36,8 @@ def shadow_prices(solution: Solution) -> LazyValues:
         return y * sign * (1.0 if p.sense == "minimize" else -1.0)
 
     known = set(solution.multipliers)
-    return LazyValues({name: _later(price, name) for name in p.constraints if name in known})
+    prices = LazyValues({name: _later(price, name) for name in p.constraints if name in known})
+    return p.labelled(prices, "prices")
 
 
 def _later(price: Any, name: str) -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.compile.program import Block
-from optfair.formats.entry_names import entry_names, families
+from optfair.formats.entry_names import Families, entry_names
 from optfair.formats.export import export
 from optfair.formats.read import read
 
@@ -93,15 +93,15 @@ def test_grouping_inverts_naming(shapes):
         at = blocks[-1].stop
     for brackets in ("[]", "()"):
         names = entry_names(blocks, brackets)
-        back = families(names, [0] * len(names))
+        back = list(Families(names, [0] * len(names)).values())
         assert [(f.name, f.shape) for f in back] == [(b.name, b.shape) for b in blocks]
         assert [i for f in back for i in f.members] == list(range(len(names)))
 
 
 def test_incomplete_indices_make_a_vector():
-    (f,) = families(["x[1]", "x[7]", "x[4]"], "aaa")
+    (f,) = Families(["x[1]", "x[7]", "x[4]"], "aaa").values()
     assert f.shape == (3,) and f.members.tolist() == [0, 1, 2]
-    (f,) = families(["x(2)", "x(1)", "x(3)"], "aaa")
+    (f,) = Families(["x(2)", "x(1)", "x(3)"], "aaa").values()
     assert f.shape == (3,) and f.members.tolist() == [1, 0, 2]
 
 

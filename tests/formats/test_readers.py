@@ -62,10 +62,10 @@ def test_conventions_of_mps(tmp_path):
     f = read_mps(write(tmp_path, MPS))
     assert f.maximize and f.offset == 10.0
     assert f.columns == ["X[0]", "X[1]", "N1", "N2", "T"]
-    assert f.lower == [0.0, -np.inf, -3.0, 0.0, -np.inf]
+    assert f.lower.tolist() == [0.0, -np.inf, -3.0, 0.0, -np.inf]
     # an integer without bounds lies between 0 and 1
-    assert f.upper == [4.0, 6.0, 7.0, 1.0, np.inf]
-    assert f.integer == [False, False, True, True, False]
+    assert f.upper.tolist() == [4.0, 6.0, 7.0, 1.0, np.inf]
+    assert f.integer.tolist() == [False, False, True, True, False]
     sides = dict(zip(f.rows, zip(f.row_lower, f.row_upper, strict=True), strict=True))
     assert sides == {
         "FREE": (-np.inf, np.inf),
@@ -85,7 +85,7 @@ def test_highs_agrees_on_the_conventions(tmp_path):
     lp, f = h.getLp(), read_mps(file)
     names = list(lp.col_names_)
     assert names == f.columns
-    assert list(lp.col_lower_) == f.lower and list(lp.col_upper_) == f.upper
+    assert list(lp.col_lower_) == f.lower.tolist() and list(lp.col_upper_) == f.upper.tolist()
     kept = [i for i, r in enumerate(f.rows) if r in lp.row_names_]
     assert [f.row_lower[i] for i in kept] == list(lp.row_lower_)
     assert [f.row_upper[i] for i in kept] == list(lp.row_upper_)
@@ -97,7 +97,10 @@ def test_highs_agrees_on_the_conventions(tmp_path):
 
 def test_names_of_a_file_that_was_read(tmp_path):
     p = read(write(tmp_path, MPS))
-    assert {k: v.shape for k, v in p.variables.items()} == {"X": (2,), "N": (2,), "T": ()}
+    # a vector of continuous columns and one of integer ones, which is an array of its own here
+    assert {k: v.shape for k, v in p.variables.items()} == {"columns": (3,), "N": (2,)}
+    assert {k: f.shape for k, f in p.arrays.items()} == {"X": (2,), "N": (2,), "T": ()}
+    assert {k: p[k].shape for k in p.arrays} == {"X": (2,), "N": (2,), "T": ()}
     assert p.integers == {"N"} and p.sense == "maximize" and p.title == "p.mps"
     assert set(p.constraints) == {
         *("CAP lower", "CAP upper", "NEED lower", "NEED upper", "MIX lower", "MIX upper"),
@@ -180,7 +183,7 @@ def changed(old, new):
             29,
             "no column 'Z'",
         ),
-        (changed(" UP BND       X[0]      4.0", " SC BND       X[0]      4.0"), 29, "SC"),
+        (changed(" UP BND       X[0]      4.0", " XX BND       X[0]      4.0"), 29, "XX"),
         (
             changed(
                 " MI BND       X[1]\n UP BND       X[1]      6.0", " UP BND       X[1]      -1"
@@ -196,7 +199,7 @@ def changed(old, new):
         (MPS + "more\n", 36, "after ENDATA"),
         ("", 0, "without ENDATA"),
         ("NAME x\nROWS\n N o\nCOLUMNS\nENDATA\n", 5, "no columns"),
-        (QUADRATIC.format(section="QMATRIX\n    x y 1"), 15, "not symmetric"),
+        (QUADRATIC.format(section="QMATRIX\n    x y 1"), 14, "not symmetric"),
         (QUADRATIC.format(section="QCMATRIX d\n    x x 1"), 13, "no row 'd'"),
         (
             changed("    RHS       NEED      1.0", "    RHS       CAP       1.0"),
@@ -245,7 +248,8 @@ def test_conventions_of_lp(tmp_path):
     rows = program(p)
     assert rows.offset == 5.0
     # x1 is integer and x2 is not, so they are no array
-    assert set(p.variables) == {"x1", "x2", "t", "b"} and p.integers == {"x1", "b"}
+    assert set(p.arrays) == {"x1", "x2", "t", "b"} and p.integers == {"integer columns"}
+    assert p.entry_labels("integer columns") == ["x1", "b"]
     values = {"x1": 1.0, "x2": 2.0, "t": 4.0, "b": 0.0}
     assert p.objective_value(values) == pytest.approx(2 + 6 - 4 + (-4 + 4) / 2 + 5)
     assert p.constraints["disk"].violation(values) == pytest.approx(0.0)
@@ -255,7 +259,7 @@ def test_conventions_of_lp(tmp_path):
     values["x2"] = 6.0
     assert p.constraints["R2 lower"].violation(values) == pytest.approx(2.0)
     assert p.constraints["R2 upper"].violation(values) == 0.0
-    bounds = {n: t.shape for n, t in p.constraints.items() if n.split()[0] in p.variables}
+    bounds = {n: t.shape for n, t in p.constraints.items() if n.split()[0] in p.arrays}
     assert set(bounds) == {"x1 upper", "x2 lower", "b lower", "b upper"}
 
 
@@ -263,11 +267,12 @@ def test_conventions_of_lp(tmp_path):
     ("old", "new", "line", "reason"),
     [
         ("End\n", "", 19, "without End"),
+        ("Binaries", "Lazy Constraints", 18, "'lazy constraints' is not known"),
         ("<= 8", "<= eight", 7, "number is missing"),
         ("[ x1^2", "[ x1^3", 10, "not understood"),
         ("] / 2", "]", 3, "/ 2"),
         (" x1\nBin", " x9\nBin", 17, "no column 'x9'"),
-        ("Binaries", "SOS", 18, "sos"),
+        ("Binaries", "SOS", 18, "a set is S1:: or S2::"),
         ("Maximize", "Best", 2, "Minimize or Maximize"),
         ("x2 >= -2", "x7 >= -2", 13, "no column 'x7'"),
         ("-inf <= x1 <= 5", "6 <= x1 <= 5", 12, "between its bounds"),
@@ -396,16 +401,16 @@ def test_other_cones_of_cbf(tmp_path):
     p = read(write(tmp_path, CONES, "p.cbf"))
     names = list(p.constraints)
     assert p.integers and p.sense == "maximize"
-    assert names[0].endswith("nonnegative")
+    # the domain of a linear cone is a bound, as in every other format
+    assert names[:2] == ["x lower", "x 2 lower"]
     by = {n: p.constraints[n] for n in names}
-    groups = {n: np.zeros(v.shape) for n, v in p.variables.items()}
-    free = next(n for n in p.variables if n not in p.integers)
+    assert {n: p.entry_labels(n) for n in p.variables} == {
+        "x": ["x[0]"],
+        "x 2": ["x[1]", "x[2]", "x[3]"],
+    }
 
     def at(x2, x3):
-        values = dict(groups)
-        size = p[free].size
-        values[free] = np.array([0.0, x2, x3][-size:])
-        return values
+        return {"x": np.zeros(1), "x 2": np.array([0.0, x2, x3])}
 
     # 2 * x2 * 2 >= 1
     assert by["c0"].violation(at(0.25, 0.0)).max() == pytest.approx(0.0, abs=1e-12)
@@ -428,6 +433,8 @@ def test_other_cones_of_cbf(tmp_path):
         ("OBJSENSE\nMIN", "OBJSENSE\nUP", "MIN nor MAX"),
         ("OBJACOORD\n1", "CHANGE\n1", "'CHANGE'"),
         ("1 -0.5\n", "", "within a section"),
+        ("1 0 2 0 1\n", "1 0 0 0 1\n", "has a number already"),
+        ("0 -1\n1 -0.5", "0 -1\n0 -0.5", "has a number already"),
     ],
 )
 def test_what_is_wrong_with_a_cbf_file(old, new, reason, tmp_path):

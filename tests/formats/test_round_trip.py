@@ -7,13 +7,14 @@ import importlib
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optfair as of
 from optfair.compile.program import program
 from optfair.core.witness import search_witness
-from optfair.formats.entry_names import file_name
+from optfair.formats.entry_names import entry_names, file_name
 from optfair.formats.export import export
 from optfair.formats.read import read
 
@@ -32,6 +33,11 @@ def outcome(problem):
         return problem.solve(tolerance=1e-7).objective
     except (of.Infeasible, of.Unbounded) as e:
         return type(e).__name__
+
+
+def integer_arrays(problem):
+    """Names of the arrays whose columns are integer."""
+    return {n for n, f in problem.arrays.items() if problem.rows.integer[f.members[0]]}
 
 
 def assert_same_outcome(q, p, tolerance):
@@ -64,14 +70,14 @@ def test_rows(name, ending, tmp_path):
     rows = program(p)
     written = [file_name(b.name) for b in rows.columns]
     if ending == ".lp":  # its columns stand in the order in which they are first used
-        assert set(written) == set(q.variables)
+        assert set(written) == set(q.arrays)
     else:
-        assert written == list(q.variables)
+        assert written == list(q.arrays)
     assert {b.name: b.shape for b in rows.columns} == {
-        b.name: q.variables[file_name(b.name)].shape for b in rows.columns
+        b.name: q[file_name(b.name)].shape for b in rows.columns
     }
     integer = {b.name for b in rows.columns if b.name in p.integers}
-    assert {file_name(n) for n in integer} == q.integers
+    assert {file_name(n) for n in integer} == integer_arrays(q)
     mine = {file_name(b.name) for b in rows.rows}
     theirs = {c.partition("[")[0].partition("(")[0] for c in q.constraints}
     assert theirs == mine
@@ -101,7 +107,7 @@ def test_cones(name, tmp_path):
     assert set(q.constraints) >= {
         n for n, t in p.constraints.items() if t.evidence.function == "affine"
     }
-    assert set(q.variables) >= set(p.variables)
+    assert set(q.arrays) >= set(p.variables)
     assert_same_outcome(q, p, 1e-6)
 
 
@@ -132,6 +138,64 @@ def optima_by_highs(file):
     assert h.readModel(str(file)) == highspy.HighsStatus.kOk
     h.run()
     return h.getModelStatus(), h.getInfo().objective_function_value
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10_000))
+def test_highs_reads_the_same_model(seed, tmp_path_factory):
+    """Every number that is written is the number that another reader finds."""
+    highspy = importlib.import_module("highspy")
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(1, 7)), int(rng.integers(1, 6))
+    A = sp.random_array((m, n), density=0.6, rng=rng, data_sampler=rng.normal)
+    low, high = np.sort(rng.normal(size=(2, m)), axis=0)
+    low[rng.random(m) < 0.3] = -np.inf
+    high[(rng.random(m) < 0.3) & np.isfinite(low)] = np.inf
+    B = rng.normal(size=(n, n))
+    integer = rng.random(n) < 0.3
+    p = of.from_arrays(
+        None if integer.any() else (B @ B.T + B.T @ B) / 7,
+        rng.normal(size=n),
+        A,
+        low,
+        high,
+        lb=np.where(rng.random(n) < 0.5, rng.normal(size=n), -np.inf),
+        integrality=integer,
+        r=rng.normal(),
+        maximize=bool(integer.any() and rng.integers(2)),
+    )
+    rows = program(p)
+    for ending in (".mps", ".lp"):
+        file = tmp_path_factory.mktemp("files") / f"p{ending}"
+        export(p, file)
+        h = highspy.Highs()
+        h.silent()
+        assert h.readModel(str(file)) == highspy.HighsStatus.kOk
+        model = h.getModel()
+        lp = model.lp_
+        a = lp.a_matrix_
+        theirs = sp.csc_array((a.value_, a.index_, a.start_), shape=(lp.num_row_, lp.num_col_))
+        if a.format_ == highspy.MatrixFormat.kRowwise:
+            theirs = sp.csr_array((a.value_, a.index_, a.start_), shape=theirs.shape)
+        # LP files list columns as they are used, and carry the constant as a column
+        mine = entry_names(rows.columns, "[]" if ending == ".mps" else "()")
+        at = [list(lp.col_names_).index(label) for label in mine]
+        assert np.array_equal(np.array(lp.col_cost_)[at], rows.q)
+        assert np.array_equal(theirs.toarray()[:, at], rows.A.toarray())
+        assert np.array_equal(lp.row_lower_, rows.row_lower)
+        assert np.array_equal(lp.row_upper_, rows.row_upper)
+        whole = [k == highspy.HighsVarType.kInteger for k in lp.integrality_] or [False] * n
+        assert [whole[k] for k in at] == rows.integer.tolist()
+        assert (lp.sense_ == highspy.ObjSense.kMaximize) == (p.sense == "maximize")
+        rest = [lp.col_cost_[k] for k in range(lp.num_col_) if k not in at]
+        assert lp.offset_ + sum(rest) == rows.offset
+        hessian = model.hessian_
+        if rows.P.nnz:
+            H = sp.csc_array(
+                (hessian.value_, hessian.index_, hessian.start_), shape=(len(lp.col_names_),) * 2
+            )
+            H = (H + sp.triu(H.T, 1) + sp.tril(H.T, -1)).toarray()[np.ix_(at, at)]
+            assert np.array_equal(H, rows.P.toarray())
 
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
@@ -179,10 +243,10 @@ def test_scip_reads_what_is_written(name, ending, tmp_path):
     model.readProblem(str(tmp_path / f"p{ending}"))
     q = read(tmp_path / f"p{ending}")
     names = {v.name for v in model.getVars()}
-    for n, v in q.variables.items():
-        for index in np.ndindex(v.shape):
+    for n, family in q.arrays.items():
+        for index in np.ndindex(family.shape):
             brackets = "[]" if ending == ".mps" else "()"
-            label = f"{brackets[0]}{','.join(map(str, index))}{brackets[1]}" if v.shape else ""
+            label = f"{brackets[0]}{','.join(map(str, index))}{brackets[1]}" if index else ""
             assert f"{n}{label}" in names
     assert model.getNConss() >= sum(t.build().size for t in q.constraints.values())
     if instance.problem_class in ("LP", "MILP"):

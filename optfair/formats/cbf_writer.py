@@ -12,12 +12,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.cone_program import ConeProgram
-from optfair.formats.mps import number
+from optfair.formats.text import number
 from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MARK", "cbf_lines"]
+__all__ = ["MARK", "cbf_lines", "triangle", "unscaled"]
 
 #: comments that carry the names of columns and blocks of rows, as JSON
 MARK = "# names "
@@ -69,9 +69,9 @@ def cbf_lines(program: ConeProgram, title: str) -> Iterator[str]:
     if matrices:
         yield from _section("HCOORD", _matrix_entries(A, matrices))
         constants = (
-            (f"{k} {i} {j}", scale * b[row])
+            (f"{k} {i} {j}", unscaled(float(b[row])) if scaled else b[row])
             for k, c in enumerate(matrices)
-            for row, i, j, scale in _triangle(c)
+            for row, i, j, scaled in triangle(c)
             if b[row]
         )
         yield from _section("DCOORD", constants)
@@ -99,31 +99,56 @@ def _scalar_rows(cones: list[Cone]) -> tuple[NDArray[np.int64], list[str]]:
     return np.concatenate(order), domains
 
 
-def _triangle(c: Cone) -> Iterator[tuple[int, int, int, float]]:
-    """Return (row, i, j, factor) with i >= j for each entry of a semidefinite block."""
+def triangle(c: Cone) -> Iterator[tuple[int, int, int, bool]]:
+    """Return (row, i, j, whether scaled by √2) with i >= j of each entry of a semidefinite block."""
     i, j = np.tril_indices(c.order)
     if not c.upper:  # column by column over the lower triangle
         j, i = np.triu_indices(c.order)
-    factor = np.where(i == j, 1.0, 1.0 / np.sqrt(2.0))
-    return zip(range(c.start, c.stop), i.tolist(), j.tolist(), factor.tolist(), strict=True)
+    scaled = (i != j).tolist()
+    return zip(range(c.start, c.stop), i.tolist(), j.tolist(), scaled, strict=True)
+
+
+def unscaled(value: float) -> float:
+    """Return the number whose product with √2 is the value: the shortest, if there are several.
+
+    Examples
+    --------
+    >>> unscaled(0.1 * 2**0.5), unscaled(-3.0 * 2**0.5)
+    (0.1, -3.0)
+    """
+    root = float(np.sqrt(2.0))
+    plain = value / root
+    near = [plain, float(np.nextafter(plain, -np.inf)), float(np.nextafter(plain, np.inf))]
+    exact = [v for v in near if v * root == value]
+    return min(exact or [plain], key=lambda v: len(_digits(v)))
+
+
+def _digits(value: float) -> str:
+    return repr(value).partition("e")[0].replace(".", "").strip("-0")
 
 
 def _matrix_entries(A: Any, matrices: list[Cone]) -> Iterator[tuple[str, float]]:
     for k, c in enumerate(matrices):
-        for row, i, j, factor in _triangle(c):
+        for row, i, j, scaled in triangle(c):
             for at in range(A.indptr[row], A.indptr[row + 1]):
-                if A.data[at]:
-                    yield f"{k} {A.indices[at]} {i} {j}", factor * A.data[at]
+                v = float(A.data[at])
+                if v:
+                    yield f"{k} {A.indices[at]} {i} {j}", unscaled(v) if scaled else v
 
 
 def _names(program: ConeProgram, scalar: list[Cone], matrices: list[Cone]) -> dict[str, Any]:
-    """Return names of columns, and of rows: (name, first row, one past the last) in the file."""
+    """Return names of columns, and of rows: (name, first row, one past the last) in the file.
+
+    Where rows have labels of their own, these stand beside.
+    """
     starts = [start for _, start, _ in program.owners]
 
     def owner(row: int) -> tuple[str, int, int]:
         return program.owners[bisect.bisect_right(starts, row) - 1]
 
     rows: list[list[Any]] = []
+    labels: list[str] = []
+    named = False
     at = 0
     for c in scalar:
         start = c.start
@@ -131,9 +156,13 @@ def _names(program: ConeProgram, scalar: list[Cone], matrices: list[Cone]) -> di
             name, _, stop = owner(start)
             stop = min(stop, c.stop)
             rows.append([name, at, at + stop - start])
+            own = program.rows[start:stop]
+            named = named or any(n != name and not n.startswith(f"{name}[") for n in own)
+            labels += own
             at, start = at + stop - start, stop
     return {
         "columns": list(program.columns),
         "rows": rows,
         "matrices": [owner(c.start)[0] for c in matrices],
+        **({"labels": labels} if named else {}),
     }

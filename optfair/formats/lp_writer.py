@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from optfair.compile.program import Program
 from optfair.formats.entry_names import entry_names
-from optfair.formats.mps import number
+from optfair.formats.text import number
 
 __all__ = ["ONE", "lp_lines"]
 

@@ -9,20 +9,9 @@ import scipy.sparse as sp
 
 from optfair.compile.program import Program
 from optfair.formats.entry_names import entry_names
+from optfair.formats.text import number
 
-__all__ = ["mps_lines", "number"]
-
-
-def number(value: float) -> str:
-    """Return the shortest text that reads back as the same number.
-
-    Examples
-    --------
-    >>> number(3.0), number(1 / 3), number(-1e-20)
-    ('3', '0.3333333333333333', '-1e-20')
-    """
-    text = repr(float(value))
-    return text.removesuffix(".0")
+__all__ = ["mps_lines"]
 
 
 def mps_lines(program: Program, title: str) -> Iterator[str]:

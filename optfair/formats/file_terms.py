@@ -1,0 +1,267 @@
+"""Rows and bounds of a file as few named terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.classify import constraint_term
+from optfair.core.evidence import Evidence
+from optfair.core.problem_class import ProblemClass
+from optfair.core.term import ConstraintTerm
+from optfair.formats.entry_names import Families, Family, suffixed
+from optfair.formats.layout import Layout
+from optfair.formats.rows import Rows, unique_names
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+__all__ = ["GATHERED", "BlockTerm", "constraints"]
+
+#: Beyond so many arrays rows are gathered by sense and bounds by side: a term is compiled alone.
+GATHERED = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Rows, or bounds of columns, on one side.
+
+    Parameters
+    ----------
+    name : str
+        Of the term.
+    layout : Layout
+        Where columns are.
+    kind : {"row", "column"}
+        Rows, or bounds.
+    members : array of int
+        Which of them, in the order of the entries.
+    side : {"==", "<=", ">="}
+        Between the entries and their limits.
+    shape : tuple of int
+        Shape of the term.
+    word : str
+        What is added to the label of an entry: "lower" where there is an upper side too.
+    gathered : bool
+        Whether its entries belong together by their sense only.
+    """
+
+    name: str
+    layout: Layout
+    kind: Literal["row", "column"]
+    members: Indices
+    side: Literal["==", "<=", ">="]
+    shape: tuple[int, ...]
+    word: str = ""
+    gathered: bool = False
+
+    @property
+    def limits(self) -> Floats:
+        """The numbers on the right."""
+        r = self.layout.rows
+        if self.kind == "row":
+            limits = r.row_lower if self.side == ">=" else r.row_upper
+        else:
+            limits = r.lower if self.side == ">=" else r.upper
+        return limits[self.members]
+
+    def labels(self) -> list[str]:
+        """Return the label of each entry."""
+        names = self.layout.rows.rows if self.kind == "row" else self.layout.rows.columns
+        found = [names[k] for k in self.members.tolist()]
+        return [suffixed(label, self.word) for label in found] if self.word else found
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The rows, all columns."""
+        A = self.layout.rows.A
+        every = self.members.size == A.shape[0] and (np.diff(self.members) == 1).all()
+        return A if every else A[self.members, :]
+
+    def body(self) -> Any:
+        """Return the left side as a vector."""
+        if self.kind == "row":
+            return self.layout.times(self.matrix)
+        return self.layout.expression(Family(self.name, self.members, (self.members.size,)))
+
+    @cached_property
+    def constraint(self) -> Any:
+        """The constraint in CVXPY."""
+        limit: Any = self.limits
+        body = self.body()
+        if self.shape != (self.members.size,):
+            body = cp.reshape(body, self.shape, order="F")
+            limit = limit.reshape(self.shape, order="F") if self.shape else float(limit[0])
+        if self.side == "==":
+            return body == limit
+        return body <= limit if self.side == "<=" else body >= limit
+
+    def build(self) -> Any:
+        """Return the constraint in CVXPY."""
+        return self.constraint
+
+    def violation(self, values: Mapping[str, Any]) -> Floats:
+        """Return how far each entry is outside."""
+        x = self.layout.vector(values)
+        body = self.matrix @ x if self.kind == "row" else x[self.members]
+        over = body - self.limits
+        if self.side == "==":
+            outside = np.abs(over)
+        else:
+            outside = np.maximum(over if self.side == "<=" else -over, 0.0)
+        return np.asarray(outside).reshape(self.shape, order="F")
+
+    def without(self, at: Any) -> Block:
+        """Return the block without some entries."""
+        members = np.delete(self.members, at)
+        return replace(self, members=members, shape=(members.size,))
+
+    def single(self, at: int) -> Block:
+        """Return one entry, under its label."""
+        return replace(
+            self, name=self.labels()[at], members=self.members[[at]], shape=(), gathered=False
+        )
+
+    def term(self) -> BlockTerm:
+        """Return the term: affine by construction, so nothing is analysed."""
+        if len(self.layout.members) == 1:
+            scope = self.layout.scope(self.members)
+        else:
+            own = self.members if self.kind == "column" else np.unique(self.matrix.indices)
+            scope = self.layout.scope(own)
+        where = "Zero" if self.side == "==" else "Nonpositive"
+        return BlockTerm(
+            name=self.name,
+            scope=scope,
+            evidence=Evidence(self.name, "affine", where, ProblemClass()),
+            build=self.build,
+            violation=self.violation,
+            shape=self.shape,
+            scale=np.abs(self.limits).reshape(self.shape, order="F"),
+            labels=self.labels,
+            block=self,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BlockTerm(ConstraintTerm):
+    """A constraint that knows which rows or bounds of a file it states."""
+
+    block: Block | None = None
+
+
+def constraints(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
+    """Return rows and bounds as terms, each of a name of its own."""
+    found = [*_rows(rows, layout), *_bounds(rows, layout)]
+    names = unique_names(t.name for t in found)
+    return [
+        t if t.name == name else _renamed(t, name) for t, name in zip(found, names, strict=True)
+    ]
+
+
+def _renamed(t: ConstraintTerm, name: str) -> ConstraintTerm:
+    if isinstance(t, BlockTerm) and t.block is not None:
+        return replace(t.block, name=name).term()
+    return replace(t, name=name, evidence=replace(t.evidence, term=name))
+
+
+def _rows(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
+    low, high = np.isfinite(rows.row_lower), np.isfinite(rows.row_upper)
+    equal = rows.row_lower == rows.row_upper
+    kinds = np.where(equal, "==", np.where(low & high, "in", np.where(high, "<=", ">=")))
+    kinds = np.where(low | high, kinds, "")  # a free row states nothing
+    words: list[str | None] = [k or None for k in kinds.tolist()]
+    for i in rows.row_P:
+        words[i] = None if words[i] is None else f"{words[i]} {i}"  # alone
+    if rows.groups is not None:
+        words = [w and f"{w} {g}" for w, g in zip(words, rows.groups.tolist(), strict=True)]
+    families = Families(rows.rows, words)
+    if len(families) - len(rows.row_P) <= GATHERED:
+        return [t for name in families for t in _array_rows(layout, families[name], kinds)]
+    plain = np.ones(kinds.size, dtype=bool)
+    plain[list(rows.row_P)] = False
+    found: list[ConstraintTerm] = []
+    for kind in ("==", "<=", ">=", "in"):
+        at = np.flatnonzero((kinds == kind) & plain)
+        if at.size:
+            name = "ranges" if kind == "in" else f"rows {kind}"
+            found += _array_rows(layout, Family(name, at, (at.size,)), kinds, gathered=True)
+    for i in sorted(rows.row_P):
+        if words[i] is not None:
+            found += _array_rows(layout, Family(rows.rows[i], np.array([i]), ()), kinds)
+    return found
+
+
+def _array_rows(
+    layout: Layout, f: Family, kinds: NDArray[Any], *, gathered: bool = False
+) -> list[ConstraintTerm]:
+    """Return the terms of rows of one kind."""
+    kind = str(kinds[f.members[0]])
+    sides: Any = [(">=", "lower"), ("<=", "upper")] if kind == "in" else [(kind, "")]
+    i = int(f.members[0])
+    if i in layout.rows.row_P:
+        name = layout.rows.rows[i]
+        body = layout.times(layout.rows.A[[i], :])[0] + layout.quadratic(layout.rows.row_P[i])
+        return [
+            _quadratic_row(layout, suffixed(name, w) if w else name, body, i, s) for s, w in sides
+        ]
+    return [
+        Block(
+            f"{f.name} {word}" if word else f.name,
+            layout,
+            "row",
+            f.members,
+            side,
+            f.shape,
+            word,
+            gathered,
+        ).term()
+        for side, word in sides
+    ]
+
+
+def _quadratic_row(layout: Layout, name: str, body: Any, i: int, side: str) -> ConstraintTerm:
+    r = layout.rows
+    limit = float(r.row_lower[i] if side == ">=" else r.row_upper[i])
+    c = body == limit if side == "==" else body <= limit if side == "<=" else body >= limit
+    names = {v.id: n for n, v in layout.variables.items()}
+    term = constraint_term(name, c, names)
+    violation = term.violation
+    return replace(
+        term,
+        origin="model",
+        labels=lambda: (name,),
+        violation=lambda values: violation(layout.complete(values)),
+    )
+
+
+def _bounds(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
+    fixed = rows.lower == rows.upper
+    parts: Any = (
+        ("fixed", "==", fixed),
+        ("lower", ">=", np.isfinite(rows.lower) & ~fixed),
+        ("upper", "<=", np.isfinite(rows.upper) & ~fixed),
+    )
+    if not any(where.any() for _, _, where in parts):
+        return []
+    gathered = len(layout.families) > GATHERED
+    if not gathered:
+        groups = [layout.families[name] for name in layout.families]
+    else:
+        groups = [Family(name, at, (at.size,)) for name, at in layout.members.items()]
+    found: list[ConstraintTerm] = []
+    for f in groups:
+        for word, side, where in parts:
+            at = f.members[where[f.members]]
+            if at.size:
+                shape = f.shape if at.size == f.members.size else (at.size,)
+                name = f"{f.name} {word}"
+                block = Block(name, layout, "column", at, side, shape, word, gathered)
+                found.append(block.term())
+    return found

@@ -1,0 +1,163 @@
+"""Text files: read with the line in every error, written whole or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import math
+import os
+import re
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError
+from optfair.formats.table import COMPRESSED, plain_name
+
+__all__ = ["INFINITE", "Source", "number", "replace_file", "write_lines"]
+
+#: what is no bound: the field writes infinity as 1e30 or 1e20
+INFINITE = 1e20
+# text of a compressed file; beyond it somebody should look at the file first
+_LARGEST = 1 << 31
+# the exponent of Fortran: 1.0D+02
+_FORTRAN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[dD][+-]?\d+")
+#: numbers of rows, columns and orders beyond this are a damaged file, not a problem
+_MOST = 1 << 24
+
+
+def number(value: float) -> str:
+    """Return the shortest text that reads back as the same number.
+
+    Examples
+    --------
+    >>> number(3.0), number(1 / 3), number(-1e-20)
+    ('3', '0.3333333333333333', '-1e-20')
+    """
+    text = repr(float(value))
+    return text.removesuffix(".0")
+
+
+class Source:
+    """The lines of a file, with the position for messages.
+
+    Parameters
+    ----------
+    path : Path
+        File; compressed if its name ends in ``.gz`` or ``.bz2``. A byte order mark is skipped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.line = 0
+        try:
+            self.lines = _unpacked(path).decode("utf-8-sig").splitlines()
+        except FileNotFoundError:
+            raise DataError(f"there is no file {path}", remedy="check the path") from None
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as e:
+            raise DataError(
+                f"{path} cannot be read",
+                str(e),
+                "give a text file, or one compressed by gzip or bzip2",
+            ) from e
+
+    def fail(self, reason: str, remedy: str = "correct the file") -> DataError:
+        """Return an error about the current line."""
+        text = self.lines[self.line - 1].strip() if 0 < self.line <= len(self.lines) else ""
+        shown = text if len(text) <= 100 else text[:97] + "..."
+        return DataError(f"{self.path}, line {self.line}: {reason}", shown, remedy)
+
+    def number(self, text: str, *, bound: bool = False) -> float:
+        """Return a finite number; a bound may be infinite."""
+        try:
+            if "_" in text or not text.isascii():  # Python's own spelling, nobody else's
+                raise ValueError
+            value = float(text)
+        except ValueError:
+            if not _FORTRAN.fullmatch(text):
+                raise self.fail(f"{text!r} is not a number") from None
+            value = float(text.replace("d", "e").replace("D", "e"))
+        if bound and abs(value) >= INFINITE:
+            return math.copysign(math.inf, value)
+        if not math.isfinite(value):
+            raise self.fail(f"{text!r} is not a finite number")
+        return value
+
+    def numbers(self, words: Sequence[str], lines: Callable[[int], int]) -> NDArray[np.float64]:
+        """Return many finite numbers; ``lines(k)`` is the line of the k-th."""
+        joined = "".join(words)
+        try:
+            if "_" in joined or not joined.isascii():
+                raise ValueError
+            found = np.array(list(map(float, words)), dtype=float)
+            if np.isfinite(found).all():
+                return found
+        except ValueError:
+            pass
+        values = np.zeros(len(words))
+        for k, word in enumerate(words):
+            self.line = lines(k)
+            values[k] = self.number(word)
+        return values
+
+    def integer(self, text: str) -> int:
+        """Return an integer of at least 0."""
+        if not (text.isascii() and text.isdigit()):
+            raise self.fail(f"{text!r} is not a count")
+        if len(text) > 12 or int(text) > _MOST:
+            raise self.fail(f"{text} is more than a file can hold")
+        return int(text)
+
+
+def _unpacked(path: Path) -> bytes:
+    ending = path.suffix.lower()
+    if ending not in COMPRESSED:
+        return path.read_bytes()
+    opened: Any = gzip.open if ending == ".gz" else bz2.open
+    with opened(path) as stream:
+        data: bytes = stream.read(_LARGEST + 1)
+    if len(data) > _LARGEST:
+        raise DataError(
+            f"{path} holds more than {_LARGEST >> 30} GiB of text",
+            "so small a file rarely does",
+            "unpack it, and read the file that comes out",
+        )
+    return data
+
+
+def write_lines(file: Path, lines: Iterable[str]) -> None:
+    """Write lines to a file, compressed if its name says so.
+
+    The same lines give the same bytes, and an existing file is replaced at the end and as a whole.
+    """
+    ending = file.suffix.lower()
+    packed = ending in COMPRESSED
+    data = ("\n".join(lines) + "\n").encode("ascii" if packed else "utf-8", "backslashreplace")
+    if ending == ".gz":
+        data = gzip.compress(data, mtime=0)
+    elif ending == ".bz2":
+        data = bz2.compress(data)
+
+    def write(name: Path) -> None:
+        name.write_bytes(data)
+
+    replace_file(file, write)
+
+
+def replace_file(file: Path, write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a file beside the one that is meant, then put it in its place."""
+    plain = plain_name(file).suffix
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=plain)
+    os.close(handle)
+    try:
+        write(Path(name))
+        Path(name).chmod(0o644)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
