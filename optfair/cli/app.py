@@ -263,6 +263,7 @@ def _solved(subject: Named, s: Solution) -> dict[str, Any]:
         "objective": s.objective,
         "bound": s.bound,
         "gap": s.gap,
+        **s.grade.to_dict(),
         "stated_optimum": None if stated is None else stated.value,
         "residuals": {
             "feasibility": r.feasibility,

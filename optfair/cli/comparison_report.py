@@ -240,6 +240,7 @@ def _detail(run: Run) -> dict[str, Any]:
         "repeat": str(run.repeat + 1) if asked else "–",
         "objective": "–" if run.objective is None else f"{run.objective:.10g}",
         "bound": "–" if run.bound is None else f"{run.bound:.10g}",
+        "grade": run.grade or "–",
         "seconds": figure(run.seconds),
         "phases": phases,
     }
@@ -252,7 +253,8 @@ def _reading(c: Comparison) -> list[tuple[str, str]]:
             "solved",
             "Feasibility, objective, multipliers and bound were recomputed on the problem as"
             f" declared, and every residual is at most {c.tolerance:g}, relative. The bound of a"
-            " problem with integer variables is the one reported by branch and bound.",
+            " problem with integer variables is the one reported by branch and bound: the grade"
+            " says so.",
         ),
         (
             "proved infeasible",

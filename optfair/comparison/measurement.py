@@ -16,7 +16,6 @@ from optfair.errors import (
     NotLicensed,
     OptfairError,
     SizeLimited,
-    Unbounded,
     UnsupportedProblem,
 )
 
@@ -95,7 +94,7 @@ def measured(problem: Problem, solver: str, tolerance: float, time_limit: float)
 def _point(s: Solution, tolerance: float) -> dict[str, Any]:
     r = s.residuals()
     above = r.above(tolerance)
-    if s.is_optimal(tolerance) and not above:
+    if not above:
         outcome, reason = "solved", ""
     elif s.status.termination == "local" and r.feasibility <= tolerance:
         outcome, reason = "local", "a local optimum, as its solver says; no bound"
@@ -110,6 +109,7 @@ def _point(s: Solution, tolerance: float) -> dict[str, Any]:
         "feasibility": finite(r.feasibility),
         "dual": finite(r.dual),
         "gap": finite(r.gap),
+        "grade": str(s.grade),
         "phases": dict(s.seconds),
     }
 
@@ -120,9 +120,8 @@ def _raised(error: Exception | None) -> dict[str, Any]:
             return {"outcome": "infeasible", "reason": error.cause}
         return {"outcome": "failed", "reason": "its certificate of infeasibility proves nothing"}
     if isinstance(error, OptfairError):
-        unproved = " (not proved)" if isinstance(error, (Infeasible, Unbounded)) else ""
         outcome = "refused" if isinstance(error, NOT_ASKED) else "failed"
-        said = ": ".join(filter(None, (error.cause + unproved, error.evidence)))
+        said = ": ".join(filter(None, (error.cause, error.evidence)))
         return {"outcome": outcome, "reason": said}
     return {"outcome": "crashed", "reason": f"{type(error).__name__}: {error}"}
 

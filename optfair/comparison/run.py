@@ -51,6 +51,8 @@ class Run:
         Peak memory of the process; what the call added to what was there.
     objective, bound, feasibility, dual, gap : float or None
         Of the point returned, by our residuals.
+    grade : str
+        What the bound rests on: "proved", "proved for |x| ≤ R", or "reported by SOLVER".
     stated : float or None
         Certified optimum of the instance.
     phases : dict
@@ -79,6 +81,7 @@ class Run:
     feasibility: float | None = None
     dual: float | None = None
     gap: float | None = None
+    grade: str = ""
     stated: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     fingerprint: str = ""

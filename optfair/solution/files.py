@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import DataError
+from optfair.proofs.grade import reported
 
 if TYPE_CHECKING:
     from optfair.core.certificate import DualProof
@@ -37,6 +38,7 @@ def solution_record(solution: Solution) -> dict[str, Any]:
         "bound": solution.bound if np.isfinite(solution.bound) else None,
         "gap": solution.gap if np.isfinite(solution.gap) else None,
         "bound_by": found.source,
+        **solution.grade.to_dict(),
         "residuals": {
             "primal": {k: _finite(v) for k, v in found.primal.items()},
             "objective": _finite(found.objective),
@@ -127,7 +129,12 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         problem=problem,
         solver=record["solver"],
         version=record["version"],
-        status=Status(record["termination"], record["primal"], "unknown"),
+        status=Status(
+            record["termination"],
+            record["primal"],
+            "unknown",
+            reported(record["solver"], "it was read from a file, without its proof"),
+        ),
         objective=record["objective"],
         bound=np.nan if bound is None else bound,
         values=values,

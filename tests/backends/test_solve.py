@@ -157,9 +157,10 @@ def test_a_time_limit_leaves_the_incumbent_of_a_milp() -> None:
     for limit in (0.5, 2.0, 8.0, 32.0):
         try:
             s = p.solve(time_limit=limit)
-        except of.SolverFailure:  # a busy machine takes longer to its first point
+        except of.SolverFailure:
             continue
-        break
+        if s.gap < 1:  # a busy machine takes longer to its first good point
+            break
     assert s.status.termination == "time_limit"
     assert s.residuals().feasibility <= 1e-7
     assert s.bound >= s.objective and 0 < s.gap < 1

@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
+<<<<<<< HEAD
 from optfair.backends.request import Request
+=======
+>>>>>>> suite
 from optfair.backends.structured import action_dp
 from optfair.backends.structured.action import closest as nearby
 from optfair.backends.structured.action import labels
@@ -247,10 +250,18 @@ def test_what_is_left_open_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> No
     assert m.solve("action-dp").objective == m.solve("highs").objective
 
 
-def test_stopped_early_it_returns_plan_bound_and_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_early_it_returns_plan_bound_and_gap(
+    monkeypatch: pytest.MonkeyPatch, later: Any
+) -> None:
+    def slow(*given: Any, **options: Any) -> Any:
+        found = closest(*given, **options)
+        later(999.0)  # a second is left for branch and bound
+        return found
+
     crippled(monkeypatch)
+    monkeypatch.setattr(action_dp, "closest", slow)
     p = plan(40, 8, 120, share=0.93)
-    s = p.solve(tolerance=1e-12, time_limit=1.0)
+    s = p.solve(tolerance=1e-12, time_limit=1000.0)
     assert s.status.termination == "time_limit"
     assert s.status.primal == "feasible" and p.cost(s) <= 120
     assert 0.0 <= s.bound <= s.objective and np.isfinite(s.gap)

@@ -213,9 +213,9 @@ def test_one_feature(name: str) -> None:
 def test_units_of_a_feature(name: str) -> None:
     """A hundred times the unit of everything is ten thousand times the cost."""
     X = group()
-    one = MODELS[name](X, K=1.4, k=1.6, score=(W, W0), threshold=1.0).solve(tolerance=1e-8)
+    one = MODELS[name](X, K=1.4, k=1.6, score=(W, W0), threshold=1.0).solve(tolerance=1e-7)
     two = MODELS[name](100 * X, K=1.4, k=1.6, score=(W / 100, W0), threshold=1.0)
-    assert two.solve(tolerance=1e-8).objective == pytest.approx(1e4 * one.objective, rel=1e-6)
+    assert two.solve(tolerance=1e-7).objective == pytest.approx(1e4 * one.objective, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", MODELS)
