@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import FLOOR, Cone, length
 from optfair.proofs.rounding import UNIT, correction, dot, exact_products, gamma, product
 
 if TYPE_CHECKING:
@@ -71,12 +71,16 @@ class Unpaid:
         if not loss > 0.0:
             return 0.0
         bend = 0.5 * self.curve * self.columns.size
-        if bend == 0.0:
-            return loss / self.slope if self.slope > 0.0 else np.inf
         # slope R + bend (R + size)² <= loss
-        p = 0.5 * self.slope / bend + self.size
-        under = p * p - self.size**2 + loss / bend
-        return float(max(0.0, (np.sqrt(max(under, 0.0)) - p) * (1.0 - 1e-9)))
+        rate = self.slope + 2.0 * bend * self.size
+        left = loss * (1.0 - 1e-9) - bend * self.size**2
+        if not (left > 0.0 and np.isfinite(rate)):
+            return 0.0
+        if rate == 0.0 and bend == 0.0:
+            return np.inf
+        with np.errstate(over="ignore"):
+            reach = 2.0 * left / (rate + np.sqrt(rate**2 + 4.0 * bend * left))
+        return float(min(reach * (1.0 - 1e-9), np.finfo(float).max))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +137,9 @@ class _Residual:
             corners = np.array(
                 [self.low * lower, self.low * upper, self.high * lower, self.high * upper]
             )
-        corners[np.isnan(corners)] = 0.0  # 0 times a bound that is not there
+        # 0 times a bound that is not there; a residual that is not known has no end at all
+        corners[np.isnan(corners)] = 0.0
+        corners[:, np.isinf(self.low) | np.isinf(self.high)] = -np.inf
         least = corners.min(axis=0)[paid]
         size = float(np.abs(least).sum())
         return float(least.sum() - gamma(least.size + 8.0) * size - least.size * 1e-320)
@@ -147,7 +153,15 @@ def _residual(form: ConicForm, x: Floats | None, z: Floats, q: Floats) -> _Resid
         bent, more = product(form.P, x)
         center, radius, size = center + bent, radius + more, size + np.abs(bent)
     radius = radius + 4.0 * UNIT * size
-    return _Residual(center - radius, center + radius)
+    return _enclosed(center, radius)
+
+
+def _enclosed(center: Floats, radius: Floats) -> _Residual:
+    """Return the ends, infinite where a number left the range of floats."""
+    with np.errstate(invalid="ignore"):
+        low, high = center - radius, center + radius
+    known = np.isfinite(low) & np.isfinite(high)
+    return _Residual(np.where(known, low, -np.inf), np.where(known, high, np.inf))
 
 
 def _sharper(
@@ -159,7 +173,8 @@ def _sharper(
         more += ((form.P, x),)
     center, radius = exact_products(form.columns_of_rows, z, at, more)
     low, high = found.low.copy(), found.high.copy()
-    low[at], high[at] = center - radius, center + radius
+    sharp = _enclosed(center, radius)
+    low[at], high[at] = sharp.low, sharp.high
     return _Residual(low, high)
 
 
@@ -206,6 +221,15 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
     z = _in_dual(form.cones, z)
+    if not np.isfinite(z).all():
+        return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _lower_bound(form, x, z, upper)
+
+
+def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:
+    """Return the bound of multipliers that are in the dual cone."""
+    curvature = form.curvature
     found = _residual(form, x, z, form.q)
     rows = linear_rows(form)
     lower, above = form.column_bounds
@@ -235,6 +259,8 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         curved &= ~boxed
     total = float(np.nextafter(total - 8.0 * UNIT * (abs(value) + abs(paid) + spent), -np.inf))
     total = min(total, best)
+    if not np.isfinite(total):
+        return LowerBound(-np.inf, fault="the numbers leave the range of floats")
     if not (open_ones.any() or curved.any()):
         return LowerBound(total)
     worst = found.size
@@ -320,11 +346,11 @@ def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
             # the slopes of -u exp(v/u - 1), doubled for moves of a sixteenth of u
             with np.errstate(over="ignore"):
                 steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
+                steep = np.maximum(steep, FLOOR)
             up[c.start + 2 : c.stop : 3] = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
             continue
-        length = float(np.sqrt(float(own @ own))) * (1.0 + float(gamma(own.size + 16.0)))
         where = np.arange(c.start, c.stop)
-        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length
+        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own)
     return up
 
 
@@ -365,7 +391,7 @@ def _repair(
         room = np.concatenate([room, np.full(form.q.size, np.inf)])
     M = sp.csr_array(columns[:, at].T)
     moved = correction(M, found.size[at], room)
-    if moved is None or (moved > room).any():
+    if moved is None or not (moved <= room).all() or not np.isfinite(moved).all():
         return None
     up = np.zeros(room.size)
     up[:m] = _raised(form, z, moved[:m])
@@ -375,6 +401,8 @@ def _repair(
     low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
     high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
     low[at] = high[at] = 0.0
+    if not (np.isfinite(change).all() and np.isfinite(moved).all()):
+        return None
     spent = float(np.abs(form.b) @ (moved + up)[:m])
     if bent and x is not None:
         step = moved[m:]
@@ -417,11 +445,13 @@ def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
     """
     if z.shape != form.b.shape or not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
-    z = _in_dual(form.cones, z)
     largest = float(np.abs(z).max(initial=0.0))
     if largest == 0.0:
         return Contradiction(False, 0.0, "it is zero")
-    z = np.ldexp(z, -int(np.floor(np.log2(largest))))
+    # scaled before it is moved into the dual cone: small entries round each on its own
+    z = _in_dual(form.cones, np.ldexp(z, -int(np.floor(np.log2(largest)))))
+    if not np.isfinite(z).all():
+        return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     nothing = np.zeros(form.q.size)
     found = _residual(form, None, z, nothing)
     rows = linear_rows(form)

@@ -14,7 +14,10 @@ from optfair.proofs.rounding import UNIT, gamma
 Floats = NDArray[np.float64]
 ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
-__all__ = ["Cone", "ConeKind"]
+__all__ = ["FLOOR", "Cone", "ConeKind", "length"]
+
+# What is positive but smaller is taken for this: below it floats lose digits.
+FLOOR = 1e-290
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,18 @@ class Cone:
         if self.kind == "nonneg":
             return np.maximum(z, 0.0)
         if self.kind == "soc":
-            own = float(np.linalg.norm(z[1:])) * (1.0 + float(gamma(z.size + 8.0)))
+            own = length(z[1:])
             z[0] = max(z[0], own, 0.0)
         elif self.kind == "psd":
             z[self.diagonal] += _lift(self.matrix(z))
         elif self.kind == "exp":
             z = _exp_dual_point(z.reshape(-1, 3)).ravel()
         elif self.kind == "pow":
-            u, v = max(z[0], 0.0), max(z[1], 0.0)
-            base = (u / self.power) ** self.power * (v / (1.0 - self.power)) ** (1.0 - self.power)
-            most = base * (1.0 - 1e-13)
+            u, v, a = max(z[0], 0.0), max(z[1], 0.0), self.power
+            with np.errstate(over="ignore", invalid="ignore"):
+                base = u**a * v ** (1.0 - a) * a**-a * (1.0 - a) ** (a - 1.0)
+            sure = min(u, v) > FLOOR and FLOOR < base < np.inf
+            most = base * (1.0 - 1e-13) if sure else 0.0
             z = np.array([u, v, np.sign(z[2]) * min(abs(z[2]), most)])
         return z
 
@@ -101,8 +106,7 @@ class Cone:
         if not s.any() and not error.any():
             return 0.0
         if self.kind == "soc":
-            tail = float(np.linalg.norm(np.abs(s[1:]) + error[1:]))
-            tail *= 1.0 + float(gamma(s.size + 8.0))
+            tail = length(np.abs(s[1:]) + error[1:])
             return float(max(0.0, tail - (s[0] - error[0])))
         if self.kind == "psd":
             return self._psd_outside(s, error)
@@ -111,11 +115,13 @@ class Cone:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             if self.kind == "exp":  # y exp(x/y) is convex in y: its largest is at an end
                 ends = [h * np.exp((x + ex) / h) for h in (y - ey, y + ey)]
-                inner = (y - ey > 0.0) & (z - ez >= np.maximum(*ends) * (1.0 + 1e-12))
+                most = np.maximum(np.maximum(*ends), FLOOR) * (1.0 + 1e-12)
+                inner = (y - ey > 0.0) & (z - ez >= most)
                 edge = (y == 0.0) & (ey == 0.0) & (x + ex <= 0.0) & (z - ez >= 0.0)
             else:
                 u, v = np.maximum(x - ex, 0.0), np.maximum(y - ey, 0.0)
                 most = u**self.power * v ** (1.0 - self.power) * (1.0 - 1e-12)
+                most = np.where((np.minimum(u, v) > FLOOR) & (most > FLOOR), most, -1.0)
                 inner = (x - ex >= 0.0) & (y - ey >= 0.0) & (np.abs(z) + ez <= most)
                 edge = (x - ex >= 0.0) & (y - ey >= 0.0) & (z == 0.0) & (ez == 0.0)
         if bool((inner | edge).all()):
@@ -150,6 +156,16 @@ class Cone:
         return float(abs(s @ z))
 
 
+def length(v: Floats) -> float:
+    """Return a float above the Euclidean length, for entries of any size."""
+    largest = float(np.abs(v).max(initial=0.0))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    unit = 2.0 ** np.clip(np.ceil(np.log2(largest)), -1000, 1000)
+    own = float(np.linalg.norm(v / unit)) * (1.0 + float(gamma(v.size + 8.0))) + 1e-150
+    return float(np.nextafter(own * unit, np.inf))
+
+
 def _lift(Z: Floats) -> float:
     """Return what to add to the diagonal so that the matrix is proved positive semidefinite."""
     size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
@@ -175,6 +191,7 @@ def _exp_dual_point(z: Floats) -> Floats:
     with np.errstate(over="ignore"):
         power = v / safe - 1.0
         least = -safe * np.exp(power) * (1.0 + (16.0 + 8.0 * np.abs(power)) * UNIT)
+        least = np.maximum(least, FLOOR)  # it is positive, however far below the smallest float
     # a w out of reach: the edge u = 0 is nearer than a number beyond all others
     edge = ~inner | ~np.isfinite(least)
     u = np.where(edge, 0.0, u)

@@ -47,8 +47,10 @@ class Grade:
     @property
     def limits(self) -> str:
         """The radius in words, rounded down; empty where there is none."""
-        if self.word != "within" or isinf(self.radius):
+        if self.word != "within":
             return ""
+        if isinf(self.radius) or self.radius == 0.0:
+            return f"for |x| ≤ {self.radius:g}"
         unit = 10.0 ** (floor(log10(self.radius)) - 1)
         return f"for |x| ≤ {floor(self.radius / unit) * unit:.1e}"
 

@@ -49,7 +49,7 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     >>> feasible_near(A, b, (Cone("zero", 0, 1),), np.array([0.1, 0.2])) <= 1e-15
     array([ True,  True])
     """
-    if x.shape != (A.shape[1],) or not np.isfinite(x).all():
+    if x.shape != (A.shape[1],) or not np.isfinite(x).all() or not np.isfinite(b).all():
         return None
     moved, off = product(A, x)
     rows = sp.csc_array(sp.csr_array(A).T)
@@ -65,7 +65,7 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
         if c.kind == "zero":
             tight[at] = (s[at] != 0.0) | (off[at] != 0.0)
         elif c.kind == "nonneg":
-            tight[at] = s[at] - off[at] < 0.0
+            tight[at] = ~(s[at] - off[at] >= 0.0)
         elif c.outside(s[at], off[at]) > 0.0:
             return None
     if not tight.any():
@@ -83,11 +83,11 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     room[A.indices[A.indptr[np.flatnonzero(equal & single & ~tight)]]] = 0.0
     equations = np.flatnonzero(equal & ~(single & ~tight))
     step = correction(A[equations], np.abs(s[equations]) + off[equations], room)
-    if step is None:
+    if step is None or not np.isfinite(step).all():
         return None
     change = (abs(A) @ step) * (1.0 + 1e-9)
     left = ~equal & linear
-    if (s[left] - off[left] < change[left]).any():
+    if not (s[left] - off[left] >= change[left]).all():
         return None
     for c in cones:
         if c.kind not in ("zero", "nonneg"):

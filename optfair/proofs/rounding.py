@@ -193,6 +193,11 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     if k == 0:
         return moved
     rows = sp.csr_array(M)
+    if not rows.has_canonical_format:
+        single = rows.copy()
+        single.sum_duplicates()
+        if single.nnz != rows.nnz:
+            return None  # entries that stand twice are added up with a rounding
     used = np.flatnonzero((room > 0.0) & (np.diff(sp.csc_array(M).indptr) > 0))
     if k > EQUATIONS or used.size < k or k * used.size > ENTRIES:
         return None
@@ -227,5 +232,8 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     if not e < 0.5:
         return None
     most = float((residual / size).max()) * (1.0 + 8.0 * UNIT) / (1.0 - e)
+    if residual.any():
+        most += 1e-300
     moved[used] = np.abs(unscaled).sum(axis=1) * most * (1.0 + float(gamma(2.0 * k + 8.0)))
-    return moved
+    moved[used] += 1e-300 if residual.any() else 0.0
+    return moved if np.isfinite(moved).all() else None

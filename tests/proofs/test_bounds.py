@@ -196,3 +196,61 @@ def test_rays() -> None:
         np.zeros((1, 2)), [1.0], (Cone("nonneg", 0, 1),), [-1.0, 0.0], np.diag([0.0, 1.0])
     )
     assert recession_faults(flat, np.array([1.0, 0.0])) == []
+
+
+# --- numbers at the ends of the range ----------------------------------------------------------
+
+
+def test_what_leaves_the_range_of_floats_proves_nothing() -> None:
+    a, line = 2.0**33, (Cone("nonneg", 0, 4),)
+    box = form_of([[a], [a], [-a], [-a]], [1, 1, -1, -1], line, [0.0])  # y = 2^-33, objective 0
+    z = np.array([1.5e298, 1.5e298, 1.7e298, 1.7e298])
+    assert lower_bound(box, np.array([2.0**-33]), z).value <= 0.0
+    huge = 2.0**1023
+    rows = [[huge], [huge], [-huge], [-huge], [-1.0]]
+    far = form_of(rows, [1, 1, -1, -1, 0], (Cone("nonneg", 0, 5),), [0.0])
+    assert not infeasibility(far, np.array([1.0, 1.0, 1.5, 1.5, 0.0])).proved
+    assert Unpaid(np.array([0]), np.nan, 0.0, 1.0).radius(1e-7) == 0.0
+    assert np.isfinite(Unpaid(np.array([0]), 1e-320, 0.0, 0.0).radius(1e-7))
+    overflow = form_of(
+        np.zeros((3, 1)), [1, 1, 0], (Cone("soc", 0, 2), Cone("nonneg", 2, 3)), [0.0]
+    )
+    assert not infeasibility(overflow, np.array([0.0, 1e200, 0.0])).proved
+
+
+def test_small_multipliers_stay_in_the_dual_cone() -> None:
+    cones = (Cone("nonneg", 0, 1), Cone("soc", 1, 4))
+    form = form_of(np.zeros((4, 1)), [0, 1e300, -0.7e300, -0.7e300], cones, [0.0])
+    z = np.array([2.0**1000, 2.3 * 2.0**-74, 1.6 * 2.0**-74, 1.6 * 2.0**-74])
+    assert not infeasibility(form, z).proved  # (1, .7, .7) is in the cone
+    tail = form_of(
+        np.zeros((3, 1)), [1e300, -1e300, 0], (Cone("soc", 0, 2), Cone("nonneg", 2, 3)), [0]
+    )
+    assert not infeasibility(tail, np.array([0.0, 1e-170, 0.0])).proved
+    assert lower_bound(tail, np.zeros(1), np.array([0.0, 1e-170, 0.0])).value <= 0.0
+
+
+def test_an_exponential_below_all_floats_is_not_zero() -> None:
+    cones = (Cone("nonneg", 0, 1), Cone("exp", 1, 4))
+    rows = [[-1.0, 0.0], [-1.0, 0.0], [0.0, 0.0], [0.0, -1.0]]
+    form = form_of(rows, [-800.0, 0.0, 1.0, 0.0], cones, [0.0, 0.0])  # log z >= 800: feasible
+    assert not infeasibility(form, np.array([1.0, -1.0, 760.0, 0.0])).proved
+    empty = form_of([[-1.0], [0.0], [0.0]], [0.0, 1.0, 0.0], (Cone("exp", 0, 3),), [0.0])
+    assert feasible_near(empty.A, empty.b, empty.cones, np.array([-1000.0])) is None
+
+
+@given(st.integers(0, 100_000))
+def test_the_radius_spends_no_more_than_the_loss(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    slope, curve, size, loss = 10.0 ** rng.uniform([-12, -34, -3, -8], [-3, -2, 8, 3])
+    R = Unpaid(np.arange(1), slope, curve, size).radius(loss)
+    spent = (
+        Fraction(slope) * Fraction(R) + Fraction(curve) * (Fraction(R) + Fraction(size)) ** 2 / 2
+    )
+    assert R == 0.0 or spent <= Fraction(loss)
+
+
+def test_sides_without_end_are_no_rows() -> None:
+    A = sp.csc_array([[1.0]])
+    for kind, b in (("nonneg", -np.inf), ("zero", np.inf), ("nonneg", np.nan)):
+        assert feasible_near(A, np.array([b]), (Cone(kind, 0, 1),), np.zeros(1)) is None

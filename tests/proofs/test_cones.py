@@ -148,3 +148,18 @@ def test_places_of_the_triangle() -> None:
     below = np.array([1.0, 2 * root, 3 * root, 4.0, 5 * root, 6.0])
     assert np.allclose(PSD.matrix(by_column), M) and np.allclose(LOWER.matrix(below), M)
     assert by_column[PSD.diagonal].tolist() == below[LOWER.diagonal].tolist() == [1.0, 4.0, 6.0]
+
+
+def test_what_underflows_is_not_taken_for_nothing() -> None:
+    exp, ball, power = CONES["exp"], Cone("soc", 0, 2), Cone("pow", 0, 3, power=0.5)
+    # w >= -u exp(v/u - 1) > 0, however small
+    assert exp.dual_point(np.array([-1.0, 800.0, 0.0]))[2] > 0.0
+    # y exp(x/y) <= z with z = 0 has no point of y > 0
+    assert exp.outside(np.array([-1000.0, 1.0, 0.0]), np.zeros(3)) > 0.0
+    assert ball.dual_point(np.array([0.0, 1e-170]))[0] >= 1e-170
+    assert ball.outside(np.array([0.0, 1e-170]), np.zeros(2)) > 0.0
+    assert ball.dual_point(np.array([0.0, 1e200]))[0] < 1.1e200
+    assert power.dual_point(np.array([1e308, 0.0, 5.0]))[2] == 0.0
+    assert abs(Cone("pow", 0, 3, power=1e-5).dual_point(np.array([1e308, 1.0, 1e200]))[2]) < 1.1
+    tiny = 5e-324
+    assert power.dual_point(np.array([3 * tiny, 3 * tiny, 6 * tiny]))[2] == 0.0

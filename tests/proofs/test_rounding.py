@@ -137,3 +137,12 @@ def test_large_matrices_are_factored_sparsely() -> None:
     assert definiteness(sp.csc_array(L - 0.5 * sp.eye_array(n))).witness is not None
     hidden = sp.csc_array(([1.0, 1.0, 1.0], ([0, 1, 2], [1, 0, 2])), shape=(n, n))
     assert definiteness(hidden).witness is not None  # a pivot of 0, then of either sign
+
+
+def test_a_correction_is_never_rounded_to_nothing() -> None:
+    tiny = correction(sp.csr_array([[1e20]]), np.array([1e-310]), np.ones(1))
+    assert tiny is not None and tiny[0] > 0.0
+    twice = sp.csr_array(
+        (np.array([1.0, 1e20, -1e20, -0.9999]), np.zeros(4, int), np.array([0, 4])), shape=(1, 1)
+    )
+    assert correction(twice, np.ones(1), np.ones(1)) is None

@@ -246,3 +246,26 @@ def test_infeasible_and_unbounded_carry_certificates(unit: float) -> None:
     with pytest.raises(of.Infeasible) as round_one:
         adopted(cp.Minimize(x[0]), ball).solve()
     assert round_one.value.certificate.verify()
+
+
+def test_exponentials_beyond_the_range_of_floats() -> None:
+    x, y, z = (cp.Variable(name=n) for n in "xyz")
+    # y exp(x/y) <= z: x = log z grows without limit while the cost of y stays
+    s = adopted(cp.Minimize(1600 * y - x), [cp.ExpCone(x, y, z), y <= 1, z >= 0]).solve()
+    assert s.grade.word != "proved" and "|x|" in str(s.certificate.verify())
+    one, zero = cp.Constant(1.0), cp.Constant(0.0)
+    empty = adopted(cp.Minimize(y), [cp.ExpCone(x, one, zero), x <= -800])
+    with pytest.raises((of.SolverFailure, of.Infeasible)):
+        empty.solve()
+
+
+def test_a_cost_below_all_others_is_a_cost() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    for solver in (None, "highs", "clarabel"):
+        try:
+            s = adopted(cp.Minimize(y + 1e-320 * x), [y >= 0]).solve(solver)
+        except of.Unbounded:
+            continue
+        except of.SolverFailure:
+            continue
+        assert s.grade.word != "proved"

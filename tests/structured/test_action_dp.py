@@ -13,10 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-<<<<<<< HEAD
 from optfair.backends.request import Request
-=======
->>>>>>> suite
 from optfair.backends.structured import action_dp
 from optfair.backends.structured.action import closest as nearby
 from optfair.backends.structured.action import labels
