@@ -263,6 +263,7 @@ def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> Dua
         unpaid=r.unpaid,
         free=() if r.unpaid is None else form.column_names(r.unpaid.columns),
         unit=form.unit,
+        estimate=None if r.fault else form.sign * r.estimate,
     )
 
 

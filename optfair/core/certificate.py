@@ -167,6 +167,8 @@ class DualCheck:
         Who says so, when the bound is somebody's word.
     unit : float
         Least size that an objective with these data is measured by.
+    estimate : float or None
+        What the bound is worth to somebody who takes the multipliers at their word.
     """
 
     bound: float
@@ -177,6 +179,7 @@ class DualCheck:
     free: tuple[str, ...] = ()
     reported: str = ""
     unit: float = 1.0
+    estimate: float | None = None
 
 
 class DualProof(Protocol):

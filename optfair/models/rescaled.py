@@ -38,7 +38,11 @@ class RescaledProof:
         found = self.divided.check(values, _times(multipliers, 1.0 / self.unit))
         unpaid = None if found.unpaid is None else found.unpaid.times(self.unit)
         return replace(
-            found, bound=found.bound * self.unit, unpaid=unpaid, unit=found.unit * self.unit
+            found,
+            bound=found.bound * self.unit,
+            unpaid=unpaid,
+            unit=found.unit * self.unit,
+            estimate=None if found.estimate is None else found.estimate * self.unit,
         )
 
 

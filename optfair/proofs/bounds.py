@@ -11,6 +11,7 @@ as a bound: what the multipliers leave over must be paid with bounds that every 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,16 @@ from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated
 from optfair.proofs.cones import FLOOR, Cone, length
-from optfair.proofs.rounding import UNIT, correction, dot, exact_products, gamma, product
+from optfair.proofs.rounding import (
+    ELIMINATED,
+    UNIT,
+    correction,
+    dot,
+    exact_products,
+    gamma,
+    independent,
+    product,
+)
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -245,7 +255,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         open_ones = found.unpaid(lower, above)
     spent = 0.0
     if open_ones.any():
-        found, spent = _repaired(form, found, x, z, lower, above)
+        found, spent = _repaired(form, found, x, z, form.q, lower, above)
         open_ones = found.unpaid(lower, above)
     paid = found.cost(lower, above, ~open_ones)
     value, spared = _value(form, x, z)
@@ -359,12 +369,13 @@ def _repaired(
     found: _Residual,
     x: Floats | None,
     z: Floats,
+    q: Floats,
     lower: Floats,
     upper: Floats,
 ) -> tuple[_Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
     before = found.unpaid(lower, upper)
-    moved = _repair(form, found, x, z, np.flatnonzero(before))
+    moved = _repair(form, found, x, z, q, np.flatnonzero(before))
     if moved is None:
         return found, 0.0
     after = moved[0].unpaid(lower, upper)
@@ -373,8 +384,28 @@ def _repaired(
     return moved
 
 
+def _exact_residual(
+    form: ConicForm, q: Floats, x: Floats | None, z: Floats, at: Ints, width: int
+) -> list[Fraction] | None:
+    """Return the residual of a few columns in fractions, None when they are many."""
+    if at.size * (width + 1) > ELIMINATED:
+        return None
+    residual = []
+    parts = [(form.columns_of_rows, z)]
+    if x is not None and form.P.nnz:
+        parts.append((sp.csc_array(form.P), x))
+    for j in at:
+        total = Fraction(float(q[j]))
+        for M, v in parts:
+            own = slice(M.indptr[j], M.indptr[j + 1])
+            for a, i in zip(M.data[own], M.indices[own], strict=True):
+                total += Fraction(float(a)) * Fraction(float(v[i]))
+        residual.append(total)
+    return residual
+
+
 def _repair(
-    form: ConicForm, found: _Residual, x: Floats | None, z: Floats, at: Ints
+    form: ConicForm, found: _Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
 ) -> tuple[_Residual, float] | None:
     """Return the residual after a move that makes some columns exactly 0, and what it costs.
 
@@ -389,13 +420,22 @@ def _repair(
     if bent:
         columns = sp.csc_array(sp.vstack([columns, form.P]))
         room = np.concatenate([room, np.full(form.q.size, np.inf)])
-    M = sp.csr_array(columns[:, at].T)
-    moved = correction(M, found.size[at], room)
+    whole = sp.csr_array(columns[:, at].T)
+    used = np.flatnonzero((np.diff(sp.csc_array(whole).indptr) > 0) & (room > 0.0))
+    M = whole[:, used]
+    step = correction(M, found.size[at], room[used])
+    if step is None:  # equations that follow from others are left out, where that is exact
+        exact = _exact_residual(form, q, x, z, at, used.size)
+        kept = None if exact is None else independent(M, exact)
+        step = correction(M[kept], found.size[at][kept], room[used]) if kept else None
+    moved = None if step is None else np.zeros(room.size)
+    if moved is not None:
+        moved[used] = step
     if moved is None or not (moved <= room).all() or not np.isfinite(moved).all():
         return None
     up = np.zeros(room.size)
     up[:m] = _raised(form, z, moved[:m])
-    if not np.isfinite(up).all() or (abs(M) @ up > 0.0).any():
+    if not np.isfinite(up).all() or (abs(whole) @ up > 0.0).any():
         return None  # what is raised would spoil what was made exact
     change = abs(columns).T @ (moved + up) * (1.0 + 1e-9)
     low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
@@ -465,7 +505,7 @@ def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
         open_ones = found.unpaid(lower, upper)
     spent = 0.0
     if open_ones.any():
-        found, spent = _repaired(form, found, None, z, lower, upper)
+        found, spent = _repaired(form, found, None, z, nothing, lower, upper)
         open_ones = found.unpaid(lower, upper)
     center, radius = dot(form.b, z)
     # b'z - r'y < 0 for every y within the bounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "exact_dot",
     "exact_products",
     "gamma",
+    "independent",
     "loss",
     "outward",
     "product",
@@ -34,6 +36,8 @@ LARGEST = 1e150
 SMALLEST = 1e-270
 # Equations that are solved densely, and entries of their matrix.
 EQUATIONS, ENTRIES = 1_500, 4_000_000
+# Entries of a matrix that is eliminated in fractions.
+ELIMINATED = 2_000
 
 
 def gamma(k: Any) -> Any:
@@ -155,6 +159,41 @@ def exact_products(
             right.append(v[M.indices[own]])
         center[k], radius[k] = exact_dot(np.concatenate(left), np.concatenate(right))
     return center, radius
+
+
+def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
+    r"""Return equations of :math:`M \Delta = -r` that imply the others, by exact elimination.
+
+    None when they contradict each other, or are too many.
+
+    Examples
+    --------
+    >>> M = sp.csr_array([[1.0, 2.0], [2.0, 4.0], [0.0, 1.0]])
+    >>> independent(M, [Fraction(1), Fraction(2), Fraction(5)])
+    [0, 2]
+    >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
+    True
+    """
+    k, m = M.shape
+    if k * (m + 1) > ELIMINATED:
+        return None
+    dense = M.toarray()
+    kept: list[int] = []
+    reduced: list[tuple[int, list[Fraction]]] = []
+    for i in range(k):
+        row = [*(Fraction(float(v)) for v in dense[i]), residual[i]]
+        for pivot, other in reduced:
+            if row[pivot]:
+                factor = row[pivot] / other[pivot]
+                row = [a - factor * b for a, b in zip(row, other, strict=True)]
+        lead = next((j for j in range(m) if row[j]), None)
+        if lead is None:
+            if row[m]:
+                return None
+            continue
+        kept.append(i)
+        reduced.append((lead, row))
+    return kept
 
 
 def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:

@@ -25,7 +25,7 @@ class ConicResiduals:
     """Relative residuals of a primal-dual pair; all zero at an optimum.
 
     The bound holds in exact arithmetic, as far as ``unpaid`` says; it is -inf, with ``fault``,
-    where nothing is proved.
+    where nothing is proved. The estimate takes the multipliers at their word.
     """
 
     primal: float
@@ -36,6 +36,7 @@ class ConicResiduals:
     bound: float
     unpaid: Unpaid | None = None
     fault: str = ""
+    estimate: float = -np.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,9 @@ class ConicForm:
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))
+        leak = sum(
+            o * float(np.abs(si).sum()) for o, (_, si, _) in zip(outside, blocks, strict=True)
+        )
         objective = self.objective(x)
         proved = self.lower_bound(x, z)
         unit = max(1.0, abs(objective))
@@ -116,7 +120,19 @@ class ConicForm:
             bound=proved.value,
             unpaid=proved.unpaid,
             fault=proved.fault,
+            estimate=self.dual_objective(x, z) + self._least(r, x) - leak,
         )
+
+    def _least(self, r: Floats, x: Floats) -> float:
+        """Return what a dual residual costs at the size of x where no row bounds a column.
+
+        No proof: it says what an answer is worth that is not proved.
+        """
+        lower, upper = self.column_bounds
+        size = np.maximum(np.abs(x), float(np.abs(x).mean()) if x.size else 0.0)
+        low = np.where(np.isfinite(lower), lower, -size)
+        high = np.where(np.isfinite(upper), upper, size)
+        return float(np.where(r > 0.0, r * low, r * high).sum())
 
     def lower_bound(self, x: Floats, z: Floats) -> LowerBound:
         """Return the bound that the pair proves, in exact arithmetic."""

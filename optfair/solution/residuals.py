@@ -183,7 +183,8 @@ class Measurement:
             return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
         check = self.check
         # a bound beyond the objective is as wrong as one before it
-        gap = abs(self.sign * (self.objective - check.bound)) / size
+        told = check.estimate if loose and check.estimate is not None else check.bound
+        gap = abs(self.sign * (self.objective - told)) / size
         drift = abs(check.bound - bound) / size if np.isfinite(check.bound) else 0.0
         return Residuals(
             primal,
@@ -194,7 +195,7 @@ class Measurement:
             max(check.consistency, drift),
             self.source,
             check.reported,
-            check.unpaid,
+            None if loose and check.estimate is not None else check.unpaid,
             check.free,
             size,
             max(abs(self.objective), abs(check.bound)),

@@ -71,7 +71,7 @@ def test_solves_what_it_claims(solver: str, case: str) -> None:
         return
     tolerance = TOLERANCE[solver]
     s = p.solve(solver, tolerance=tolerance)
-    assert s.is_optimal(tolerance)
+    assert not s.residuals().above(tolerance)
     assert s.status.termination == "optimal"
     assert s.objective == pytest.approx(spec.value, rel=30 * tolerance, abs=30 * tolerance)
     # a value accurate to ε pins curved optima down to √ε only
@@ -108,6 +108,10 @@ def test_local_solvers_never_say_optimal(solver: str, case: str) -> None:
         assert s.objective == pytest.approx(spec.value, rel=1e-4, abs=1e-4)
 
 
+# Solvers whose Farkas vectors are exact enough to prove every one of these infeasible.
+PROVES = ("highs", "clarabel")
+
+
 @pytest.mark.parametrize("solver", GENERIC)
 @pytest.mark.parametrize("kind", INFEASIBLE)
 def test_infeasible_comes_with_a_certificate(solver: str, kind: str) -> None:
@@ -123,14 +127,20 @@ def test_infeasible_comes_with_a_certificate(solver: str, kind: str) -> None:
             p.solve(solver, tolerance=TOLERANCE[solver])
         assert getattr(missed.value, "certificate", None) is None
         return
-    with pytest.raises(of.Infeasible) as found:
+    if "farkas" not in facts.returns:
+        with pytest.raises(of.SolverFailure, match="which is not proved here") as said:
+            p.solve(solver, tolerance=TOLERANCE[solver])
+        assert (said.value.claim, said.value.claimed_by) == ("infeasible", solver)
+        assert "certificate" in said.value.evidence
+        return
+    with pytest.raises((of.Infeasible, of.SolverFailure)) as found:
         p.solve(solver, tolerance=TOLERANCE[solver])
-    if "farkas" in facts.returns:
-        assert found.value.certificate is not None
-        assert found.value.certificate.verify()
-        assert set(found.value.conflict) == {"far", "near"}
-    else:
-        assert found.value.certificate is None and "certificate" in found.value.evidence
+    if isinstance(found.value, of.SolverFailure):
+        assert solver not in PROVES
+        assert found.value.claim == "infeasible"  # a vector too rough for a proof
+        return
+    assert found.value.certificate.verify()
+    assert set(found.value.conflict) == {"far", "near"}
 
 
 @pytest.mark.parametrize("solver", GENERIC)
@@ -182,7 +192,7 @@ def met_or_reported(solver: str, case: str, tolerance: float) -> None:
         assert f"tolerance {tolerance:g}" in failure.cause
         assert solver in failure.evidence and "e-" in failure.evidence  # the residuals
         return
-    assert s.is_optimal(tolerance) and not s.residuals().above(tolerance)
+    assert not s.residuals().above(tolerance)
     assert s.objective == pytest.approx(value, rel=20 * tolerance, abs=20 * tolerance)
 
 
@@ -199,7 +209,7 @@ def test_the_full_product_is_honest(solver: str, case: str, tolerance: float) ->
     except of.SolverFailure as failure:
         assert solver in failure.evidence
         return
-    assert s.is_optimal(tolerance)
+    assert not s.residuals().above(tolerance)
     assert s.objective == pytest.approx(spec.value, rel=30 * tolerance, abs=30 * tolerance)
 
 

@@ -201,7 +201,9 @@ class SupportProof:
         bound = bound if self.covers() else -np.inf
         if worst is None:
             return DualCheck(bound, dual)
-        return replace(worst, bound=bound, dual=dual, complementarity=0.0, consistency=0.0)
+        return replace(
+            worst, bound=bound, dual=dual, complementarity=0.0, consistency=0.0, estimate=None
+        )
 
     def covers(self) -> bool:
         """Whether no two leaves overlap and their shares of all choices add up to 1."""

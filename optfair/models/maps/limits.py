@@ -103,9 +103,12 @@ def solved_within(problem: MapProblem, ask: Callable[..., Solution]) -> Solution
         except Infeasible:
             cost = _Choices(problem, ask, reach).cost()
         except SolverFailure as e:
-            if not said:
+            if e.claim == "infeasible":
+                cost = _Choices(problem, ask, reach).cost()
+            elif not said:
                 raise  # nothing to do with the limit
-            raise _touching(problem, reach, str(e)) from None
+            else:
+                raise _touching(problem, reach, str(e)) from None
         else:
             if _harmless(problem, found, reach):
                 return replace(found, attempts=(*said, *found.attempts)) if said else found
@@ -259,6 +262,8 @@ class _Choices:
         except Infeasible as e:
             return e if e.certificate is not None else self._linear(child, e)
         except (SolverFailure, Unbounded, UnsupportedProblem) as e:
+            if isinstance(e, SolverFailure) and e.claim == "infeasible":
+                return self._linear(child, Infeasible(e.cause, e.evidence))
             raise self._undecided(str(e)) from None
 
     def _linear(self, child: Any, error: Infeasible) -> Infeasible:

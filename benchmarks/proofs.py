@@ -1,0 +1,155 @@
+"""What is claimed of linear programs with known optima, badly scaled, and of Netlib.
+
+    python benchmarks/proofs.py [--quick] [--json] [--folder FOLDER]
+
+Every program has a vertex and multipliers that are optimal by construction, in whole numbers;
+rows and columns are then multiplied by powers of ten from 1e-12 to 1e12. A claim is an answer
+that ``is_optimal``, Infeasible or Unbounded. Netlib is read from OPTFAIR_COLLECTIONS, where set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import tomllib
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from machine import environment
+
+import optfair as of
+
+SOLVERS = [None, "highs", "clarabel", "piqp", "scs", "glop"]
+TOLERANCE = 1e-7
+
+
+def scaled(seed: int) -> tuple[Any, float]:
+    """Return a linear program and its optimum: x and y are optimal before the scaling."""
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(2, 7)), int(rng.integers(2, 7))
+    A = rng.integers(-4, 5, (m, n)).astype(float)
+    x = np.where(rng.random(n) < 0.6, rng.integers(1, 6, n), 0).astype(float)
+    y = np.where(rng.random(m) < 0.6, rng.integers(1, 6, m), 0).astype(float)
+    b = A @ x + np.where(y > 0, 0, rng.integers(0, 4, m))
+    c = -A.T @ y + np.where(x > 0, 0, rng.integers(0, 4, n))  # c + A'y >= 0, 0 where x > 0
+    optimum = float(c @ x)
+    rows = 10.0 ** rng.integers(-12, 13, m) if seed % 2 else np.ones(m)
+    columns = 10.0 ** rng.integers(-12, 13, n)
+    z = cp.Variable(n, name="z")
+    A, b, c = rows[:, None] * A * columns, rows * b, c * columns
+    bounds = [z >= 0] if seed % 3 else [z >= 0, z <= 10 / columns]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(c @ z), [A @ z <= b, *bounds])), optimum
+
+
+def outcome(problem: Any, optimum: float, solver: str | None) -> str:
+    """Solve, and say how it ended: what is claimed, and whether that is true."""
+    try:
+        s = problem.solve(solver, tolerance=TOLERANCE, time_limit=None)
+    except of.Infeasible:
+        return "false Infeasible"
+    except of.Unbounded:
+        return "false Unbounded"
+    except of.SolverFailure as e:
+        return f"says nothing ({e.claim or 'nothing passed'})"
+    right = abs(s.objective - optimum) <= 1e-5 * max(1.0, abs(optimum))
+    if s.is_optimal(TOLERANCE):
+        return f"{s.grade.word}, right" if right else f"{s.grade.word}, WRONG"
+    return "reported, right" if right else "reported, wrong"
+
+
+def netlib(folder: Path) -> list[dict[str, Any]]:
+    """Solve the linear programs of a collection and compare with its manifest."""
+    facts = tomllib.loads((folder / "MANIFEST.toml").read_text())
+    known = {}
+
+    def walk(node: Any) -> None:
+        for entry in node.values() if isinstance(node, dict) else node:
+            if isinstance(entry, dict):
+                if "file" in entry or "path" in entry:
+                    known[Path(entry.get("file", entry.get("path", ""))).name] = entry
+                walk(entry)
+            elif isinstance(entry, list):
+                walk([e for e in entry if isinstance(e, dict)])
+
+    walk(facts)
+    table = []
+    for file in sorted((folder / "netlib").glob("*.mps*")):
+        begin = time.perf_counter()
+        try:
+            s = of.read(file).solve(tolerance=TOLERANCE, time_limit=60.0)
+            row = {"grade": s.grade.word, "objective": s.objective, "ended": s.status.termination}
+            row["verified"] = bool(not s.residuals().above(TOLERANCE))
+        except of.OptfairError as e:
+            row = {
+                "grade": type(e).__name__,
+                "objective": None,
+                "ended": e.cause,
+                "verified": False,
+            }
+        stated = known.get(file.name, {})
+        value = stated.get("optimum", stated.get("value"))
+        if value is not None and row["objective"] is not None:
+            row["right"] = abs(row["objective"] - value) <= 1e-5 * max(1.0, abs(value))
+        table.append({"file": file.name, "seconds": time.perf_counter() - begin, **row})
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="20 programs instead of 400")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--folder", type=Path, help="collections; by default OPTFAIR_COLLECTIONS")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    count = 20 if options.quick else 400
+    found: dict[str, Counter[str]] = {str(s or "default"): Counter() for s in SOLVERS}
+    for seed in range(count):
+        problem, optimum = scaled(seed)
+        for solver in SOLVERS:
+            found[str(solver or "default")][outcome(problem, optimum, solver)] += 1
+    total: Counter[str] = sum(found.values(), Counter())
+    wrong = sum(v for k, v in total.items() if "WRONG" in k)
+    false = sum(v for k, v in total.items() if k.startswith("false"))
+    targets = [
+        (f"{count} scaled programs x {len(SOLVERS)} solvers: wrong claims of an optimum", 0, wrong),
+        ("false Infeasible and Unbounded", 0, false),
+    ]
+    folder = options.folder or Path(os.environ.get("OPTFAIR_COLLECTIONS", "") or "nowhere")
+    table = netlib(folder) if (folder / "netlib").is_dir() and not options.quick else []
+    if table:
+        targets.append(("Netlib not verified", 0, sum(not row["verified"] for row in table)))
+    result = {
+        "must_reach": [
+            {"name": n, "target": t, "measured": m, "reached": bool(m <= t)} for n, t, m in targets
+        ],
+        "scaled": {name: dict(c) for name, c in found.items()},
+        "netlib": table,
+        "environment": environment(),
+    }
+    if options.json:
+        print(json.dumps(result))
+        return
+    print(f"## {count} linear programs with known optima, rows and columns scaled by 1e±12\n")
+    kinds = sorted(total)
+    print("| solver | " + " | ".join(kinds) + " |")
+    print("|---|" + "---:|" * len(kinds))
+    for name, c in found.items():
+        print(f"| {name} | " + " | ".join(str(c[k]) for k in kinds) + " |")
+    if table:
+        grades = Counter(row["grade"] for row in table)
+        print(f"\n## Netlib, {len(table)} files at {TOLERANCE:g}\n")
+        for grade, n in grades.most_common():
+            print(f"- {grade}: {n}")
+    print()
+    for row in result["must_reach"]:
+        print(f"- {row['name']}: {row['measured']} (target {row['target']})")
+
+
+if __name__ == "__main__":
+    main()
