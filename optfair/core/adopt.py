@@ -25,6 +25,7 @@ class AdoptedProblem(Problem):
     """A CVXPY problem with names, evidence and certificates; made by `from_cvxpy`."""
 
     title = "CVXPY problem"
+    unit_from_data = True
 
     def __init__(self, problem: Any, names: Sequence[str] | None = None) -> None:
         super().__init__({"problem": problem, "names": names})

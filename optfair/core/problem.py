@@ -94,6 +94,8 @@ class Problem(ProblemVerbs, Labels):
 
     #: structures that special algorithms rely on, while they stand
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
+    #: whether nothing but its data says how large an objective is
+    unit_from_data: ClassVar[bool] = False
     #: what the problem is called in prints
     title: str = ""
 

@@ -62,6 +62,8 @@ class FileProblem(Problem):
     ([2.0, 1.0], 2.0, 2.0)
     """
 
+    unit_from_data = True
+
     def __init__(self, rows: Rows, title: str = "") -> None:
         super().__init__({"rows": rows})
         self._set(title=title)

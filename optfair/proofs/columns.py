@@ -216,6 +216,8 @@ def propagated(
             slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
             _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
+        if (lower > upper).any():
+            return before  # no point at all: the bounds of the pass before do as well
         if not (linked or _gained(before, (lower, upper))):
             break
     return lower, upper

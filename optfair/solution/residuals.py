@@ -236,7 +236,9 @@ def measure(
         proof = None  # a bound on another problem proves nothing here
     check = None if proof is None else proof.check(values, multipliers)
     source = "" if proof is None else proof.source
-    own = problem.objective_unit if check is None else min(problem.objective_unit, check.unit)
+    own = problem.objective_unit
+    if check is not None and problem.unit_from_data:
+        own = min(own, check.unit)
     return Measurement(
         primal,
         loose,

@@ -225,8 +225,8 @@ def test_a_local_optimum_is_no_answer(monkeypatch):
     ("error", "outcome", "words"),
     [
         (of.SolverFailure("no result", "gap 1e-3"), "failed", "no result: gap 1e-3"),
-        (of.Infeasible("no point"), "failed", "not proved"),
-        (of.Unbounded("improves"), "failed", "not proved"),
+        (of.Infeasible("no point"), "failed", "no point"),
+        (of.SolverFailure("not proved", claim="unbounded"), "failed", "not proved"),
         (of.NotLicensed("no licence"), "refused", "no licence"),
         (of.SizeLimited("too large"), "refused", "too large"),
         (RuntimeError("segment"), "crashed", "RuntimeError: segment"),

@@ -73,10 +73,10 @@ def test_rows_with_an_infinite_bound_are_vacuous(name: str, solver: str) -> None
 def test_a_vacuous_row_is_violated_by_nan_only() -> None:
     term = constraint_term("cap", x <= B, {x.id: "x"})
     assert term.violation({"x": [3.0, 1e300]}).tolist() == [2.0, 0.0]
-    assert term.scale == 1.0
+    assert term.largest_side == 1.0
     assert term.relative_violation({"x": [0.0, 1e300]}) == 0.0
     assert term.relative_violation({"x": [0.0, nan]}) == inf
-    assert constraint_term("cap", x <= [0.25, inf], {x.id: "x"}).scale == 0.25
+    assert constraint_term("cap", x <= [0.25, inf], {x.id: "x"}).largest_side == 0.25
 
 
 def test_a_term_without_any_bound_binds_nothing() -> None:

