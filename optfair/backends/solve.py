@@ -119,7 +119,21 @@ def solve(
         found: Solution = problem.solved_by(ask)
     except Infeasible as e:
         raise problem.explained(e) from None
+    except SolverFailure as e:
+        raise _explained(problem, e) from None
     return found
+
+
+def _explained(problem: Problem, e: SolverFailure) -> OptfairError:
+    """Return a claim of infeasibility with what the model knows: a proof where it has one."""
+    if e.claim != "infeasible":
+        return e
+    found = problem.explained(Infeasible(e.cause, e.evidence, e.remedy))
+    if found.certificate is not None:
+        return found
+    said = found.cause if found.cause == e.cause else f"{found.cause}; {e.cause}"
+    more = {"claim": e.claim, "claimed_by": e.claimed_by}
+    return SolverFailure(said, found.evidence, found.remedy, **more)
 
 
 def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:

@@ -216,8 +216,9 @@ def propagated(
             slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
             _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
-        if (lower > upper).any():
-            return before  # no point at all: the bounds of the pass before do as well
+        crossed = lower > upper
+        if crossed.any():  # no point at all: any bounds do, and these are near
+            lower[crossed], upper[crossed] = before[0][crossed], before[1][crossed]
         if not (linked or _gained(before, (lower, upper))):
             break
     return lower, upper

@@ -65,7 +65,7 @@ def test_what_is_feasible_is_never_proved_infeasible(z: list[float]) -> None:
     assert proved_infeasible(form(0.5), np.array(z, dtype=float), lambda _: ()) is None
 
 
-@pytest.mark.parametrize("z", [[0, 0, 1, 1e9], [0, 0, 1, 0], [0, 0, -1, -1], [0, 0, 0, 0]])
+@pytest.mark.parametrize("z", [[0, 0, 1, 0], [0, 0, -1, -1], [0, 0, 0, 0]])
 def test_wrong_vectors_are_no_proof(z: list[float]) -> None:
     assert proved_infeasible(form(2.0), np.array(z, dtype=float), lambda _: ()) is None
 

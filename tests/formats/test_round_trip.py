@@ -33,6 +33,8 @@ def outcome(problem):
         return problem.solve(tolerance=1e-7).objective
     except (of.Infeasible, of.Unbounded) as e:
         return type(e).__name__
+    except of.SolverFailure as e:  # said, by a vector too rough for a proof
+        return {"infeasible": "Infeasible", "unbounded": "Unbounded"}[e.claim]
 
 
 def integer_arrays(problem):
