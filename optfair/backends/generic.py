@@ -20,8 +20,7 @@ from optfair.backends.farkas import (
 from optfair.backends.probes import refuse_size
 from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome, RawPoint, Request
-from optfair.compile.conic import Compiled, ConicProof, compile_problem
-from optfair.compile.empty_rows import unpriced
+from optfair.compile.conic import Compiled, ConicProof, compile_problem, unpriced
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution

@@ -179,6 +179,7 @@ def _numbers(found: Any) -> dict[str, Any]:
         "cost": fair.cost_,
         "objective": fair.objective_,
         "gap": fair.gap_,
+        "grade": str(fair.solution_.grade),
         "split_rows": found.split_rows,
         "seconds": found.seconds,
         "without_rule": {
@@ -227,8 +228,8 @@ def _print(found: Any, written: list[str]) -> None:
         f"  cost       {fair.cost_:.6g} of the labels, {fair.objective_:.6g} soft; {q.units}",
         f"  {q.plain_name:<9}  balance {found.plain.balance_:.4f}, cost {found.plain.cost_:.6g},"
         f" without a rule{more}",
-        f"  certified  gap {fair.gap_:.1e} of the assignment to these centers; the centers are the"
-        f" best of {len(fair.restarts_)} starts, a heuristic",
+        f"  certified  gap {fair.gap_:.1e} of the assignment to these centers"
+        f" ({fair.solution_.grade}); the centers are the best of {len(fair.restarts_)} starts, a heuristic",
         f"  ended      {fair.status_} after {fair.n_iter_} iterations, {found.seconds:.1f} s"
         f" and {found.plain_seconds:.1f} s for {q.plain_name}",
         *(f"  notice     {text}" for text in found.notices),

@@ -49,7 +49,7 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
     -------
     dict
         The numbers that were printed: ``class``, ``solver``, ``objective``, ``bound``,
-        ``gap``, ``verified``, ``population_balance``, ``balance_soft``, ``balance_hard``,
+        ``gap``, ``verified``, ``grade``, ``population_balance``, ``balance_soft``, ``balance_hard``,
         ``composed``, ``alternation``, ``front``, ``files`` and ``seconds``.
 
     Raises
@@ -72,6 +72,7 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
         "bound": solution.bound,
         "gap": solution.gap,
         "verified": bool(verdict),
+        "grade": str(solution.grade),
         "population_balance": population,
         "balance_soft": metrics.balance(sex, solution["assignment"], soft=True),
         "balance_hard": metrics.balance(sex, solution["assignment"]),

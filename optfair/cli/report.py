@@ -122,7 +122,7 @@ def _tiles(found: Clustering) -> list[dict[str, str]]:
             "value": _gap(fair.gap_),
             "name": "certified gap",
             "text": "By which share another fair assignment to these centers could be cheaper, at"
-            " most. The centers are the best found, not proven best.",
+            f" most ({fair.solution_.grade}). The centers are the best found, not proven best.",
         },
     ]
 
@@ -208,7 +208,8 @@ def _reading(found: Clustering) -> list[tuple[str, str]]:
             "certified gap",
             f"At the centers of this clustering the soft assignment is proven to cost at most"
             f" {_gap(fair.gap_)} (relative) more than the best one that obeys the rule. The proof is"
-            " recomputed from the data, not taken from a solver.",
+            f" recomputed from the data, not taken from a solver; its grade is"
+            f" “{fair.solution_.grade}”.",
         ),
         (
             "not proven",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Compiled", "ConicProof", "compile_problem", "form_check"]
+__all__ = ["Compiled", "ConicProof", "compile_problem", "form_check", "unpriced"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,6 +264,7 @@ def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> Dua
         free=() if r.unpaid is None else form.column_names(r.unpaid.columns),
         unit=form.unit,
         estimate=None if r.fault else form.sign * r.estimate,
+        rows=r.rows,
     )
 
 
@@ -274,3 +275,23 @@ def _difference(given: Any, expected: Floats) -> float:
     apart = np.abs(np.asarray(given, dtype=float) - expected) / (1.0 + np.abs(expected))
     worst = float(apart.max(initial=0.0))
     return worst if np.isfinite(worst) else np.inf
+
+
+def unpriced(form: ConicForm, z: Floats) -> Floats:
+    r"""Return multipliers that are 0 on inequalities without variables that hold.
+
+    .. math:: 0^T x \le b_i,\; b_i \ge 0
+
+    Such a row changes no stationarity and adds :math:`-b_i z_i \le 0` to the bound: what an
+    interior-point method leaves there is its distance from the optimum, not a price.
+    """
+    if z.size != form.b.size:
+        return z
+    idle = form.b >= 0.0
+    idle[form.A.indices[form.A.data != 0.0]] = False  # of a matrix by columns
+    nonneg = np.zeros(z.size, dtype=bool)
+    for cone in form.cones:
+        if cone.kind == "nonneg":
+            nonneg[cone.start : cone.stop] = True
+    idle &= nonneg
+    return np.where(idle, 0.0, z) if idle.any() else z

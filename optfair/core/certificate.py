@@ -169,6 +169,8 @@ class DualCheck:
         Least size that an objective with these data is measured by.
     estimate : float or None
         What the bound is worth to somebody who takes the multipliers at their word.
+    rows : float
+        Largest violation of a compiled row, relative to its own terms.
     """
 
     bound: float
@@ -180,6 +182,7 @@ class DualCheck:
     reported: str = ""
     unit: float = 1.0
     estimate: float | None = None
+    rows: float = 0.0
 
 
 class DualProof(Protocol):

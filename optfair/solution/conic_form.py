@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 
 __all__ = ["ConicForm", "ConicResiduals"]
 
+# Passes that bring the largest entry of every row and column near 1.
+EQUILIBRATIONS = 8
+
 
 @dataclass(frozen=True)
 class ConicResiduals:
@@ -26,6 +29,7 @@ class ConicResiduals:
 
     The bound holds in exact arithmetic, as far as ``unpaid`` says; it is -inf, with ``fault``,
     where nothing is proved. The estimate takes the multipliers at their word.
+    ``rows`` is the largest violation of a linear row relative to its own terms.
     """
 
     primal: float
@@ -37,6 +41,7 @@ class ConicResiduals:
     unpaid: Unpaid | None = None
     fault: str = ""
     estimate: float = -np.inf
+    rows: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +126,40 @@ class ConicForm:
             unpaid=proved.unpaid,
             fault=proved.fault,
             estimate=self.dual_objective(x, z) + self._least(r, x) - leak,
+            rows=self._rows(x, s),
         )
+
+    def _rows(self, x: Floats, s: Floats) -> float:
+        """Return the largest violation of a linear row relative to the size of its terms.
+
+        A column counts for its own size, at least for one number in it: rows and columns may
+        be in any units.
+        """
+        outside = np.zeros(s.size)
+        for c in self.cones:
+            own = s[c.start : c.stop]
+            if c.kind in ("zero", "nonneg"):
+                outside[c.start : c.stop] = np.abs(own) if c.kind == "zero" else np.maximum(-own, 0)
+        at = np.flatnonzero(outside)
+        if not at.size:
+            return 0.0
+        size = abs(sp.csr_array(self.A)[at]) @ np.maximum(np.abs(x), self.column_units)
+        size = np.maximum(size, np.abs(self.b[at]))
+        return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
+
+    @cached_property
+    def column_units(self) -> Floats:
+        """Size of a number in each column: what equilibrates the rows with their right-hand sides."""
+        whole = abs(sp.csr_array(sp.hstack([self.A, sp.csr_array(self.b[:, None])])))
+        whole.data[~np.isfinite(whole.data)] = 0.0
+        whole.eliminate_zeros()
+        row, column = np.ones(whole.shape[0]), np.ones(whole.shape[1])
+        for _ in range(EQUILIBRATIONS):
+            scaled = sp.csr_array(sp.diags_array(row) @ whole @ sp.diags_array(column))
+            up, across = scaled.max(axis=1).toarray().ravel(), scaled.max(axis=0).toarray().ravel()
+            row /= np.sqrt(np.where(up > 0.0, up, 1.0))
+            column /= np.sqrt(np.where(across > 0.0, across, 1.0))
+        return np.asarray(column[:-1] / column[-1])
 
     def _least(self, r: Floats, x: Floats) -> float:
         """Return what a dual residual costs at the size of x where no row bounds a column.

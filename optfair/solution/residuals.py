@@ -58,6 +58,8 @@ class Residuals:
         What the gap is relative to.
     largest : float
         Larger of the objective and the bound in size.
+    rows : float
+        Largest violation of a compiled row, relative to its own terms.
     """
 
     primal: Mapping[str, float]
@@ -72,6 +74,7 @@ class Residuals:
     free: tuple[str, ...] = ()
     size: float = 1.0
     largest: float = 0.0
+    rows: float = 0.0
 
     @property
     def feasibility(self) -> float:
@@ -110,6 +113,7 @@ class Residuals:
         loss = 0.0 if self.unpaid is None else self.unpaid.here / self.size
         checks = {
             "stated and declared objective differ by": (self.objective, tolerance),
+            "a row is violated, of its own terms, by": (self.rows, tolerance),
             "dual residual": (self.dual, tolerance),
             "gap": (self.gap + loss, tolerance),
             "complementarity": (self.complementarity, max(tolerance, 0.1 * tolerance**0.5)),
@@ -199,6 +203,7 @@ class Measurement:
             check.free,
             size,
             max(abs(self.objective), abs(check.bound)),
+            0.0 if loose else check.rows,
         )
 
 

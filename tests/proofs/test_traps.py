@@ -120,6 +120,15 @@ def test_what_a_small_coefficient_bounds_is_not_called_unbounded(
     claims(adopted(cp.Maximize(x), [small * x <= 1]), 1 / small, solver)
 
 
+@pytest.mark.parametrize("solver", ["highs", "clarabel", "scs", "osqp", "piqp", None])
+@pytest.mark.parametrize("unit", [1e-9, 1e-12, 1e9])
+def test_a_row_counts_in_its_own_unit(solver: str | None, unit: float) -> None:
+    """A solver that holds rows to 1e-7 does not see one of size 1e-9: its point breaks it tenfold."""
+    x = cp.Variable(2, name="x")
+    rows = [unit * x[0] <= unit, x >= 0, x <= 10]
+    claims(adopted(cp.Minimize(-cp.sum(x)), rows), -11.0, solver)
+
+
 def test_an_unbounded_product_is_no_optimum() -> None:
     x = cp.Variable(2, name="x")
     for scale in UNITS:

@@ -6,8 +6,7 @@ import cvxpy as cp
 import numpy as np
 
 import optfair as of
-from optfair.compile.conic import compile_problem
-from optfair.compile.empty_rows import unpriced
+from optfair.compile.conic import compile_problem, unpriced
 
 
 def test_only_inequalities_without_variables_that_hold_lose_their_multiplier() -> None:
