@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.probes import environment
 from optfair.backends.request import RawPoint
-from optfair.compile.conic import ConicProof
+from optfair.compile.conic_proof import ConicProof
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
-    from optfair.compile.conic import Compiled
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
@@ -100,8 +100,8 @@ def _call(
     log: bool,
     warm: _Start,
 ) -> RawPoint:
-    interface = compiled.chain.reductions[-1]
-    data, inverse = dict(compiled.data), compiled.inverse[-1]
+    interface = compiled.interface
+    data, inverse = dict(compiled.data), compiled.inverse
     if profile.compile_as:
         # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]

@@ -20,7 +20,8 @@ from optfair.backends.farkas import (
 from optfair.backends.probes import refuse_size
 from optfair.backends.registry import open_takers
 from optfair.backends.request import Outcome, RawPoint, Request
-from optfair.compile.conic import Compiled, ConicProof, compile_problem, unpriced
+from optfair.compile.conic_proof import ConicProof, unpriced
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution

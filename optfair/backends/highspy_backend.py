@@ -14,7 +14,7 @@ from optfair.backends.request import RawPoint
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
-    from optfair.compile.conic import Compiled
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
@@ -35,10 +35,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         form = compiled.form
-        integer = np.zeros(form.q.size, dtype=bool)
-        for name in problem.integers:
-            if name in form.columns:
-                integer[form.columns[name]] = True
-        return solve_form(form, integer, scale, options, log, begin[0], solver_name=profile.name)
+        return solve_form(
+            form, compiled.integer, scale, options, log, begin[0], solver_name=profile.name
+        )
 
     return run_generic(problem, profile, request, call, start=start)

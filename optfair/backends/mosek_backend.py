@@ -15,7 +15,7 @@ from optfair.errors import SolverFailure, UnsupportedProblem
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
-    from optfair.compile.conic import Compiled
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.proofs.cones import Cone
     from optfair.solution.conic_form import ConicForm

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
-    from optfair.compile.conic import Compiled
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
 
     Floats = NDArray[np.float64]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.policy import conic_interface
-from optfair.compile.conic import Compiled, compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.proofs.cones import Cone
 from optfair.proofs.points import feasible_near, recession_faults

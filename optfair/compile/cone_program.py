@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.conic import Compiled, compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.errors import DataError
 from optfair.proofs.cones import Cone
 
@@ -196,27 +196,11 @@ def _entries(name: str, shape: tuple[int, ...], size: int) -> list[str]:
 def _owners(compiled: Compiled) -> tuple[tuple[str, int, int], ...]:
     """Return (name of the term, first row, one past the last) for each block of rows.
 
-    A block belongs to the term whose multipliers are read from it.
+    Rows that define epigraphs are named for themselves: they carry no multiplier of a term.
     """
-    blocks = []
-    at = 0
-    for c in compiled._order:
-        size = sum(arg.size for arg in c.args)
-        blocks.append((at, at + size))
-        at += size
-    tags = np.repeat(np.arange(1.0, len(blocks) + 1.0), [b - a for a, b in blocks])
-    _, multipliers = compiled.by_name(np.zeros(compiled.form.q.size), tags)
-    term: dict[int, str] = {}
-    for name, value in multipliers.items():
-        found = np.abs(np.ravel(value))
-        # off-diagonal entries of a semidefinite block are scaled, its diagonal is not
-        tag = found[np.isclose(found, np.round(found), rtol=0.0, atol=1e-9) & (found > 0.5)]
-        if tag.size:
-            term.setdefault(int(np.round(tag[0])) - 1, name)
     count = 0
     named = []
-    for k, (a, b) in enumerate(blocks):
-        if k not in term:
-            count += 1
-        named.append((term.get(k, f"cone {count}"), a, b))
+    for o in compiled.owners:
+        count += not o.main
+        named.append((o.term if o.main else f"cone {count}", o.start, o.stop))
     return tuple(named)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from optfair.compile.conic import Compiled
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose
 from optfair.backends.solve import solve
-from optfair.compile.conic import compile_problem
+from optfair.compile.form import compile_problem
 from optfair.errors import Infeasible, OptfairError
 
 if TYPE_CHECKING:

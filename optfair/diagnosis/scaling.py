@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.policy import conic_interface
-from optfair.compile.conic import compile_problem
+from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.coefficients import (

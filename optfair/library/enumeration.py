@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.policy import conic_interface
-from optfair.compile.conic import compile_problem
+from optfair.compile.form import compile_problem
 from optfair.core.problem import Problem
 from optfair.errors import DataError, Infeasible
 from optfair.transforms.relax_integrality import relax_integrality

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.policy import conic_interface
-from optfair.compile.conic import Compiled, compile_problem, form_check
+from optfair.compile.conic_proof import form_check
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem

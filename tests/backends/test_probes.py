@@ -22,7 +22,7 @@ from optfair.backends.probes import LicenceState, licence_state
 from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
-from optfair.compile.conic import compile_problem
+from optfair.compile.form import compile_problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
 from instances import CASES

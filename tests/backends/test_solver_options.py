@@ -208,7 +208,7 @@ def test_a_ray_is_handed_on_when_it_verifies() -> None:
 
 
 def test_a_ray_that_leaves_the_constraints_is_dropped() -> None:
-    from optfair.compile.conic import compile_problem
+    from optfair.compile.form import compile_problem
     from optfair.proofs.points import recession_faults
 
     x = cp.Variable(2, name="x")

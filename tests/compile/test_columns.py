@@ -10,7 +10,7 @@ import pytest
 
 import optfair as of
 from optfair.backends.generic import columns_of
-from optfair.compile.conic import compile_problem
+from optfair.compile.form import compile_problem
 
 
 def shapes() -> dict[str, Any]:

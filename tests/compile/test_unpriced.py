@@ -6,7 +6,8 @@ import cvxpy as cp
 import numpy as np
 
 import optfair as of
-from optfair.compile.conic import compile_problem, unpriced
+from optfair.compile.conic_proof import unpriced
+from optfair.compile.form import compile_problem
 
 
 def test_only_inequalities_without_variables_that_hold_lose_their_multiplier() -> None:

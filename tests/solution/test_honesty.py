@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.backends.farkas import InfeasibilityProof
-from optfair.compile.conic import compile_problem
+from optfair.compile.form import compile_problem
 
 
 def forbidden_arcs(big: float) -> Any:

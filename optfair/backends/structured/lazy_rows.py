@@ -17,7 +17,7 @@ from optfair.backends.structured.rows.incumbent import repaired
 from optfair.backends.structured.rows.point import RelaxedPoint, RowMultipliers
 from optfair.backends.structured.rows.progress import row_progress
 from optfair.backends.structured.rows.relaxation import Relaxation
-from optfair.compile.conic import form_check
+from optfair.compile.conic_proof import form_check
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import conic_interface
 from optfair.backends.structured.mass.program import MassProgram
-from optfair.compile.conic import Compiled, compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.compile.conic import Compiled
+from optfair.compile.form import Compiled
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.policy import conic_interface
 from optfair.backends.structured.rows.point import Block, RelaxedPoint
-from optfair.compile.conic import Compiled, compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem
 from optfair.proofs.cones import Cone
@@ -190,13 +189,5 @@ def _moved(cone: Cone, by: int) -> Cone:
 
 
 def _variable_columns(compiled: Compiled) -> dict[int, slice]:
-    """Return the columns of the declared variables by CVXPY id.
-
-    A symmetric variable keeps its id but has a column per entry of a triangle, so sizes are read
-    from where the next variable begins.
-    """
-    starts: Mapping[int, int] = compiled.data["param_prob"].var_id_to_col
-    order = sorted(starts.items(), key=lambda item: item[1])
-    ends = [*(at for _, at in order[1:]), compiled.form.q.size]
-    declared = {v.id for v in compiled.variables.values()}
-    return {i: slice(at, end) for (i, at), end in zip(order, ends, strict=True) if i in declared}
+    """Return the columns of the declared variables by CVXPY id."""
+    return {compiled.variables[name].id: at for name, at in compiled.form.columns.items()}

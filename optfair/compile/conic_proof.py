@@ -1,0 +1,89 @@
+"""A primal-dual pair of the compiled form, checked by its residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.compile.form import Compiled
+from optfair.core.certificate import DualCheck
+from optfair.core.expressions import Values
+from optfair.solution.conic_form import ConicForm
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["ConicProof", "form_check", "unpriced"]
+
+
+@dataclass(frozen=True, eq=False)
+class ConicProof:
+    """A primal-dual pair of the compiled cone program, checked by its residuals.
+
+    The named values and multipliers must be the image of (x, z); stationarity,
+    feasibility and complementarity of (x, z) are recomputed from the compiled data.
+    """
+
+    problem: Problem
+    compiled: Compiled
+    x: Floats
+    z: Floats
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound from the compiled data."""
+        ours, duals = self.compiled.by_name(self.x, self.z)
+        apart = [_difference(values.get(k), v) for k, v in ours.items()]
+        apart += [_difference(multipliers.get(k), v) for k, v in duals.items()]
+        return form_check(self.compiled.form, self.x, self.z, float(np.max(apart, initial=0.0)))
+
+
+def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> DualCheck:
+    """Return what a primal-dual pair of a cone program proves about the declared problem."""
+    r = form.residuals(x, z)
+    return DualCheck(
+        bound=form.sign * r.bound,
+        dual=max(r.dual, r.primal),
+        complementarity=r.complementarity,
+        consistency=consistency,
+        unpaid=r.unpaid,
+        free=() if r.unpaid is None else form.column_names(r.unpaid.columns),
+        unit=form.unit,
+        estimate=None if r.fault else form.sign * r.estimate,
+        rows=r.rows,
+    )
+
+
+def _difference(given: Any, expected: Floats) -> float:
+    """Return the largest relative difference; infinite for missing or non-finite numbers."""
+    if given is None or np.shape(given) != expected.shape:
+        return np.inf
+    apart = np.abs(np.asarray(given, dtype=float) - expected) / (1.0 + np.abs(expected))
+    worst = float(apart.max(initial=0.0))
+    return worst if np.isfinite(worst) else np.inf
+
+
+def unpriced(form: ConicForm, z: Floats) -> Floats:
+    r"""Return multipliers that are 0 on inequalities without variables that hold.
+
+    .. math:: 0^T x \le b_i,\; b_i \ge 0
+
+    Such a row changes no stationarity and adds :math:`-b_i z_i \le 0` to the bound: what an
+    interior-point method leaves there is its distance from the optimum, not a price.
+    """
+    if z.size != form.b.size:
+        return z
+    idle = form.b >= 0.0
+    idle[form.A.indices[form.A.data != 0.0]] = False  # of a matrix by columns
+    nonneg = np.zeros(z.size, dtype=bool)
+    for cone in form.cones:
+        if cone.kind == "nonneg":
+            nonneg[cone.start : cone.stop] = True
+    idle &= nonneg
+    return np.where(idle, 0.0, z) if idle.any() else z

@@ -1,0 +1,660 @@
+"""The one compiled form: every row and column knows the term and the variable it belongs to."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.constraints import (
+    PSD,
+    SOC,
+    Equality,
+    ExpCone,
+    Inequality,
+    NonNeg,
+    PowCone3D,
+    PowConeND,
+    SvecPSD,
+    Zero,
+)
+from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
+from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, ParamConeProg
+from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
+from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
+from numpy.typing import NDArray
+
+from optfair.core.canonical import Canonical, Target, canonical
+from optfair.core.nonfinite import refuse_nonfinite
+from optfair.core.parameters import check_parameters
+from optfair.errors import DeclarationError, UnsupportedProblem
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.term import Term
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+__all__ = ["Compiled", "Owner", "compile_problem"]
+
+# The order in which every interface lists its cones.
+_ORDER = (Zero, NonNeg, SOC, PSD, SvecPSD, ExpCone, PowCone3D, PowConeND)
+_RANK = {kind: i for i, kind in enumerate(_ORDER)}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Rows that a term compiles to, side by side in one cone or several of a kind.
+
+    Attributes
+    ----------
+    term : str
+        Name of the constraint term; of an objective term for rows that define its epigraph.
+    start, stop : int
+        First row, and one past the last.
+    main : bool
+        Whether the multiplier of the term is read from them; the others define epigraphs.
+    bound : bool
+        Whether the term is a constraint, not a part of the objective.
+    """
+
+    term: str
+    start: int
+    stop: int
+    main: bool
+    bound: bool = True
+
+
+@dataclass(eq=False)
+class _Stuffing:
+    """Terms whose matrices were built together: one call of CVXPY's stuffing.
+
+    Rows stand in the convention ``b - A x in K``, cones in the order (t, x), (x, y, z).
+    """
+
+    row: Indices
+    column: Indices
+    entry: Floats
+    b: Floats
+    sizes: Indices  # rows of each constraint
+    starts: Indices
+    place: Indices  # of each row within its constraint
+    kinds: list[type]
+    constraints: list[Any]
+    variables: Mapping[int, int]  # id -> first column
+    width: int
+
+
+@dataclass(eq=False)
+class _Part:
+    """A canonical term and where its matrices are."""
+
+    canonical: Canonical
+    stuffing: _Stuffing
+    blocks: tuple[int, ...]  # its constraints in the stuffing
+    cost: tuple[Any, Floats, float] | None  # P, q, constant of an objective term
+
+
+# The parts of terms: canonical term -> part. Nothing of it outlives the term.
+_PARTS: WeakKeyDictionary[Canonical, _Part] = WeakKeyDictionary()
+_COMPILED: WeakKeyDictionary[Problem, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A problem in the form one solver interface of CVXPY reads, with the way back.
+
+    Attributes
+    ----------
+    form : ConicForm
+        The cone program, before the solver sees it.
+    interface, data, inverse
+        What CVXPY needs to call the solver and to read its result.
+    variables, constraints : dict
+        Name -> declared CVXPY variable; name -> CVXPY constraint of the term.
+    owners : tuple of Owner
+        Blocks of rows, in order.
+    auxiliary : tuple of (str, int, int)
+        Term, first column, one past the last, of the columns that terms introduce.
+    integer : array (n,) of bool
+        Columns that are integer.
+    """
+
+    form: ConicForm
+    interface: Any
+    data: Any
+    inverse: Any
+    variables: Mapping[str, Any]
+    constraints: Mapping[str, Any]
+    owners: tuple[Owner, ...]
+    auxiliary: tuple[tuple[str, int, int], ...]
+    integer: NDArray[np.bool_]
+    _shapes: Mapping[str, tuple[int, ...]]
+    _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # starts of the canonical constraints
+    _turned: Indices | None = None  # row of the form at each row of the interface
+
+    def rows(self, term: str) -> Indices:
+        """Return all rows of a constraint term."""
+        own = [np.arange(o.start, o.stop) for o in self.owners if o.term == term and o.bound]
+        return np.concatenate(own) if own else np.zeros(0, dtype=np.intp)
+
+    def dual_vector(self, raw: Any) -> Floats | None:
+        """Return z in row order from a solution at the level of the solver interface."""
+        if not raw.dual_vars:
+            return None
+        order = [*self.inverse[self.interface.EQ_CONSTR], *self.inverse[self.interface.NEQ_CONSTR]]
+        blocks = [np.ravel(raw.dual_vars[c.id], order="F") for c in order if c.id in raw.dual_vars]
+        z = np.asarray(np.concatenate(blocks) if blocks else np.zeros(0), dtype=float)
+        if z.size != self.form.b.size:
+            return None
+        if self._turned is None:
+            return z
+        turned = np.empty_like(z)
+        turned[self._turned] = z
+        return turned
+
+    def places(self) -> dict[str, NDArray[np.int64]]:
+        """Return the column each entry of a variable is read from, -1 where there is none.
+
+        Both triangles of a symmetric variable are read from the same columns; an entry
+        outside the pattern of a sparse one, or of a variable no term uses, has no column.
+        """
+        tags = self.values(np.arange(1.0, self.form.q.size + 1.0))
+        return {name: np.rint(tag).astype(np.int64) - 1 for name, tag in tags.items()}
+
+    def values(self, x: Floats) -> dict[str, Floats]:
+        """Return the values of the declared variables at a point of the cone program."""
+        found = {}
+        for name, v in self.variables.items():
+            at = self.form.columns.get(name)
+            if at is None:  # a variable that no term uses
+                found[name] = np.zeros(v.shape)
+            elif name in self._shapes:
+                reduced = x[at].reshape(self._shapes[name], order="F")
+                found[name] = _dense(recover_value_for_leaf(v, reduced)).reshape(v.shape, order="F")
+            else:
+                found[name] = x[at].reshape(v.shape, order="F")
+        return found
+
+    def multipliers(self, z: Floats) -> dict[str, Floats]:
+        """Return the multipliers of the constraint terms at a dual point."""
+        found = {}
+        for name, (part, starts) in self._terms.items():
+            blocks = {
+                c.id: _shaped(c, z[at : at + _height(c)])
+                for c, at in zip(part.constraints, starts, strict=True)
+            }
+            value = part.multiplier(blocks)
+            if value is not None:
+                found[name] = _stacked(value)
+        return found
+
+    def by_name(self, x: Floats, z: Floats | None) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Return values and multipliers by name from a point of the cone program."""
+        return self.values(x), {} if z is None else self.multipliers(z)
+
+
+def _dense(value: Any) -> Floats:
+    dense: Any = value.toarray() if hasattr(value, "toarray") else value
+    return np.asarray(dense, dtype=float)
+
+
+def _stacked(value: Any) -> Floats:
+    """Return one array; the parts of a cone constraint one after the other."""
+    if isinstance(value, (list, tuple)):
+        return np.concatenate([np.ravel(np.asarray(v, dtype=float)) for v in value])
+    return np.asarray(value, dtype=float)
+
+
+def _shaped(constraint: Any, block: Floats) -> Any:
+    """Return the multiplier of a canonical constraint in the shape CVXPY gives it."""
+    if block.size == 1 and constraint.shape == ():
+        return float(block[0])
+    if isinstance(constraint, (ExpCone, SOC)) or constraint.shape == ():
+        return block
+    if isinstance(constraint, PSD) and constraint.num_cones() > 1:
+        return block
+    return block.reshape(constraint.shape, order="F")
+
+
+def _height(constraint: Any) -> int:
+    if isinstance(constraint, (Equality, Inequality)):  # two sides of the same rows
+        return int(constraint.size)
+    return int(sum(arg.size for arg in constraint.args))
+
+
+# --- compiling --------------------------------------------------------------------------------
+
+
+def compile_problem(
+    problem: Problem, interface: str, solver_options: Mapping[str, Any] | None = None
+) -> Compiled:
+    """Return the cone program of a problem as CVXPY's named solver interface gets it.
+
+    Every term is reduced to cones by itself, once; terms whose matrices are not known yet are
+    turned into matrices together; the blocks of a problem are put under each other. The result
+    is kept for as long as the problem is.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to compile; it is not changed.
+    interface : str
+        CVXPY's name of the solver.
+    solver_options : dict, optional
+        Options that CVXPY reads at this stage: ``use_quad_obj``.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A term breaks the rules of disciplined convex programming, or needs a cone that the
+        interface does not have.
+    DeclarationError
+        No term uses a variable.
+    """
+    check_parameters(problem.terms)
+    wanted = bool((solver_options or {}).get("use_quad_obj", True))
+    known = _COMPILED.setdefault(problem, {})
+    key = (interface, wanted)
+    if key not in known:
+        with _quiet(problem.variables):
+            known[key] = _compiled(problem, interface, wanted)
+    return known[key]
+
+
+def _quiet(variables: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """Silence what CVXPY says to itself while it reads sparse variables."""
+    if any(v.attributes.get("sparsity") for v in variables.values()):
+        return warnings.catch_warnings(action="ignore", category=RuntimeWarning)
+    return nullcontext()
+
+
+def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
+    if not any(t.scope for t in problem.terms):
+        raise DeclarationError(
+            "no term uses a variable, there is nothing to solve",
+            remedy="add an objective or a constraint",
+        )
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    goals = [(t, _built(t)) for t in problem.objective.values()]
+    bounds = [(t, _built(t)) for t in problem.constraints.values()]
+    quadratic = any(e.has_quadratic_term() for _, e in goals)
+    missing: list[str] = []
+    for instance in _instances(name, quadratic):
+        why = _unfit(problem, instance)
+        if why:
+            missing.append(why)
+            continue
+        quad = (
+            wanted
+            and instance.supports_quad_obj()
+            and (quadratic or isinstance(instance, QpSolver))
+        )
+        target = Target.of(instance, integer=bool(problem.integers), quadratic=quad)
+        costs = [canonical(t, e, target, sign) for t, e in goals]
+        rows = [canonical(t, c, target, 0.0) for t, c in bounds]
+        unknown = {
+            k.__name__ for p in (*costs, *rows) for k in p.kinds if k not in target.supported
+        }
+        if unknown:
+            missing.append(f"{name} has no {', '.join(sorted(unknown))}")
+            continue
+        written = {t.name: c for t, c in bounds}
+        return _assembled(problem, instance, sign, costs, rows, quad, written)
+    raise UnsupportedProblem(
+        f"CVXPY cannot compile this problem for {name}",
+        "; ".join(dict.fromkeys(missing)) or f"The solver {name} is not installed.",
+        "name another solver; optfair.solvers() lists what each can take",
+    )
+
+
+def _built(term: Term) -> Any:
+    """Build a term; data of a model that are not finite are met here first."""
+    built = term.build()
+    refuse_nonfinite(term.name, built)
+    return built
+
+
+def _instances(name: str, quadratic: bool) -> list[Any]:
+    """Return CVXPY's interfaces of that name, in the order in which it would ask them."""
+    program, conic = SOLVER_MAP_QP.get(name.upper()), SOLVER_MAP_CONIC.get(name.upper())
+    order = [program, conic] if quadratic else [conic, program]
+    return [i for i in order if i is not None and i.is_installed()]
+
+
+def _unfit(problem: Problem, instance: Any) -> str:
+    if problem.integers and not instance.MIP_CAPABLE:
+        return f"{instance.name()} takes no integers"
+    if not problem.constraints and instance.REQUIRES_CONSTR:
+        return f"{instance.name()} takes no problem without constraints"
+    return ""
+
+
+def _stuff(parts: Sequence[Canonical]) -> None:
+    """Turn terms into matrices, together; further objective terms one by one."""
+    first = next((p for p in parts if p.cost is not None), None)
+    together = [p for p in parts if p.cost is None or p is first]
+    for group, cost in [(together, first), *(([p], p) for p in parts if p not in together)]:
+        _stuff_group(group, cost)
+
+
+def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
+    constraints = [c for p in parts for c in p.constraints]
+    goal = cp.Minimize(cp.Constant(0.0) if cost is None else cost.cost)
+    quad = not goal.expr.is_affine()
+    program, _ = ConeMatrixStuffing(quad_obj=quad).apply(cp.Problem(goal, constraints))
+    if quad:
+        P, q, constant, A, b = program.apply_parameters(quad_obj=True)
+    else:
+        q, constant, A, b = program.apply_parameters()
+        P = None
+    stuffed = program.constraints
+    sizes = np.array([_height(c) for c in stuffed], dtype=np.intp)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+    m = int(starts[-1])
+    places = [_places(c) for c in stuffed]
+    place = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
+    zero = np.repeat(np.array([type(c) is Zero for c in stuffed], dtype=bool), sizes)
+    # CVXPY: A x + b = 0 or in K; here: b - A x in K
+    side = np.where(zero, 1.0, -1.0)
+    entries = sp.coo_array(A) if m else sp.coo_array((0, program.x.size))
+    stuffing = _Stuffing(
+        row=entries.row.astype(np.intp),
+        column=entries.col.astype(np.intp),
+        entry=entries.data * side[entries.row],
+        b=-side * np.asarray(b, dtype=float)[:m],
+        sizes=sizes,
+        starts=starts,
+        place=place,
+        kinds=[type(c) for c in stuffed],
+        constraints=list(stuffed),
+        variables=dict(program.var_id_to_col),
+        width=int(program.x.size),
+    )
+    at = {c.id: i for i, c in enumerate(stuffed)}
+    for p in parts:
+        own = (None if P is None else sp.coo_array(P), np.asarray(q, dtype=float), float(constant))
+        _PARTS[p] = _Part(
+            p, stuffing, tuple(at[c.id] for c in p.constraints), own if p is cost else None
+        )
+
+
+def _places(constraint: Any) -> Indices:
+    """Return where each row of a constraint, argument by argument, stands in its cones."""
+    args = constraint.args
+    if type(constraint) is SOC:
+        count, depth = args[0].size, args[1].shape[0] if args[1].shape else 1
+        heads = np.arange(count) * (depth + 1)
+        return np.concatenate([heads, (heads[:, None] + 1 + np.arange(depth)).ravel()])
+    if type(constraint) in (ExpCone, PowCone3D):
+        count = args[0].size
+        return np.concatenate([3 * np.arange(count) + i for i in range(3)])
+    if type(constraint) is PowConeND:
+        depth = args[0].shape[0]
+        heads = np.arange(args[1].size) * (depth + 1)
+        return np.concatenate([(heads[:, None] + np.arange(depth)).ravel(), heads + depth])
+    return np.arange(_height(constraint))
+
+
+def _spread(sources: Iterable[tuple[int, int, int]], size: int) -> Indices:
+    """Return an index of that size with ``index[a : a + n] = b + arange(n)`` for each (a, b, n)."""
+    index = np.full(size, -1, dtype=np.intp)
+    for a, b, n in sources:
+        index[a : a + n] = np.arange(b, b + n)
+    return index
+
+
+@dataclass(eq=False)
+class _Layout:
+    """Where the columns and rows of the parts go."""
+
+    columns: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> first, size
+    width: int = 0
+    blocks: list[tuple[int, _Part, int, int]] = field(default_factory=list)  # start, part, which, n
+    height: int = 0
+    auxiliary: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+def _assembled(
+    problem: Problem,
+    instance: Any,
+    sign: float,
+    costs: list[Canonical],
+    rows: list[Canonical],
+    quad: bool,
+    written: Mapping[str, Any],
+) -> Compiled:
+    terms = [*costs, *rows]
+    names = [*problem.objective, *problem.constraints]
+    fresh = list(dict.fromkeys(p for p in terms if p not in _PARTS))
+    if fresh:
+        _stuff(fresh)
+    parts = [_PARTS[p] for p in terms]
+    layout = _Layout()
+    declared = {v.id for v in problem.variables.values()}
+    for name, part in zip(names, parts, strict=True):
+        for _, known, size in part.canonical.variables:
+            if known not in layout.columns:
+                layout.columns[known] = (layout.width, size)
+                if known not in declared:
+                    layout.auxiliary.append((name, layout.width, layout.width + size))
+                layout.width += size
+    n = layout.width
+    owners: list[Owner] = []
+    starts: dict[tuple[int, int], int] = {}  # (term, canonical constraint) -> first row
+    slots = sorted(
+        (
+            (_RANK[part.stuffing.kinds[b]], t, k, b)
+            for t, part in enumerate(parts)
+            for k, b in enumerate(part.blocks)
+        ),
+        key=lambda slot: slot[:3],
+    )
+    constraints = []
+    for _, t, k, b in slots:
+        part = parts[t]
+        size = int(part.stuffing.sizes[b])
+        starts[t, k] = layout.height
+        main = part.canonical.main == part.canonical.constraints[k].id
+        owners.append(Owner(names[t], layout.height, layout.height + size, main, t >= len(costs)))
+        layout.blocks.append((layout.height, part, b, size))
+        constraints.append(part.stuffing.constraints[b])
+        layout.height += size
+    m = layout.height
+    A, b_side = _entries(layout, parts, m, n)
+    P, q, offset = _objective(layout, parts, n)
+    cones = _cones(constraints, instance)
+    columns, shapes = {}, {}
+    for name, v in problem.variables.items():
+        if v.id in layout.columns:
+            start, size = layout.columns[v.id]
+            columns[name] = slice(start, start + size)
+            if size != v.size or any(v.attributes[k] for k in ("symmetric", "diag", "sparsity")):
+                shapes[name] = (size, 1) if v.attributes["symmetric"] else (size,)
+    form = ConicForm(
+        P=P, q=q, offset=offset, A=A, b=b_side, cones=cones, columns=columns, sign=sign
+    )
+    integer = np.zeros(n, dtype=bool)
+    for name in problem.integers & set(columns):
+        integer[columns[name]] = True
+    data, inverse, turned = _handed(instance, form, constraints, integer, quad)
+    shown = {
+        name: (part.canonical, tuple(starts[t, k] for k in range(len(part.blocks))))
+        for t, (name, part) in enumerate(zip(names, parts, strict=True))
+        if t >= len(costs)
+    }
+    return Compiled(
+        form,
+        instance,
+        data,
+        inverse,
+        problem.variables,
+        written,
+        tuple(owners),
+        tuple(layout.auxiliary),
+        integer,
+        shapes,
+        shown,
+        turned,
+    )
+
+
+def _maps(layout: _Layout, parts: list[_Part]) -> dict[int, tuple[_Stuffing, Indices]]:
+    """Return, for each stuffing, the column of the form at each of its columns."""
+    pairs: dict[int, tuple[_Stuffing, list[tuple[int, int, int]]]] = {}
+    for part in parts:
+        _, sources = pairs.setdefault(id(part.stuffing), (part.stuffing, []))
+        for own, known, size in part.canonical.variables:
+            sources.append((part.stuffing.variables[own], layout.columns[known][0], size))
+    return {i: (s, _spread(sources, s.width)) for i, (s, sources) in pairs.items()}
+
+
+def _entries(layout: _Layout, parts: list[_Part], m: int, n: int) -> tuple[Any, Floats]:
+    """Stack the blocks: A and b in ``b - A x in K``."""
+    maps = _maps(layout, parts)
+    b = np.zeros(m)
+    own: dict[int, list[tuple[int, int, int]]] = {}
+    for start, part, block, size in layout.blocks:
+        own.setdefault(id(part.stuffing), []).append(
+            (int(part.stuffing.starts[block]), start, size)
+        )
+    found = []
+    for i, blocks in own.items():
+        s, across = maps[i]
+        first = np.full(s.b.size, -1, dtype=np.intp)
+        for a, start, size in blocks:
+            first[a : a + size] = start
+        down = np.where(first >= 0, first + s.place, -1)
+        here = down >= 0
+        b[down[here]] = s.b[here]
+        row = down[s.row]
+        if here.all():
+            found.append((s.entry, row, across[s.column]))
+        else:
+            keep = row >= 0
+            found.append((s.entry[keep], row[keep], across[s.column[keep]]))
+    if not found:
+        return sp.csc_array((m, n)), b
+    entry, row, column = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return sp.csc_array((entry, (row, column)), shape=(m, n)), b
+
+
+def _objective(layout: _Layout, parts: list[_Part], n: int) -> tuple[Any, Floats, float]:
+    """Add the objective terms up."""
+    q, offset = np.zeros(n), 0.0
+    maps = _maps(layout, [p for p in parts if p.cost is not None])
+    entry, row, column = [np.zeros(0)], [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+    for part in parts:
+        if part.cost is None:
+            continue
+        P, linear, constant = part.cost
+        # columns of other terms of the stuffing have no cost here
+        across = maps[id(part.stuffing)][1]
+        here = across >= 0
+        np.add.at(q, across[here], linear[here])
+        offset += constant
+        if P is not None:
+            entry.append(P.data)
+            row.append(across[P.row])
+            column.append(across[P.col])
+    where = (np.concatenate(row), np.concatenate(column))
+    return sp.csc_array((np.concatenate(entry), where), shape=(n, n)), q, offset
+
+
+def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
+    cones: list[Cone] = []
+    at = 0
+
+    def add(kind: Any, size: int, **more: Any) -> None:
+        nonlocal at
+        if size:
+            cones.append(Cone(kind, at, at + size, **more))
+            at += size
+
+    upper = getattr(instance.PSD_TRIANGLE_KIND, "name", "UPPER") == "UPPER"
+    for kind, word in ((Zero, "zero"), (NonNeg, "nonneg")):
+        add(word, sum(_height(c) for c in constraints if type(c) is kind))
+    for c in constraints:
+        if type(c) is SOC:
+            for size in c.cone_sizes():
+                add("soc", size)
+        elif type(c) in (PSD, SvecPSD):
+            order = c._n if type(c) is SvecPSD else c.args[0].shape[-1]
+            for _ in range(c.num_cones()):
+                add("psd", order * (order + 1) // 2, order=order, upper=upper)
+        elif type(c) is ExpCone:
+            for _ in range(c.num_cones()):
+                add("exp", 3)
+        elif type(c) is PowCone3D:
+            for power in np.ravel(c.alpha.value):
+                add("pow", 3, power=float(power))
+    return tuple(cones)
+
+
+def _handed(
+    instance: Any,
+    form: ConicForm,
+    constraints: Sequence[Any],
+    integer: NDArray[np.bool_],
+    quad: bool,
+) -> tuple[Any, Any, Indices | None]:
+    """Return the data CVXPY's interface makes of the form, and how it orders the rows."""
+    m, n = form.A.shape
+    program = isinstance(instance, QpSolver)
+    turned = None
+    A, b = form.A, form.b
+    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
+    if order != [0, 1, 2] and any(c.kind == "exp" for c in form.cones):
+        turned = np.arange(m)
+        for c in form.cones:
+            if c.kind == "exp":
+                turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
+        A, b = sp.csc_array(A[turned]), b[turned]
+    zeros = sum(_height(c) for c in constraints if type(c) is Zero)
+    side = -np.ones(m)
+    value = b.copy()
+    if program:  # these read the rows as they were before a sign was given to the equalities
+        side[:zeros] = 1.0
+        value[:zeros] *= -1.0
+    entries = sp.coo_array(A)
+    at = np.concatenate(
+        [entries.col.astype(np.int64) * m + entries.row, np.int64(n) * m + np.flatnonzero(value)]
+    )
+    data = np.concatenate([entries.data * side[entries.row], value[value != 0.0]])
+    tensor = _tensor(data, at, m * (n + 1))
+    costs = np.append(form.q, form.offset)
+    where = np.flatnonzero(costs)
+    squares = None
+    if quad:
+        P = sp.coo_array(form.P)
+        squares = _tensor(P.data, P.col.astype(np.int64) * n + P.row, n * n)
+    whole = [(int(j),) for j in np.flatnonzero(integer)]
+    x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
+    prog = ParamConeProg(
+        _tensor(costs[where], where, n + 1),
+        x,
+        tensor,
+        [x],
+        {x.id: 0},
+        list(constraints),
+        [],
+        {cp.lin_ops.lin_op.CONSTANT_ID: 0},
+        P=squares,
+        formatted=not program,
+    )
+    found, inverse = instance.apply(prog)
+    return found, inverse, turned
+
+
+def _tensor(data: Floats, at: Any, size: int) -> Any:
+    zeros = np.zeros(at.size, dtype=np.int64)
+    return sp.csc_array(sp.coo_array((data, (at, zeros)), shape=(size, 1)))

@@ -1,0 +1,306 @@
+"""A term reduced to cones by itself: its epigraphs belong to it and leave with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import cvxpy as cp
+from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, Zero
+from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
+from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
+from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
+from cvxpy.reductions.cvx_attr2constr import CONVEX_ATTRIBUTES, CvxAttr2Constr
+from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
+from cvxpy.reductions.eliminate_zero_sized import EliminateZeroSized
+from cvxpy.reductions.solution import Solution as RawSolution
+from cvxpy.reductions.solvers.solver import expand_cones
+from cvxpy.settings import OPTIMAL
+from cvxpy.utilities.solver_context import SolverInfo
+
+from optfair.errors import UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.core.term import Term
+
+__all__ = ["Canonical", "Target", "canonical"]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What of a solver interface changes how a term is reduced.
+
+    Attributes
+    ----------
+    supported : frozenset of type
+        Cones it takes.
+    quadratic : bool
+        Whether quadratic objectives stay quadratic.
+    dim3 : bool
+        Whether second-order cones have three entries.
+    context : SolverInfo
+        The same in CVXPY's words, with the triangle that stands for a matrix.
+    """
+
+    supported: frozenset[type]
+    quadratic: bool
+    dim3: bool
+    context: Any
+
+    @classmethod
+    def of(cls, instance: Any, *, integer: bool, quadratic: bool) -> Target:
+        """Return the target of one of CVXPY's interfaces."""
+        kinds = instance.SUPPORTED_CONSTRAINTS
+        if integer:
+            kinds = getattr(instance, "MI_SUPPORTED_CONSTRAINTS", kinds)
+        context = SolverInfo(
+            solver=instance.name(),
+            supported_constraints=frozenset(kinds),
+            psd_triangle_kind=instance.PSD_TRIANGLE_KIND,
+            psd_sqrt2_scaling=instance.PSD_SQRT2_SCALING,
+        )
+        return cls(frozenset(kinds), quadratic, bool(instance.SOC_DIM3_ONLY), context)
+
+
+@dataclass(frozen=True, eq=False)
+class Canonical:
+    """A term as affine functions in cones.
+
+    Attributes
+    ----------
+    cost : cvxpy.Expression or None
+        Affine or quadratic; of an objective term, to be minimised.
+    constraints : tuple of cvxpy.Constraint
+        With affine arguments.
+    main : int or None
+        Which of them, by id, carries the multiplier of the term.
+    kinds : frozenset of type
+        Cones, equalities and inequalities as what they become.
+    variables : tuple of (int, int, int)
+        For each variable its id here, the id it has in the problem, its size.
+    """
+
+    cost: Any
+    constraints: tuple[Any, ...]
+    main: int | None
+    kinds: frozenset[type]
+    variables: tuple[tuple[int, int, int], ...]
+    _chain: tuple[tuple[Any, Any], ...] = ()
+    _first: int | None = None
+
+    def multiplier(self, blocks: Mapping[int, Any]) -> Any:
+        """Return the term's multiplier from those of its constraints, None where it has none."""
+        if not self._chain:
+            return blocks.get(self.main)  # type: ignore[arg-type]
+        solution = RawSolution(OPTIMAL, 0.0, {}, dict(blocks), {})
+        for reduction, inverse in reversed(self._chain):
+            solution = reduction.invert(solution, inverse)
+        return solution.dual_vars.get(self._first)
+
+
+class _Asked(frozenset):  # type: ignore[type-arg]
+    """The cones of an interface, which remembers what it was asked for."""
+
+    answers: dict[Any, bool]
+
+    def __contains__(self, kind: object) -> bool:
+        self.answers[kind] = found = super().__contains__(kind)
+        return found
+
+
+@dataclass(eq=False)
+class _Reduced:
+    """A term after CVXPY's first reduction, and what it asked the interface on the way."""
+
+    sign: float
+    quadratic: bool
+    answers: dict[Any, bool]
+    cost: Any
+    constraints: list[Any]
+    main: int | None
+    lowered: dict[tuple[Any, ...], Canonical] = field(default_factory=dict)
+
+    def fits(self, sign: float, target: Target) -> bool:
+        """Whether reducing for that target gives the same."""
+        return (
+            self.sign == sign
+            and self.quadratic == (target.quadratic and sign != 0.0)
+            and all((kind in target.supported) is was for kind, was in self.answers.items())
+        )
+
+
+_REDUCED: WeakKeyDictionary[Term, list[_Reduced]] = WeakKeyDictionary()
+
+
+def canonical(term: Term, built: Any, target: Target, sign: float) -> Canonical:
+    """Return a term reduced to cones that an interface takes, if they can be reduced to these.
+
+    Parameters
+    ----------
+    term : Term
+        An objective or constraint term.
+    built : cvxpy.Expression or cvxpy.Constraint
+        What it builds.
+    target : Target
+        Whom for.
+    sign : float
+        1 for an objective to be minimised, -1 to be maximised, 0 for a constraint.
+
+    Raises
+    ------
+    UnsupportedProblem
+        It breaks the rules of disciplined convex programming.
+    """
+    known = _REDUCED.setdefault(term, [])
+    reduced = next((r for r in known if r.fits(sign, target)), None)
+    if reduced is None:
+        reduced = _reduced(term.name, built, target, sign)
+        known.append(reduced)
+    return _lowered(reduced, target)
+
+
+def _reduced(name: str, built: Any, target: Target, sign: float) -> _Reduced:
+    asked = _Asked(target.supported)
+    asked.answers = {}
+    context = SolverInfo(
+        solver=target.context.solver_name,
+        supported_constraints=asked,
+        psd_triangle_kind=target.context.psd_triangle_kind,
+        psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
+    )
+    quadratic = target.quadratic and sign != 0.0
+    reduction = Dcp2Cone(quad_obj=quadratic, solver_context=context)
+    if sign:
+        written = cp.Minimize(built if sign > 0 else -built)
+    else:
+        written = built
+    if not written.is_dcp():
+        raise _undisciplined(name, written)
+    main, others = reduction.canonicalize_tree(written, bool(sign))
+    if sign:
+        return _Reduced(sign, quadratic, asked.answers, main.expr, list(others), None)
+    return _Reduced(sign, quadratic, asked.answers, None, [*others, main], main.id)
+
+
+def _undisciplined(name: str, written: Any) -> UnsupportedProblem:
+    """Return the error about the innermost expression that breaks the rules."""
+    culprit = _innermost(written)
+    text = " ".join(str(culprit).split())
+    text = text if len(text) <= 120 else text[:117] + "..."
+    return UnsupportedProblem(
+        f"CVXPY cannot compile {name!r}: it is not written by the rules of disciplined convex"
+        " programming",
+        f"these rules do not know the curvature of {text}",
+        "write it by the rules of disciplined convex programming, e.g. a convex quadratic"
+        " as quad_form(x, Q) or sum_squares(A @ x)",
+    )
+
+
+def _innermost(written: Any) -> Any:
+    """Return the deepest expression without known curvature, else what was written."""
+    for arg in getattr(written, "args", ()):
+        if isinstance(arg, cp.Expression) and not arg.is_dcp():
+            return _innermost(arg)
+    return written
+
+
+def _lowered(reduced: _Reduced, target: Target) -> Canonical:
+    """Take attributes off the variables, and cones that the interface does not have away."""
+    kinds = {_kind(c) for c in reduced.constraints}
+    _, exact, approximate = expand_cones(set(kinds), target.supported)
+    dim3 = target.dim3 and SOC in kinds
+    triangle = (
+        (target.context.psd_triangle_kind, target.context.psd_sqrt2_scaling)
+        if PSD in kinds or SOC in exact
+        else ()
+    )
+    key = (frozenset(exact), frozenset(approximate), dim3, triangle)
+    if key not in reduced.lowered:
+        reduced.lowered[key] = _conversions(reduced, exact, approximate, dim3, target.context)
+    return reduced.lowered[key]
+
+
+def _kind(constraint: Any) -> type:
+    """Return the cone that a constraint becomes a row of."""
+    becomes: dict[type, type] = {Equality: Zero, Inequality: NonNeg}
+    return becomes.get(type(constraint), type(constraint))
+
+
+def _conversions(
+    reduced: _Reduced, exact: set[type], approximate: set[type], dim3: bool, context: Any
+) -> Canonical:
+    constraints, cost = reduced.constraints, reduced.cost
+    variables = _variables(cost, constraints)
+    steps: list[Any] = []
+    if any(v.attributes[k] for v in variables.values() for k in CONVEX_ATTRIBUTES):
+        steps.append(CvxAttr2Constr(reduce_bounds=True))
+    if exact:
+        steps.append(ExactCone2Cone(target_cones=exact, solver_context=context))
+    if approximate:
+        steps.append(ApproxCone2Cone(target_cones=approximate))
+    if any(c.size == 0 for c in constraints) or any(v.size == 0 for v in variables.values()):
+        steps.append(EliminateZeroSized())
+    if dim3:
+        steps.append(SOCDim3())
+    known = {i: i for i in variables}
+    chain = []
+    main = reduced.main
+    if steps:
+        problem = cp.Problem(cp.Minimize(cp.Constant(0.0) if cost is None else cost), constraints)
+        for step in steps:
+            problem, inverse = step.apply(problem)
+            if isinstance(step, CvxAttr2Constr) and inverse:
+                problem, inverse = _shared(problem, inverse)
+                known |= {new.id: old for old, new in inverse[0].items()}
+            chain.append((step, inverse))
+        constraints = problem.constraints
+        cost = None if cost is None else problem.objective.expr
+        variables = _variables(cost, constraints)
+        main = _followed(main, chain)
+    return Canonical(
+        cost,
+        tuple(constraints),
+        main,
+        frozenset(_kind(c) for c in constraints),
+        tuple((i, known.get(i, i), v.size) for i, v in variables.items()),
+        tuple(chain),
+        reduced.main,
+    )
+
+
+# What stands for a symmetric, diagonal or sparse variable: the same in all terms.
+_STAND_INS: WeakValueDictionary[int, Any] = WeakValueDictionary()
+
+
+def _shared(problem: Any, inverse: Any) -> tuple[Any, Any]:
+    """Replace variables that stand for declared ones by those of the other terms."""
+    new, old, ids = inverse
+    swaps, shared = {}, {}
+    for i, v in new.items():
+        shared[i] = v if v is old[i] else _STAND_INS.setdefault(i, v)
+        if shared[i] is not v:
+            swaps[id(v)] = shared[i]
+    if not swaps:
+        return problem, inverse
+    copies = {c.id: c.tree_copy(id_objects=dict(swaps)) for c in problem.constraints}
+    goal = problem.objective.tree_copy(id_objects=dict(swaps))
+    after = {first: copies[last].id for first, last in ids.items()}
+    return cp.Problem(goal, list(copies.values())), (shared, old, after)
+
+
+def _followed(main: int | None, chain: list[tuple[Any, Any]]) -> int | None:
+    """Return the id that a constraint has after the conversions."""
+    for step, inverse in chain:
+        ids = inverse[2] if isinstance(step, CvxAttr2Constr) and inverse else None
+        main = (ids or getattr(step, "_cons_id_map", None) or {}).get(main, main)
+    return main
+
+
+def _variables(cost: Any, constraints: list[Any]) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for part in (*(() if cost is None else (cost,)), *constraints):
+        for v in part.variables():
+            found.setdefault(v.id, v)
+    return found
