@@ -50,7 +50,7 @@ def scaled(seed: int) -> tuple[Any, float]:
 def outcome(problem: Any, optimum: float, solver: str | None) -> str:
     """Solve, and say how it ended: what is claimed, and whether that is true."""
     try:
-        s = problem.solve(solver, tolerance=TOLERANCE, time_limit=None)
+        s = problem.solve(solver, tolerance=TOLERANCE, time_limit=20.0)
     except of.Infeasible:
         return "false Infeasible"
     except of.Unbounded:

@@ -100,12 +100,12 @@ def _call(
     log: bool,
     warm: _Start,
 ) -> RawPoint:
-    interface = compiled.interface
-    data, inverse = dict(compiled.data), compiled.inverse
+    interface, (handed, inverse) = compiled.interface, compiled.handed
     if profile.compile_as:
         # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
-        data, inverse = interface.apply(compiled.data["param_prob"])
+        handed, inverse = interface.apply(compiled.program(interface))
+    data = dict(handed)
     for part in ("c", "q", "P"):
         if data.get(part) is not None:
             data[part] = data[part] * scale

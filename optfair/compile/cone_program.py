@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.canonical import built
 from optfair.errors import DataError
 from optfair.proofs.cones import Cone
 
@@ -160,7 +161,7 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     owners = _owners(compiled)
     rows = [""] * form.b.size
     for name, start, stop in owners:
-        shape = compiled.constraints[name].shape if name in compiled.constraints else ()
+        shape = built(compiled.constraints[name]).shape if name in compiled.constraints else ()
         term = problem.constraints.get(name)
         own = term.labels() if term is not None and term.labels is not None else ()
         plain = len(own) != stop - start

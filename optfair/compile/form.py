@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -24,14 +27,14 @@ from cvxpy.constraints import (
     SvecPSD,
     Zero,
 )
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, ParamConeProg
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.core.canonical import Canonical, Target, canonical
-from optfair.core.nonfinite import refuse_nonfinite
+from optfair.core.canonical import Canonical, Target, built, canonical
 from optfair.core.parameters import check_parameters
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.proofs.cones import Cone
@@ -39,7 +42,6 @@ from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.core.term import Term
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -86,9 +88,8 @@ class _Stuffing:
     entry: Floats
     b: Floats
     sizes: Indices  # rows of each constraint
-    starts: Indices
     place: Indices  # of each row within its constraint
-    kinds: list[type]
+    ranks: list[int]
     constraints: list[Any]
     variables: Mapping[int, int]  # id -> first column
     width: int
@@ -96,16 +97,13 @@ class _Stuffing:
 
 @dataclass(eq=False)
 class _Part:
-    """A canonical term and where its matrices are."""
+    """Where the matrices of a canonical term are."""
 
-    canonical: Canonical
     stuffing: _Stuffing
     blocks: tuple[int, ...]  # its constraints in the stuffing
     cost: tuple[Any, Floats, float] | None  # P, q, constant of an objective term
 
 
-# The parts of terms: canonical term -> part. Nothing of it outlives the term.
-_PARTS: WeakKeyDictionary[Canonical, _Part] = WeakKeyDictionary()
 _COMPILED: WeakKeyDictionary[Problem, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
 
 
@@ -117,30 +115,41 @@ class Compiled:
     ----------
     form : ConicForm
         The cone program, before the solver sees it.
-    interface, data, inverse
-        What CVXPY needs to call the solver and to read its result.
+    interface : object
+        CVXPY's interface of the solver.
     variables, constraints : dict
-        Name -> declared CVXPY variable; name -> CVXPY constraint of the term.
+        Name -> declared CVXPY variable; name -> constraint term.
     owners : tuple of Owner
         Blocks of rows, in order.
     auxiliary : tuple of (str, int, int)
         Term, first column, one past the last, of the columns that terms introduce.
     integer : array (n,) of bool
         Columns that are integer.
+    quadratic : bool
+        Whether the interface takes a quadratic objective.
     """
 
     form: ConicForm
     interface: Any
-    data: Any
-    inverse: Any
     variables: Mapping[str, Any]
     constraints: Mapping[str, Any]
     owners: tuple[Owner, ...]
     auxiliary: tuple[tuple[str, int, int], ...]
     integer: NDArray[np.bool_]
-    _shapes: Mapping[str, tuple[int, ...]]
-    _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # starts of the canonical constraints
-    _turned: Indices | None = None  # row of the form at each row of the interface
+    quadratic: bool
+    _canonical: Sequence[Any]  # the constraints in the order of their rows
+    _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # first rows of their constraints
+
+    @cached_property
+    def handed(self) -> tuple[Any, Any]:
+        """What CVXPY's interface makes of the form to call the solver, and to read its result."""
+        found: tuple[Any, Any] = self.interface.apply(self.program(self.interface))
+        return found
+
+    def program(self, instance: Any) -> Any:
+        """Return the form as CVXPY's own, for one of its interfaces."""
+        turn = _turn(instance, self.form)
+        return _program(instance, self.form, turn, self._canonical, self.integer, self.quadratic)
 
     def rows(self, term: str) -> Indices:
         """Return all rows of a constraint term."""
@@ -151,16 +160,18 @@ class Compiled:
         """Return z in row order from a solution at the level of the solver interface."""
         if not raw.dual_vars:
             return None
-        order = [*self.inverse[self.interface.EQ_CONSTR], *self.inverse[self.interface.NEQ_CONSTR]]
-        blocks = [np.ravel(raw.dual_vars[c.id], order="F") for c in order if c.id in raw.dual_vars]
+        blocks = [
+            np.ravel(raw.dual_vars[c.id], order="F")
+            for c in self._canonical
+            if c.id in raw.dual_vars
+        ]
         z = np.asarray(np.concatenate(blocks) if blocks else np.zeros(0), dtype=float)
         if z.size != self.form.b.size:
             return None
-        if self._turned is None:
-            return z
-        turned = np.empty_like(z)
-        turned[self._turned] = z
-        return turned
+        turned = _turn(self.interface, self.form)
+        if turned is not None:
+            z[turned] = z.copy()
+        return z
 
     def places(self) -> dict[str, NDArray[np.int64]]:
         """Return the column each entry of a variable is read from, -1 where there is none.
@@ -178,8 +189,8 @@ class Compiled:
             at = self.form.columns.get(name)
             if at is None:  # a variable that no term uses
                 found[name] = np.zeros(v.shape)
-            elif name in self._shapes:
-                reduced = x[at].reshape(self._shapes[name], order="F")
+            elif any(v.attributes[k] for k in ("symmetric", "diag", "sparsity")):
+                reduced = x[at].reshape((-1, 1) if v.attributes["symmetric"] else (-1,))
                 found[name] = _dense(recover_value_for_leaf(v, reduced)).reshape(v.shape, order="F")
             else:
                 found[name] = x[at].reshape(v.shape, order="F")
@@ -285,9 +296,7 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
             remedy="add an objective or a constraint",
         )
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    goals = [(t, _built(t)) for t in problem.objective.values()]
-    bounds = [(t, _built(t)) for t in problem.constraints.values()]
-    quadratic = any(e.has_quadratic_term() for _, e in goals)
+    quadratic = any(built(t).has_quadratic_term() for t in problem.objective.values())
     missing: list[str] = []
     for instance in _instances(name, quadratic):
         why = _unfit(problem, instance)
@@ -300,28 +309,20 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
             and (quadratic or isinstance(instance, QpSolver))
         )
         target = Target.of(instance, integer=bool(problem.integers), quadratic=quad)
-        costs = [canonical(t, e, target, sign) for t, e in goals]
-        rows = [canonical(t, c, target, 0.0) for t, c in bounds]
+        costs = [canonical(t, target, sign) for t in problem.objective.values()]
+        rows = [canonical(t, target, 0.0) for t in problem.constraints.values()]
         unknown = {
             k.__name__ for p in (*costs, *rows) for k in p.kinds if k not in target.supported
         }
         if unknown:
             missing.append(f"{name} has no {', '.join(sorted(unknown))}")
             continue
-        written = {t.name: c for t, c in bounds}
-        return _assembled(problem, instance, sign, costs, rows, quad, written)
+        return _assembled(problem, instance, sign, costs, rows, quad)
     raise UnsupportedProblem(
         f"CVXPY cannot compile this problem for {name}",
         "; ".join(dict.fromkeys(missing)) or f"The solver {name} is not installed.",
         "name another solver; optfair.solvers() lists what each can take",
     )
-
-
-def _built(term: Term) -> Any:
-    """Build a term; data of a model that are not finite are met here first."""
-    built = term.build()
-    refuse_nonfinite(term.name, built)
-    return built
 
 
 def _instances(name: str, quadratic: bool) -> list[Any]:
@@ -359,8 +360,7 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         P = None
     stuffed = program.constraints
     sizes = np.array([_height(c) for c in stuffed], dtype=np.intp)
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-    m = int(starts[-1])
+    m = int(sizes.sum())
     places = [_places(c) for c in stuffed]
     place = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
     zero = np.repeat(np.array([type(c) is Zero for c in stuffed], dtype=bool), sizes)
@@ -373,9 +373,8 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         entry=entries.data * side[entries.row],
         b=-side * np.asarray(b, dtype=float)[:m],
         sizes=sizes,
-        starts=starts,
         place=place,
-        kinds=[type(c) for c in stuffed],
+        ranks=[_RANK[type(c)] for c in stuffed],
         constraints=list(stuffed),
         variables=dict(program.var_id_to_col),
         width=int(program.x.size),
@@ -383,9 +382,8 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
     at = {c.id: i for i, c in enumerate(stuffed)}
     for p in parts:
         own = (None if P is None else sp.coo_array(P), np.asarray(q, dtype=float), float(constant))
-        _PARTS[p] = _Part(
-            p, stuffing, tuple(at[c.id] for c in p.constraints), own if p is cost else None
-        )
+        blocks = tuple(at[c.id] for c in p.constraints)
+        p.matrices = _Part(stuffing, blocks, own if p is cost else None)
 
 
 def _places(constraint: Any) -> Indices:
@@ -405,25 +403,6 @@ def _places(constraint: Any) -> Indices:
     return np.arange(_height(constraint))
 
 
-def _spread(sources: Iterable[tuple[int, int, int]], size: int) -> Indices:
-    """Return an index of that size with ``index[a : a + n] = b + arange(n)`` for each (a, b, n)."""
-    index = np.full(size, -1, dtype=np.intp)
-    for a, b, n in sources:
-        index[a : a + n] = np.arange(b, b + n)
-    return index
-
-
-@dataclass(eq=False)
-class _Layout:
-    """Where the columns and rows of the parts go."""
-
-    columns: dict[int, tuple[int, int]] = field(default_factory=dict)  # id -> first, size
-    width: int = 0
-    blocks: list[tuple[int, _Part, int, int]] = field(default_factory=list)  # start, part, which, n
-    height: int = 0
-    auxiliary: list[tuple[str, int, int]] = field(default_factory=list)
-
-
 def _assembled(
     problem: Problem,
     instance: Any,
@@ -431,134 +410,164 @@ def _assembled(
     costs: list[Canonical],
     rows: list[Canonical],
     quad: bool,
-    written: Mapping[str, Any],
 ) -> Compiled:
     terms = [*costs, *rows]
     names = [*problem.objective, *problem.constraints]
-    fresh = list(dict.fromkeys(p for p in terms if p not in _PARTS))
+    fresh = list(dict.fromkeys(p for p in terms if p.matrices is None))
     if fresh:
         _stuff(fresh)
-    parts = [_PARTS[p] for p in terms]
-    layout = _Layout()
-    declared = {v.id for v in problem.variables.values()}
-    for name, part in zip(names, parts, strict=True):
-        for _, known, size in part.canonical.variables:
-            if known not in layout.columns:
-                layout.columns[known] = (layout.width, size)
-                if known not in declared:
-                    layout.auxiliary.append((name, layout.width, layout.width + size))
-                layout.width += size
-    n = layout.width
-    owners: list[Owner] = []
-    starts: dict[tuple[int, int], int] = {}  # (term, canonical constraint) -> first row
-    slots = sorted(
-        (
-            (_RANK[part.stuffing.kinds[b]], t, k, b)
-            for t, part in enumerate(parts)
-            for k, b in enumerate(part.blocks)
-        ),
-        key=lambda slot: slot[:3],
-    )
-    constraints = []
-    for _, t, k, b in slots:
-        part = parts[t]
-        size = int(part.stuffing.sizes[b])
-        starts[t, k] = layout.height
-        main = part.canonical.main == part.canonical.constraints[k].id
-        owners.append(Owner(names[t], layout.height, layout.height + size, main, t >= len(costs)))
-        layout.blocks.append((layout.height, part, b, size))
-        constraints.append(part.stuffing.constraints[b])
-        layout.height += size
-    m = layout.height
-    A, b_side = _entries(layout, parts, m, n)
-    P, q, offset = _objective(layout, parts, n)
-    cones = _cones(constraints, instance)
-    columns, shapes = {}, {}
-    for name, v in problem.variables.items():
-        if v.id in layout.columns:
-            start, size = layout.columns[v.id]
-            columns[name] = slice(start, start + size)
-            if size != v.size or any(v.attributes[k] for k in ("symmetric", "diag", "sparsity")):
-                shapes[name] = (size, 1) if v.attributes["symmetric"] else (size,)
+    columns, auxiliary, n = _columns(problem, names, terms)
+    blocks = _blocks(terms)
+    A, b = _entries(terms, columns, blocks, n)
+    P, q, offset = _objective(terms, columns, n)
+    constraints = [
+        terms[t].matrices.stuffing.constraints[c]
+        for t, c in zip(blocks.term, blocks.own, strict=True)
+    ]
+    owners, starts = [], {}
+    for t, k, start, size in zip(blocks.term, blocks.which, blocks.start, blocks.size, strict=True):
+        starts[t, k] = start
+        main = terms[t].main == terms[t].constraints[k].id
+        owners.append(Owner(names[t], start, start + size, main, t >= len(costs)))
     form = ConicForm(
-        P=P, q=q, offset=offset, A=A, b=b_side, cones=cones, columns=columns, sign=sign
+        P=P,
+        q=q,
+        offset=offset,
+        A=A,
+        b=b,
+        cones=_cones(constraints, instance),
+        columns={
+            name: slice(columns[v.id][0], sum(columns[v.id]))
+            for name, v in problem.variables.items()
+            if v.id in columns
+        },
+        sign=sign,
     )
     integer = np.zeros(n, dtype=bool)
-    for name in problem.integers & set(columns):
-        integer[columns[name]] = True
-    data, inverse, turned = _handed(instance, form, constraints, integer, quad)
-    shown = {
-        name: (part.canonical, tuple(starts[t, k] for k in range(len(part.blocks))))
-        for t, (name, part) in enumerate(zip(names, parts, strict=True))
-        if t >= len(costs)
-    }
+    for name in problem.integers & set(form.columns):
+        integer[form.columns[name]] = True
     return Compiled(
         form,
         instance,
-        data,
-        inverse,
         problem.variables,
-        written,
+        MappingProxyType(dict(problem.constraints)),
         tuple(owners),
-        tuple(layout.auxiliary),
+        auxiliary,
         integer,
-        shapes,
-        shown,
-        turned,
+        quad,
+        constraints,
+        {
+            name: (p, tuple(starts[t, k] for k in range(len(p.constraints))))
+            for t, (name, p) in enumerate(zip(names, terms, strict=True))
+            if t >= len(costs)
+        },
     )
 
 
-def _maps(layout: _Layout, parts: list[_Part]) -> dict[int, tuple[_Stuffing, Indices]]:
-    """Return, for each stuffing, the column of the form at each of its columns."""
-    pairs: dict[int, tuple[_Stuffing, list[tuple[int, int, int]]]] = {}
-    for part in parts:
-        _, sources = pairs.setdefault(id(part.stuffing), (part.stuffing, []))
-        for own, known, size in part.canonical.variables:
-            sources.append((part.stuffing.variables[own], layout.columns[known][0], size))
-    return {i: (s, _spread(sources, s.width)) for i, (s, sources) in pairs.items()}
+def _columns(
+    problem: Problem, names: Sequence[str], terms: Sequence[Canonical]
+) -> tuple[dict[int, tuple[int, int]], tuple[tuple[str, int, int], ...], int]:
+    """Return (first column, size) of each variable by id, what terms introduce, the width."""
+    declared = {v.id for v in problem.variables.values()}
+    columns: dict[int, tuple[int, int]] = {}
+    auxiliary, width = [], 0
+    for name, term in zip(names, terms, strict=True):
+        for _, known, size in term.variables:
+            if known not in columns:
+                columns[known] = (width, size)
+                if known not in declared:
+                    auxiliary.append((name, width, width + size))
+                width += size
+    return columns, tuple(auxiliary), width
 
 
-def _entries(layout: _Layout, parts: list[_Part], m: int, n: int) -> tuple[Any, Floats]:
+@dataclass(frozen=True)
+class _Blocks:
+    """Canonical constraints in the order of their rows: whose, which of its, where."""
+
+    term: list[int]
+    which: list[int]  # among the constraints of the term
+    own: list[int]  # among those of its stuffing
+    start: list[int]
+    size: list[int]
+
+
+def _blocks(terms: Sequence[Canonical]) -> _Blocks:
+    found = [
+        (t.matrices.stuffing.ranks[c], i, k, c, t.matrices.stuffing.sizes[c])
+        for i, t in enumerate(terms)
+        for k, c in enumerate(t.matrices.blocks)
+    ]
+    found.sort(key=lambda block: block[:3])
+    sizes = [int(block[4]) for block in found]
+    return _Blocks(
+        [block[1] for block in found],
+        [block[2] for block in found],
+        [block[3] for block in found],
+        [0, *accumulate(sizes)][: len(sizes)],
+        sizes,
+    )
+
+
+def _maps(
+    terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]]
+) -> dict[int, tuple[_Stuffing, Indices]]:
+    """Return, for each stuffing, the column of the form at each of its columns, -1 for none."""
+    found: dict[int, tuple[_Stuffing, Indices]] = {}
+    done: set[tuple[int, int]] = set()
+    for term in terms:
+        s = term.matrices.stuffing
+        if id(s) not in found:
+            found[id(s)] = (s, np.full(s.width, -1, dtype=np.intp))
+        across = found[id(s)][1]
+        for own, known, size in term.variables:
+            if (id(s), own) not in done:
+                done.add((id(s), own))
+                here, there = s.variables[own], columns[known][0]
+                across[here : here + size] = np.arange(there, there + size)
+    return found
+
+
+def _entries(
+    terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]], blocks: _Blocks, n: int
+) -> tuple[Any, Floats]:
     """Stack the blocks: A and b in ``b - A x in K``."""
-    maps = _maps(layout, parts)
+    m = blocks.start[-1] + blocks.size[-1] if blocks.size else 0
+    firsts: dict[int, Indices] = {}
+    for t, c, start in zip(blocks.term, blocks.own, blocks.start, strict=True):
+        s = terms[t].matrices.stuffing
+        if id(s) not in firsts:
+            firsts[id(s)] = np.full(s.sizes.size, -1, dtype=np.intp)
+        firsts[id(s)][c] = start
     b = np.zeros(m)
-    own: dict[int, list[tuple[int, int, int]]] = {}
-    for start, part, block, size in layout.blocks:
-        own.setdefault(id(part.stuffing), []).append(
-            (int(part.stuffing.starts[block]), start, size)
-        )
-    found = []
-    for i, blocks in own.items():
-        s, across = maps[i]
-        first = np.full(s.b.size, -1, dtype=np.intp)
-        for a, start, size in blocks:
-            first[a : a + size] = start
+    entry, row, column = [np.zeros(0)], [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+    for i, (s, across) in _maps(terms, columns).items():
+        if i not in firsts:
+            continue
+        first = np.repeat(firsts[i], s.sizes)
         down = np.where(first >= 0, first + s.place, -1)
         here = down >= 0
         b[down[here]] = s.b[here]
-        row = down[s.row]
-        if here.all():
-            found.append((s.entry, row, across[s.column]))
-        else:
-            keep = row >= 0
-            found.append((s.entry[keep], row[keep], across[s.column[keep]]))
-    if not found:
-        return sp.csc_array((m, n)), b
-    entry, row, column = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return sp.csc_array((entry, (row, column)), shape=(m, n)), b
+        keep = slice(None) if here.all() else here[s.row]
+        entry.append(s.entry[keep])
+        row.append(down[s.row[keep]])
+        column.append(across[s.column[keep]])
+    where = (np.concatenate(row), np.concatenate(column))
+    return sp.csc_array((np.concatenate(entry), where), shape=(m, n)), b
 
 
-def _objective(layout: _Layout, parts: list[_Part], n: int) -> tuple[Any, Floats, float]:
+def _objective(
+    terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]], n: int
+) -> tuple[Any, Floats, float]:
     """Add the objective terms up."""
     q, offset = np.zeros(n), 0.0
-    maps = _maps(layout, [p for p in parts if p.cost is not None])
     entry, row, column = [np.zeros(0)], [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-    for part in parts:
-        if part.cost is None:
-            continue
-        P, linear, constant = part.cost
+    costs = [t for t in terms if t.matrices.cost is not None]
+    maps = _maps(costs, columns)
+    for term in costs:
+        P, linear, constant = term.matrices.cost
         # columns of other terms of the stuffing have no cost here
-        across = maps[id(part.stuffing)][1]
+        across = maps[id(term.matrices.stuffing)][1]
         here = across >= 0
         np.add.at(q, across[here], linear[here])
         offset += constant
@@ -600,37 +609,39 @@ def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
     return tuple(cones)
 
 
-def _handed(
+def _turn(instance: Any, form: ConicForm) -> Indices | None:
+    """Return the row of the form at each row of the interface, None where they are the same."""
+    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
+    if list(order) == [0, 1, 2] or all(c.kind != "exp" for c in form.cones):
+        return None
+    turned = np.arange(form.b.size)
+    for c in form.cones:
+        if c.kind == "exp":
+            turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
+    return turned
+
+
+def _program(
     instance: Any,
     form: ConicForm,
+    turned: Indices | None,
     constraints: Sequence[Any],
     integer: NDArray[np.bool_],
     quad: bool,
-) -> tuple[Any, Any, Indices | None]:
-    """Return the data CVXPY's interface makes of the form, and how it orders the rows."""
+) -> Any:
+    """Return the form as a program of CVXPY, in tensors with one column for the constant."""
     m, n = form.A.shape
-    program = isinstance(instance, QpSolver)
-    turned = None
     A, b = form.A, form.b
-    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
-    if order != [0, 1, 2] and any(c.kind == "exp" for c in form.cones):
-        turned = np.arange(m)
-        for c in form.cones:
-            if c.kind == "exp":
-                turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
-        A, b = sp.csc_array(A[turned]), b[turned]
-    zeros = sum(_height(c) for c in constraints if type(c) is Zero)
-    side = -np.ones(m)
-    value = b.copy()
-    if program:  # these read the rows as they were before a sign was given to the equalities
-        side[:zeros] = 1.0
-        value[:zeros] *= -1.0
+    if turned is not None:
+        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
+    bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them
+    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
+    side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
+    value = np.where(bare & (np.arange(m) < zeros), -b, b)
     entries = sp.coo_array(A)
-    at = np.concatenate(
-        [entries.col.astype(np.int64) * m + entries.row, np.int64(n) * m + np.flatnonzero(value)]
-    )
-    data = np.concatenate([entries.data * side[entries.row], value[value != 0.0]])
-    tensor = _tensor(data, at, m * (n + 1))
+    given = np.flatnonzero(value)
+    at = np.concatenate([entries.col.astype(np.int64) * m + entries.row, np.int64(n) * m + given])
+    data = np.concatenate([entries.data * side[entries.row], value[given]])
     costs = np.append(form.q, form.offset)
     where = np.flatnonzero(costs)
     squares = None
@@ -639,20 +650,18 @@ def _handed(
         squares = _tensor(P.data, P.col.astype(np.int64) * n + P.row, n * n)
     whole = [(int(j),) for j in np.flatnonzero(integer)]
     x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
-    prog = ParamConeProg(
+    return ParamConeProg(
         _tensor(costs[where], where, n + 1),
         x,
-        tensor,
+        _tensor(data, at, m * (n + 1)),
         [x],
         {x.id: 0},
         list(constraints),
         [],
-        {cp.lin_ops.lin_op.CONSTANT_ID: 0},
+        {CONSTANT_ID: 0},
         P=squares,
-        formatted=not program,
+        formatted=not bare,
     )
-    found, inverse = instance.apply(prog)
-    return found, inverse, turned
 
 
 def _tensor(data: Floats, at: Any, size: int) -> Any:

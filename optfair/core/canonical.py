@@ -20,15 +20,16 @@ from cvxpy.reductions.solvers.solver import expand_cones
 from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
+from optfair.core.nonfinite import refuse_nonfinite
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
 
-__all__ = ["Canonical", "Target", "canonical"]
+__all__ = ["Canonical", "Target", "built", "canonical"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Target:
     """What of a solver interface changes how a term is reduced.
 
@@ -40,14 +41,17 @@ class Target:
         Whether quadratic objectives stay quadratic.
     dim3 : bool
         Whether second-order cones have three entries.
+    triangle : tuple
+        Which triangle stands for a matrix, and whether off-diagonal entries are scaled.
     context : SolverInfo
-        The same in CVXPY's words, with the triangle that stands for a matrix.
+        The same in CVXPY's words.
     """
 
     supported: frozenset[type]
     quadratic: bool
     dim3: bool
-    context: Any
+    triangle: tuple[Any, Any]
+    context: Any = field(compare=False)
 
     @classmethod
     def of(cls, instance: Any, *, integer: bool, quadratic: bool) -> Target:
@@ -61,10 +65,11 @@ class Target:
             psd_triangle_kind=instance.PSD_TRIANGLE_KIND,
             psd_sqrt2_scaling=instance.PSD_SQRT2_SCALING,
         )
-        return cls(frozenset(kinds), quadratic, bool(instance.SOC_DIM3_ONLY), context)
+        triangle = (instance.PSD_TRIANGLE_KIND, instance.PSD_SQRT2_SCALING)
+        return cls(frozenset(kinds), quadratic, bool(instance.SOC_DIM3_ONLY), triangle, context)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Canonical:
     """A term as affine functions in cones.
 
@@ -80,6 +85,8 @@ class Canonical:
         Cones, equalities and inequalities as what they become.
     variables : tuple of (int, int, int)
         For each variable its id here, the id it has in the problem, its size.
+    matrices : object
+        Where its matrices are, once somebody has made them.
     """
 
     cost: Any
@@ -89,6 +96,7 @@ class Canonical:
     variables: tuple[tuple[int, int, int], ...]
     _chain: tuple[tuple[Any, Any], ...] = ()
     _first: int | None = None
+    matrices: Any = None
 
     def multiplier(self, blocks: Mapping[int, Any]) -> Any:
         """Return the term's multiplier from those of its constraints, None where it has none."""
@@ -131,18 +139,46 @@ class _Reduced:
         )
 
 
-_REDUCED: WeakKeyDictionary[Term, list[_Reduced]] = WeakKeyDictionary()
+@dataclass(eq=False)
+class _Known:
+    """What is known of a term: as it is built, reduced, and by interface."""
+
+    built: Any
+    reduced: list[_Reduced] = field(default_factory=list)
+    found: dict[tuple[Target, float], Canonical] = field(default_factory=dict)
 
 
-def canonical(term: Term, built: Any, target: Target, sign: float) -> Canonical:
+# Nothing of it outlives the term.
+_KNOWN: WeakKeyDictionary[Term, _Known] = WeakKeyDictionary()
+
+
+def built(term: Term) -> Any:
+    """Return the CVXPY expression or constraint of a term, built once.
+
+    Raises
+    ------
+    DeclarationError
+        Data of a model that are not finite: they are met here first.
+    """
+    return _known(term).built
+
+
+def _known(term: Term) -> _Known:
+    known = _KNOWN.get(term)
+    if known is None:
+        expression = term.build()
+        refuse_nonfinite(term.name, expression)
+        known = _KNOWN[term] = _Known(expression)
+    return known
+
+
+def canonical(term: Term, target: Target, sign: float) -> Canonical:
     """Return a term reduced to cones that an interface takes, if they can be reduced to these.
 
     Parameters
     ----------
     term : Term
         An objective or constraint term.
-    built : cvxpy.Expression or cvxpy.Constraint
-        What it builds.
     target : Target
         Whom for.
     sign : float
@@ -153,15 +189,18 @@ def canonical(term: Term, built: Any, target: Target, sign: float) -> Canonical:
     UnsupportedProblem
         It breaks the rules of disciplined convex programming.
     """
-    known = _REDUCED.setdefault(term, [])
-    reduced = next((r for r in known if r.fits(sign, target)), None)
-    if reduced is None:
-        reduced = _reduced(term.name, built, target, sign)
-        known.append(reduced)
-    return _lowered(reduced, target)
+    known = _known(term)
+    found = known.found.get((target, sign))
+    if found is None:
+        reduced = next((r for r in known.reduced if r.fits(sign, target)), None)
+        if reduced is None:
+            reduced = _reduced(term.name, known.built, target, sign)
+            known.reduced.append(reduced)
+        found = known.found[target, sign] = _lowered(reduced, target)
+    return found
 
 
-def _reduced(name: str, built: Any, target: Target, sign: float) -> _Reduced:
+def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
     asked = _Asked(target.supported)
     asked.answers = {}
     context = SolverInfo(
@@ -173,9 +212,7 @@ def _reduced(name: str, built: Any, target: Target, sign: float) -> _Reduced:
     quadratic = target.quadratic and sign != 0.0
     reduction = Dcp2Cone(quad_obj=quadratic, solver_context=context)
     if sign:
-        written = cp.Minimize(built if sign > 0 else -built)
-    else:
-        written = built
+        written = cp.Minimize(written if sign > 0 else -written)
     if not written.is_dcp():
         raise _undisciplined(name, written)
     main, others = reduction.canonicalize_tree(written, bool(sign))
@@ -211,11 +248,7 @@ def _lowered(reduced: _Reduced, target: Target) -> Canonical:
     kinds = {_kind(c) for c in reduced.constraints}
     _, exact, approximate = expand_cones(set(kinds), target.supported)
     dim3 = target.dim3 and SOC in kinds
-    triangle = (
-        (target.context.psd_triangle_kind, target.context.psd_sqrt2_scaling)
-        if PSD in kinds or SOC in exact
-        else ()
-    )
+    triangle = target.triangle if PSD in kinds or SOC in exact else ()
     key = (frozenset(exact), frozenset(approximate), dim3, triangle)
     if key not in reduced.lowered:
         reduced.lowered[key] = _conversions(reduced, exact, approximate, dim3, target.context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +11,14 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
-    from optfair.core.problem import Problem
-    from optfair.solution.conic_form import ConicForm
 
 __all__ = [
-    "Piece",
     "Range",
     "balanced_range",
     "column_ranges",
     "extreme_entries",
     "repeated_rows",
-    "stacked",
+    "term_ranges",
     "widest_rows",
 ]
 
@@ -61,103 +57,85 @@ class Range:
         return f"{self.smallest:.1e} .. {self.largest:.1e}" if self.largest > 0.0 else "none"
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """One constraint compiled alone."""
-
-    name: str
-    compiled: Compiled
-
-    @property
-    def form(self) -> ConicForm:
-        """Its cone program."""
-        return self.compiled.form
-
-    @property
-    def columns(self) -> dict[str, slice]:
-        """Columns of its variables."""
-        return self.form.columns
+def term_ranges(compiled: Compiled) -> dict[str, tuple[Range, Range]]:
+    """Return the ranges of the coefficients and of the right-hand sides of each constraint."""
+    owner, names = _owners(compiled)
+    A = sp.coo_array(compiled.form.A)
+    coefficients = _by_owner(np.abs(A.data), owner[A.row], len(names))
+    sides = _by_owner(np.abs(compiled.form.b), owner, len(names))
+    return dict(zip(names, zip(coefficients, sides, strict=True), strict=True))
 
 
-def column_ranges(problem: Problem, pieces: list[Piece]) -> dict[str, Range]:
+def _owners(compiled: Compiled) -> tuple[NDArray[np.intp], list[str]]:
+    """Return the constraint of each row, -1 for a row of the objective, and their names."""
+    names = list(compiled.constraints)
+    number = {name: k for k, name in enumerate(names)}
+    owner = np.full(compiled.form.b.size, -1, dtype=np.intp)
+    for o in compiled.owners:
+        if o.bound:
+            owner[o.start : o.stop] = number[o.term]
+    return owner, names
+
+
+def _by_owner(sizes: Any, owner: NDArray[np.intp], count: int) -> list[Range]:
+    """Return the range of positive sizes of each owner."""
+    here = (sizes > 0.0) & (owner >= 0)
+    low, high = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(low, owner[here], sizes[here])
+    np.maximum.at(high, owner[here], sizes[here])
+    low = np.where(high > 0.0, low, 0.0)
+    return [Range(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+
+
+def column_ranges(compiled: Compiled) -> dict[str, Range]:
     """Return the range of the coefficients of each variable."""
-    found = {}
-    for name in problem.variables:
-        parts = [
-            np.asarray(sp.csc_array(p.form.A)[:, p.columns[name]].data, dtype=float)
-            for p in pieces
-            if name in p.columns
-        ]
-        if parts:
-            found[name] = Range.of(np.concatenate(parts))
-    return found
+    A = sp.csc_array(compiled.form.A)
+    return {
+        name: Range.of(A.data[A.indptr[at.start] : A.indptr[at.stop]])
+        for name, at in compiled.form.columns.items()
+    }
 
 
-def extreme_entries(pieces: list[Piece]) -> tuple[tuple[str, Range], ...]:
+def extreme_entries(compiled: Compiled) -> tuple[tuple[str, Range], ...]:
     """Return the entries of variables with the largest and the smallest coefficients."""
-    most: dict[tuple[str, int], float] = {}
-    entries: dict[str, NDArray[np.int64]] = {}
-    for p in pieces:
-        largest = np.asarray(abs(sp.csc_array(p.form.A)).max(axis=0).toarray()).ravel()
-        for name, at in p.columns.items():
-            if name not in entries:
-                entries[name] = p.compiled.places()[name] - at.start
-            for i, size in enumerate(largest[at]):
-                if size > 0.0:
-                    most[(name, i)] = max(most.get((name, i), 0.0), float(size))
-    ranked = sorted(most, key=lambda k: -most[k])
-    chosen = ranked if len(ranked) <= 2 * EXTREMES else [*ranked[:EXTREMES], *ranked[-EXTREMES:]]
-    named = []
-    for name, i in chosen:
+    largest = np.asarray(abs(sp.csc_array(compiled.form.A)).max(axis=0).toarray()).ravel()
+    declared = np.zeros(largest.size, dtype=bool)
+    for at in compiled.form.columns.values():
+        declared[at] = True
+    columns = np.flatnonzero(declared & (largest > 0.0))
+    ranked = columns[np.argsort(-largest[columns], kind="stable")]
+    if ranked.size > 2 * EXTREMES:
+        ranked = np.concatenate([ranked[:EXTREMES], ranked[-EXTREMES:]])
+    places, named = compiled.places(), []
+    for j in ranked:
+        name = next(n for n, at in compiled.form.columns.items() if at.start <= j < at.stop)
         # of a symmetric variable the first of the two entries that share the column
-        where = np.argwhere(entries[name] == i)[0]
-        label = f"{name}[{', '.join(str(int(j)) for j in where)}]" if where.size else name
-        named.append((label, Range(most[(name, i)], most[(name, i)])))
+        where = np.argwhere(places[name] == j)[0]
+        label = f"{name}[{', '.join(str(int(i)) for i in where)}]" if where.size else name
+        named.append((label, Range(float(largest[j]), float(largest[j]))))
     return tuple(named)
 
 
-def widest_rows(pieces: list[Piece]) -> tuple[tuple[str, int, Range], ...]:
+def widest_rows(compiled: Compiled) -> tuple[tuple[str, int, Range], ...]:
     """Return the rows with the widest range: term, row within its compiled form, range."""
+    A = sp.csr_array(compiled.form.A)
+    A.eliminate_zeros()
+    owner, names = _owners(compiled)
+    filled = np.flatnonzero((np.diff(A.indptr) > 0) & (owner >= 0))
+    if not filled.size:
+        return ()
+    sizes = np.append(np.abs(A.data), 1.0)
+    ends = np.column_stack([A.indptr[filled], A.indptr[filled + 1]]).ravel()
+    low = np.minimum.reduceat(sizes, ends)[::2]
+    high = np.maximum.reduceat(sizes, ends)[::2]
+    wide = np.flatnonzero(high > WIDE_ROW * low)
+    worst = wide[np.argsort(-(high[wide] / low[wide]), kind="stable")][:EXTREMES]
     found = []
-    for p in pieces:
-        A = sp.csr_array(p.form.A)
-        A.eliminate_zeros()
-        filled = np.flatnonzero(np.diff(A.indptr))
-        if not filled.size:
-            continue
-        sizes, starts = np.abs(A.data), A.indptr[:-1][filled]
-        low, high = np.minimum.reduceat(sizes, starts), np.maximum.reduceat(sizes, starts)
-        wide = np.flatnonzero(high > WIDE_ROW * low)
-        worst = wide[np.argsort(-(high[wide] / low[wide]), kind="stable")][:EXTREMES]
-        found += [(p.name, int(filled[k]), Range(float(low[k]), float(high[k]))) for k in worst]
-    return tuple(sorted(found, key=lambda r: -r[2].ratio)[:EXTREMES])
-
-
-def stacked(problem: Problem, pieces: list[Piece]) -> Any:
-    """Put the constraints under each other: shared variables first, auxiliary columns apart."""
-    sizes = dict.fromkeys(problem.variables, 0)
-    for p in pieces:
-        for name, at in p.columns.items():
-            sizes[name] = max(sizes[name], at.stop - at.start)
-    starts = dict(zip(sizes, np.cumsum([0, *sizes.values()])[:-1], strict=True))
-    width = int(sum(sizes.values()))
-    rows, cols, data = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)]
-    height = 0
-    for p in pieces:
-        target = np.full(p.form.q.size, -1)
-        for name, at in p.columns.items():
-            target[at] = starts[name] + np.arange(at.stop - at.start)
-        auxiliary = target < 0
-        target[auxiliary] = width + np.arange(int(auxiliary.sum()))
-        width += int(auxiliary.sum())
-        A = sp.coo_array(p.form.A)
-        rows.append(A.row + height)
-        cols.append(target[A.col])
-        data.append(A.data)
-        height += A.shape[0]
-    entries = np.concatenate(data)
-    where = (np.concatenate(rows), np.concatenate(cols))
-    return sp.csc_array(sp.coo_array((entries, where), shape=(height, width)))
+    for k in worst:
+        name = names[owner[filled[k]]]
+        row = int(np.searchsorted(compiled.rows(name), filled[k]))
+        found.append((name, row, Range(float(low[k]), float(high[k]))))
+    return tuple(found)
 
 
 def balanced_range(A: Any, rounds: int = 20) -> float:
@@ -175,46 +153,40 @@ def balanced_range(A: Any, rounds: int = 20) -> float:
     return float(np.exp(min(logs.max() - logs.min(), 700.0)))
 
 
-def _linear_rows(pieces: list[Piece]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield (term, key of the row up to a positive factor, right-hand side included)."""
-    for p in pieces:
-        owner: dict[int, tuple[str, int]] = {
-            j: (name, j - at.start)
-            for name, at in p.columns.items()
-            for j in range(at.start, at.stop)
-        }
-        A = sp.csr_array(p.form.A)
-        for c in p.form.cones:
-            if c.kind not in ("zero", "nonneg"):
-                continue
-            for i in range(c.start, c.stop):
-                cells = {
-                    owner.get(int(A.indices[k])): float(A.data[k])
-                    for k in range(A.indptr[i], A.indptr[i + 1])
-                    if A.data[k] != 0.0
-                }
-                if not cells or None in cells:
-                    continue
-                ordered = sorted(cells.items(), key=lambda cell: str(cell[0]))
-                # an inequality keeps its direction, an equality has none
-                factor = ordered[0][1] if c.kind == "zero" else abs(ordered[0][1])
-                numbers = [v / factor for _, v in ordered] + [float(p.form.b[i]) / factor]
-                key = (
-                    c.kind,
-                    *(k for k, _ in ordered),
-                    *(float(f"{v:.12g}") + 0.0 for v in numbers),
-                )
-                yield p.name, key
-
-
-def repeated_rows(pieces: list[Piece]) -> tuple[tuple[str, str], ...]:
-    """Return pairs of terms of which one repeats a row of the other."""
-    if sum(p.form.A.nnz for p in pieces) > MOST_ENTRIES:
+def repeated_rows(compiled: Compiled) -> tuple[tuple[str, str], ...]:
+    """Return pairs of terms of which one repeats a linear row of the other, up to a factor."""
+    A = sp.csr_array(compiled.form.A)
+    A.eliminate_zeros()
+    if A.nnz > MOST_ENTRIES:
         return ()
-    seen: dict[tuple[Any, ...], str] = {}
+    A.sort_indices()
+    owner, names = _owners(compiled)
+    auxiliary = np.zeros(A.shape[1], dtype=bool)
+    for _, start, stop in compiled.auxiliary:
+        auxiliary[start:stop] = True
+    count = np.diff(A.indptr)
+    lead = np.append(A.data, 1.0)[A.indptr[:-1]]
+    seen: dict[tuple[Any, ...], int] = {}
     pairs: dict[tuple[str, str], None] = {}
-    for name, key in _linear_rows(pieces):
-        if key in seen:
-            pairs[(seen[key], name)] = None
-        seen.setdefault(key, name)
+    for cone in compiled.form.cones:
+        if cone.kind not in ("zero", "nonneg"):
+            continue
+        # an inequality keeps its direction, an equality has none
+        factor = lead if cone.kind == "zero" else np.abs(lead)
+        data = _digits(A.data / np.repeat(factor, count))
+        sides = _digits(compiled.form.b / factor)
+        for i in range(cone.start, cone.stop):
+            at = slice(A.indptr[i], A.indptr[i + 1])
+            if owner[i] < 0 or not count[i] or auxiliary[A.indices[at]].any():
+                continue
+            key = (cone.kind, A.indices[at].tobytes(), data[at].tobytes(), float(sides[i]))
+            if key in seen:
+                pairs[(names[seen[key]], names[owner[i]])] = None
+            seen.setdefault(key, int(owner[i]))
     return tuple(pairs)
+
+
+def _digits(numbers: Any) -> Any:
+    """Round to forty binary digits, -0.0 to 0.0: rows that are scaled differ in the last ones."""
+    mantissa, exponent = np.frexp(numbers)
+    return np.ldexp(np.round(np.ldexp(mantissa, 40)), exponent - 40) + 0.0

@@ -7,27 +7,29 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optfair.backends.policy import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.coefficients import (
-    Piece,
     Range,
     balanced_range,
     column_ranges,
     extreme_entries,
     repeated_rows,
-    stacked,
+    term_ranges,
     widest_rows,
 )
 from optfair.errors import OptfairError
 from optfair.transforms.relax_integrality import relaxed
-from optfair.transforms.term_program import single_term
 
 if TYPE_CHECKING:
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
 
 __all__ = ["Scaling", "measure_scaling"]
 
@@ -168,52 +170,60 @@ class Scaling(Certificate):
 def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
     """Return the scaling of a problem, None when it is too large or cannot be compiled.
 
-    Each constraint is compiled alone, so its auxiliary rows count as its own.
+    Auxiliary rows of a constraint count as its own.
     """
-    continuous = relaxed(problem)
-    if sum(v.size for v in problem.variables.values()) > LARGEST:
+    if sum(v.size for v in problem.variables.values()) > LARGEST or clock.stopped:
         return None
     used = {name for t in problem.terms for name in t.scope}
     bound = {name for t in problem.constraints.values() for name in t.scope}
-    terms: dict[str, Range] = {}
-    sides: dict[str, Range] = {}
-    pieces: list[Piece] = []
-    interface = conic_interface()
-    for name, term in problem.constraints.items():
-        if clock.stopped:
-            return None
-        if not term.scope or not term.evidence.problem_class.convex:
-            continue
-        alone = single_term(continuous, name)
-        try:
-            compiled = compile_problem(alone, interface, {})
-        except OptfairError:
-            continue
-        form = compiled.form
-        terms[name], sides[name] = Range.of(form.A.data), Range.of(form.b)
-        pieces.append(Piece(name, compiled))
-    costs = np.zeros(0)
-    convex = all(t.evidence.problem_class.convex for t in problem.objective.values())
-    if convex and any(t.scope for t in problem.objective.values()):
-        try:
-            form = compile_problem(continuous.with_terms(problem.objective, {}), interface, {}).form
-            costs = np.concatenate([form.q, form.P.data])
-        except OptfairError:
-            pass
+    compiled, costs = _compiled(relaxed(problem))
+    ranges = {} if compiled is None else term_ranges(compiled)
     return Scaling(
         problem,
-        terms,
-        sides,
-        column_ranges(problem, pieces),
+        {name: coefficients for name, (coefficients, _) in ranges.items()},
+        {name: sides for name, (_, sides) in ranges.items()},
+        {} if compiled is None else column_ranges(compiled),
         Range.of(costs),
-        Range.of([v for r in terms.values() for v in (r.smallest, r.largest)]),
-        widest_rows(pieces),
-        extreme_entries(pieces),
-        balanced_range(stacked(problem, pieces)),
-        repeated_rows(pieces),
+        Range.of([v for r, _ in ranges.values() for v in (r.smallest, r.largest)]),
+        () if compiled is None else widest_rows(compiled),
+        () if compiled is None else extreme_entries(compiled),
+        1.0 if compiled is None else balanced_range(compiled.form.A),
+        () if compiled is None else repeated_rows(compiled),
         tuple(name for name in problem.variables if name not in used),
         tuple(name for name in problem.variables if name in used and name not in bound),
     )
+
+
+def _compiled(problem: Problem) -> tuple[Compiled | None, Floats]:
+    """Return the constraints that can be compiled, together, and the coefficients of the cost."""
+    interface = conic_interface()
+    costs = np.zeros(0)
+    if all(t.evidence.problem_class.convex for t in problem.objective.values()):
+        try:
+            form = compile_problem(problem.with_terms(problem.objective, {}), interface).form
+            costs = np.concatenate([form.q, form.P.data])
+        except OptfairError:
+            pass
+    convex = {
+        name: t
+        for name, t in problem.constraints.items()
+        if t.scope and t.evidence.problem_class.convex
+    }
+    try:
+        return compile_problem(problem.with_terms({}, convex), interface), costs
+    except OptfairError:
+        able = {name: t for name, t in convex.items() if _compiles(problem, name, interface)}
+        if not able:
+            return None, costs
+        return compile_problem(problem.with_terms({}, able), interface), costs
+
+
+def _compiles(problem: Problem, name: str, interface: str) -> bool:
+    try:
+        compile_problem(problem.with_terms({}, {name: problem.constraints[name]}), interface)
+    except OptfairError:
+        return False
+    return True
 
 
 def _power(r: Range) -> int:

@@ -15,6 +15,7 @@ from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.policy import conic_interface
 from optfair.backends.structured.rows.point import Block, RelaxedPoint
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.canonical import built
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem
 from optfair.proofs.cones import Cone
@@ -92,7 +93,7 @@ class Relaxation:
             return
         some = replace(self.long[term], build=lambda: build(rows), rows=None)
         compiled = compile_problem(self.problem.with_terms({}, {term: some}), conic_interface(), {})
-        if not isinstance(compiled.constraints[term], ROW_BY_ROW):
+        if not isinstance(built(compiled.constraints[term]), ROW_BY_ROW):
             raise UnsupportedProblem(
                 f"{term!r} is a cone whose multipliers are not listed row by row",
                 remedy="name a solver, it gets the whole problem",
