@@ -27,6 +27,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 
@@ -71,6 +72,18 @@ def infeasible(rows: int, seed: int = 0) -> cp.Problem:
     middle = float(inside[:3].sum())
     pair = [cp.sum(x[:3]) >= middle + 1e-3, cp.sum(x[:3]) <= middle - 1e-3]
     return cp.Problem(cp.Minimize(0), [*(A[i] @ x <= b[i] for i in range(rows)), *pair])
+
+
+def block(rows: int, seed: int = 0) -> cp.Problem:
+    """Return that many rows of three entries under one name, and two names that exclude each other."""
+    rng = np.random.default_rng(seed)
+    n = rows // 5
+    at = (np.repeat(np.arange(rows), 3), rng.integers(0, n, 3 * rows))
+    A = sp.csr_array((rng.random(3 * rows), at), shape=(rows, n))
+    x, inside = cp.Variable(n, name="x"), rng.random(n)
+    return cp.Problem(
+        cp.Minimize(cp.sum(x)), [A @ x <= A @ inside + 0.1, x <= 1.0, cp.sum(x) >= n + 1.0]
+    )
 
 
 @contextmanager
@@ -177,13 +190,7 @@ def main() -> None:
             (f"seconds of diagnose, {rows} named rows", limit, time.perf_counter() - begin)
         )
         assert d.verdict == "infeasible" and len(d.conflict) == 2, d.verdict
-    x = cp.Variable(100, name="x")
-    rng = np.random.default_rng(0)
-    A = rng.normal(size=(10_000, 100))
-    p = of.from_cvxpy(
-        cp.Problem(cp.Minimize(0), [A @ x <= A @ rng.random(100) + 1.0, cp.sum(x) >= 9e9]),
-        ["block", "sum"],
-    )
+    p = of.from_cvxpy(block(10_000))
     begin = time.perf_counter()
     p.diagnose()
     targets.append(

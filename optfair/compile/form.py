@@ -335,7 +335,8 @@ def _instances(name: str, quadratic: bool) -> list[Any]:
 def _unfit(problem: Problem, instance: Any) -> str:
     if problem.integers and not instance.MIP_CAPABLE:
         return f"{instance.name()} takes no integers"
-    if not problem.constraints and instance.REQUIRES_CONSTR:
+    rows = problem.constraints or not all(built(t).is_affine() for t in problem.objective.values())
+    if instance.REQUIRES_CONSTR and not rows:
         return f"{instance.name()} takes no problem without constraints"
     return ""
 

@@ -273,7 +273,7 @@ def _conversions(
         steps.append(ExactCone2Cone(target_cones=exact, solver_context=context))
     if approximate:
         steps.append(ApproxCone2Cone(target_cones=approximate))
-    if any(c.size == 0 for c in constraints) or any(v.size == 0 for v in variables.values()):
+    if any(_empty(part) for part in (*constraints, *(() if cost is None else (cost,)))):
         steps.append(EliminateZeroSized())
     if dim3:
         steps.append(SOCDim3())
@@ -321,6 +321,11 @@ def _shared(problem: Any, inverse: Any) -> tuple[Any, Any]:
     goal = problem.objective.tree_copy(id_objects=dict(swaps))
     after = {first: copies[last].id for first, last in ids.items()}
     return cp.Problem(goal, list(copies.values())), (shared, old, after)
+
+
+def _empty(expression: Any) -> bool:
+    """Whether a part of an expression has no entries: CVXPY's matrices must not see it."""
+    return expression.size == 0 or any(_empty(arg) for arg in expression.args)
 
 
 def _followed(main: int | None, chain: list[tuple[Any, Any]]) -> int | None:
