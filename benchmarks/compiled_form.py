@@ -80,10 +80,9 @@ def block(rows: int, seed: int = 0) -> cp.Problem:
     n = rows // 5
     at = (np.repeat(np.arange(rows), 3), rng.integers(0, n, 3 * rows))
     A = sp.csr_array((rng.random(3 * rows), at), shape=(rows, n))
-    x, inside = cp.Variable(n, name="x"), rng.random(n)
-    return cp.Problem(
-        cp.Minimize(cp.sum(x)), [A @ x <= A @ inside + 0.1, x <= 1.0, cp.sum(x) >= n + 1.0]
-    )
+    x = cp.Variable(n, name="x")
+    rows = [A @ x <= A @ np.ones(n) + 0.1, x >= 0.0, x <= 1.0, cp.sum(x) >= n + 1.0]
+    return cp.Problem(cp.Minimize(cp.sum(x)), rows)
 
 
 @contextmanager

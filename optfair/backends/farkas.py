@@ -28,6 +28,8 @@ __all__ = [
     "unbounded",
 ]
 
+# Binary digits of a vector that is tried first.
+DIGITS = 24
 # Entries of a reported vector below such a share of the largest may be rounding.
 NOISE = (0.0, 1e-9, 1e-7, 1e-5)
 
@@ -89,7 +91,8 @@ def proved_infeasible(
 
     A solver leaves rounding where the vector has zeros. On rows that bound the objective by an
     auxiliary variable there is nothing else in that variable's column, so the rounding cancels
-    with nothing; small entries are therefore set to zero as far as the proof needs it.
+    with nothing; small entries are therefore set to zero as far as the proof needs it. Where the
+    exact vector has few digits, rounding to these makes it exact: that is tried first.
 
     Parameters
     ----------
@@ -101,6 +104,11 @@ def proved_infeasible(
         From a vector to the names of the terms that carry it.
     """
     largest = float(np.abs(z).max(initial=0.0))
+    if largest > 0.0:
+        unit = np.ldexp(1.0, DIGITS)
+        short = np.round(z / largest * unit) / unit
+        if infeasibility(form, short, repair=False).proved:
+            return InfeasibilityProof(form, short, conflict(short))
     cleaned = [np.where(np.abs(z) > share * largest, z, 0.0) for share in NOISE]
     for exact in (*cleaned, _without_open(form, cleaned[-1])):
         if infeasibility(form, exact).proved:

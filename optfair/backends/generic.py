@@ -90,7 +90,7 @@ def run_generic(
     compiled = compile_problem(
         problem, profile.compile_as or profile.cvxpy_name, dict(canonical or {})
     )
-    refuse_size(profile, compiled.form, open_takers(problem))
+    refuse_size(profile, compiled.form, lambda: open_takers(problem))
     options = request.solver_options(profile)
     warm = ""
     if start is not None and request.warm_start is not None:

@@ -34,9 +34,20 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         return why
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
-        form = compiled.form
-        return solve_form(
-            form, compiled.integer, scale, options, log, begin[0], solver_name=profile.name
+        # where the last solve of the same rows ended, unless somebody says where to start
+        kept = compiled.ended.get(profile.name) if begin[0] is None else None
+        found, basis = solve_form(
+            compiled.form,
+            compiled.integer,
+            scale,
+            options,
+            log,
+            begin[0],
+            basis=kept,
+            solver_name=profile.name,
         )
+        if basis is not None:
+            compiled.ended[profile.name] = basis
+        return found
 
     return run_generic(problem, profile, request, call, start=start)

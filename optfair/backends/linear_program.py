@@ -115,8 +115,9 @@ def solve_form(
     log: bool,
     start: Floats | None = None,
     *,
+    basis: Any = None,
     solver_name: str = "the solver",
-) -> RawPoint:
+) -> tuple[RawPoint, Any]:
     """Solve a polyhedral form with a linear or convex quadratic objective.
 
     Parameters
@@ -133,8 +134,15 @@ def solve_form(
         Show the solver's log.
     start : array (n,), optional
         Point to start from, NaN where none is known.
+    basis : object, optional
+        Where an earlier solve of a linear form of this shape ended.
     solver_name : str
         What errors call it.
+
+    Returns
+    -------
+    RawPoint, basis
+        What it found, and where a linear form that was solved ended.
 
     Raises
     ------
@@ -167,6 +175,8 @@ def solve_form(
                 "correct or remove the option",
             )
     solver.passModel(model)
+    if basis is not None:
+        solver.setBasis(basis)
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
         solver.setSolution(known.size, known, start[known])
@@ -176,7 +186,9 @@ def solve_form(
             solver.solve()
     else:
         solver.solve()
-    return _raw(solver, form, scale)
+    found = _raw(solver, form, scale)
+    linear = found.status == "optimal" and not integer.any() and not form.P.nnz
+    return found, solver.getBasis() if linear else None
 
 
 def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:

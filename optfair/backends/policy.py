@@ -86,7 +86,7 @@ def _check(problem: Problem, named: SolverProfile) -> None:
             f"module {named.module!r} was not found",
             named.install,
         )
-    refuse_unlicensed(named, open_takers(problem))
+    refuse_unlicensed(named, lambda: open_takers(problem))
 
 
 def _reasons(problem: Problem) -> list[str]:

@@ -63,14 +63,14 @@ def environment(profile: SolverProfile) -> Any:
     return _probed(profile.probe, profile.module, _limit(profile, "variables"))[2]
 
 
-def refuse_unlicensed(profile: SolverProfile, others: Iterable[str]) -> None:
+def refuse_unlicensed(profile: SolverProfile, others: Callable[[], Iterable[str]]) -> None:
     """Raise `NotLicensed` when a solver is there but may not solve.
 
     Parameters
     ----------
     profile : SolverProfile
         An installed solver.
-    others : iterable of str
+    others : callable
         Open solvers that take the problem.
     """
     state = licence_state(profile)
@@ -78,11 +78,13 @@ def refuse_unlicensed(profile: SolverProfile, others: Iterable[str]) -> None:
         raise NotLicensed(
             f"{profile.name} is installed but has no licence to solve",
             state.detail,
-            _instead(profile, others),
+            _instead(profile, others()),
         )
 
 
-def refuse_size(profile: SolverProfile, form: ConicForm, others: Iterable[str]) -> None:
+def refuse_size(
+    profile: SolverProfile, form: ConicForm, others: Callable[[], Iterable[str]]
+) -> None:
     """Raise `SizeLimited` when the licence at hand does not allow a compiled problem.
 
     Cones beyond the linear ones are passed on as one further variable and equation per row
@@ -106,7 +108,7 @@ def refuse_size(profile: SolverProfile, form: ConicForm, others: Iterable[str]) 
         raise SizeLimited(
             f"the licence at hand of {profile.name} is limited in size",
             "the compiled problem has " + "; ".join(over),
-            _instead(profile, others),
+            _instead(profile, others()),
         )
 
 

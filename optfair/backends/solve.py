@@ -155,6 +155,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
             outcome = _adapter(profile).run(problem, profile, request)
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if isinstance(e, SolverFailure) and e.claim:
+                if claimed is not None and claimed.claim == e.claim:
+                    raise claimed from None  # a third would say the same without proof
                 claimed = claimed or e  # one solver's word: ask the next
             failures.append(e)
             attempts.append(f"{profile.name}: {e.cause}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
@@ -127,6 +127,8 @@ class Compiled:
         Columns that are integer.
     quadratic : bool
         Whether the interface takes a quadratic objective.
+    ended : dict
+        Solver -> where its last solve ended, for the next one to start from.
     """
 
     form: ConicForm
@@ -139,6 +141,7 @@ class Compiled:
     quadratic: bool
     _canonical: Sequence[Any]  # the constraints in the order of their rows
     _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # first rows of their constraints
+    ended: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def handed(self) -> tuple[Any, Any]:

@@ -473,7 +473,7 @@ class Contradiction:
     columns: Ints | None = None
 
 
-def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
+def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contradiction:
     r"""Return what a Farkas vector proves: :math:`b^T z < \min_y (A^T z)^T y` is impossible.
 
     Parameters
@@ -482,6 +482,8 @@ def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
         The compiled constraints.
     z : array (m,)
         Any vector; it is moved into the dual cone first.
+    repair : bool
+        Whether columns that do not cancel may be made to by a small move.
     """
     if z.shape != form.b.shape or not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
@@ -504,7 +506,7 @@ def infeasibility(form: ConicForm, z: Floats) -> Contradiction:
         lower, upper = _bounds(form, found, rows, lower, upper)
         open_ones = found.unpaid(lower, upper)
     spent = 0.0
-    if open_ones.any():
+    if open_ones.any() and repair:
         found, spent = _repaired(form, found, None, z, nothing, lower, upper)
         open_ones = found.unpaid(lower, upper)
     center, radius = dot(form.b, z)

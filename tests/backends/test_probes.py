@@ -107,7 +107,7 @@ def test_too_large_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> No
     def refused(problem: Any) -> bool:
         form = compile_problem(problem, "CLARABEL", {}).form
         try:
-            probes.refuse_size(facts, form, ["highs"])
+            probes.refuse_size(facts, form, lambda: ["highs"])
         except of.SizeLimited as e:
             assert "gurobi is limited in size" in e.cause and "highs" in e.remedy
             return True
