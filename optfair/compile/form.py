@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,6 +42,7 @@ from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.core.term import Term
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -312,8 +313,8 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
             and (quadratic or isinstance(instance, QpSolver))
         )
         target = Target.of(instance, integer=bool(problem.integers), quadratic=quad)
-        costs = [canonical(t, target, sign) for t in problem.objective.values()]
-        rows = [canonical(t, target, 0.0) for t in problem.constraints.values()]
+        costs = _canonical(problem.objective.values(), target, sign)
+        rows = _canonical(problem.constraints.values(), target, 0.0)
         unknown = {
             k.__name__ for p in (*costs, *rows) for k in p.kinds if k not in target.supported
         }
@@ -326,6 +327,17 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
         "; ".join(dict.fromkeys(missing)) or f"The solver {name} is not installed.",
         "name another solver; optfair.solvers() lists what each can take",
     )
+
+
+def _canonical(terms: Iterable[Term], target: Target, sign: float) -> list[Canonical]:
+    """Reduce terms to cones; one that stands there twice has its rows twice."""
+    found: dict[int, Canonical] = {}
+    for t in terms:
+        part = canonical(t, target, sign)
+        if id(part) in found:
+            part = canonical(t, target, sign, anew=True)
+        found[id(part)] = part
+    return list(found.values())
 
 
 def _instances(name: str, quadratic: bool) -> list[Any]:
@@ -347,9 +359,17 @@ def _unfit(problem: Problem, instance: Any) -> str:
 def _stuff(parts: Sequence[Canonical]) -> None:
     """Turn terms into matrices, together; further objective terms one by one."""
     first = next((p for p in parts if p.cost is not None), None)
-    together = [p for p in parts if p.cost is None or p is first]
-    for group, cost in [(together, first), *(([p], p) for p in parts if p not in together)]:
-        _stuff_group(group, cost)
+    together: list[Canonical] = []
+    alone: list[Canonical] = []
+    seen: set[int] = set()
+    for p in parts:
+        own = {c.id for c in p.constraints}
+        # the same constraint may have two names
+        (alone if (p.cost is not None and p is not first) or own & seen else together).append(p)
+        seen |= own
+    _stuff_group(together, first)
+    for p in alone:
+        _stuff_group([p], None if p.cost is None else p)
 
 
 def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -13,6 +14,7 @@ from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
 from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
 from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
 from cvxpy.reductions.cvx_attr2constr import CONVEX_ATTRIBUTES, CvxAttr2Constr
+from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.eliminate_zero_sized import EliminateZeroSized
 from cvxpy.reductions.solution import Solution as RawSolution
@@ -26,7 +28,7 @@ from optfair.errors import UnsupportedProblem
 if TYPE_CHECKING:
     from optfair.core.term import Term
 
-__all__ = ["Canonical", "Target", "built", "canonical"]
+__all__ = ["Canonical", "Draft", "Target", "built", "canonical"]
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,12 @@ class _Known:
     found: dict[tuple[Target, float], Canonical] = field(default_factory=dict)
 
 
-# Nothing of it outlives the term.
-_KNOWN: WeakKeyDictionary[Term, _Known] = WeakKeyDictionary()
+# By what builds a term, which terms that differ in name or origin share; it dies with them.
+_KNOWN: WeakKeyDictionary[Any, _Known] = WeakKeyDictionary()
+
+
+def _key(term: Term) -> Any:
+    return term.build if isinstance(term.build, FunctionType) else term
 
 
 def built(term: Term) -> Any:
@@ -164,15 +170,47 @@ def built(term: Term) -> Any:
 
 
 def _known(term: Term) -> _Known:
-    known = _KNOWN.get(term)
+    known = _KNOWN.get(_key(term))
     if known is None:
         expression = term.build()
         refuse_nonfinite(term.name, expression)
-        known = _KNOWN[term] = _Known(expression)
+        known = _KNOWN[_key(term)] = _Known(expression)
     return known
 
 
-def canonical(term: Term, target: Target, sign: float) -> Canonical:
+class Draft:
+    """An expression that becomes a term: what its class needs of the reduction is kept for it.
+
+    Parameters
+    ----------
+    name : str
+        Name of the term.
+    written : cvxpy.Expression or cvxpy.Constraint
+        What it builds, by the rules of disciplined convex programming.
+    sign : float
+        1 for an objective to be minimised, -1 to be maximised, 0 for a constraint.
+    """
+
+    def __init__(self, name: str, written: Any, sign: float = 0.0) -> None:
+        self.name, self.written, self.sign = name, written, sign
+        self._reduced: _Reduced | None = None
+
+    @property
+    def kinds(self) -> frozenset[type]:
+        """The cones it is reduced to where no interface prefers others."""
+        if self._reduced is None:
+            context = SolverInfo(supported_constraints=frozenset())
+            target = Target(frozenset(), False, False, (None, None), context)
+            self._reduced = _reduced(self.name, self.written, target, self.sign)
+        return frozenset(_kind(c) for c in self._reduced.constraints)
+
+    def kept_for(self, term: Term) -> None:
+        """Let the term, which builds what was written, use the reduction."""
+        reduced = [] if self._reduced is None else [self._reduced]
+        _KNOWN[_key(term)] = _Known(self.written, reduced)
+
+
+def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) -> Canonical:
     """Return a term reduced to cones that an interface takes, if they can be reduced to these.
 
     Parameters
@@ -183,6 +221,8 @@ def canonical(term: Term, target: Target, sign: float) -> Canonical:
         Whom for.
     sign : float
         1 for an objective to be minimised, -1 to be maximised, 0 for a constraint.
+    anew : bool
+        Reduce it again, with epigraphs of its own: for a problem that has it twice.
 
     Raises
     ------
@@ -190,6 +230,8 @@ def canonical(term: Term, target: Target, sign: float) -> Canonical:
         It breaks the rules of disciplined convex programming.
     """
     known = _known(term)
+    if anew:
+        return _lowered(_reduced(term.name, known.built, target, sign), target)
     found = known.found.get((target, sign))
     if found is None:
         reduced = next((r for r in known.reduced if r.fits(sign, target)), None)
@@ -210,6 +252,8 @@ def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
         psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
     )
     quadratic = target.quadratic and sign != 0.0
+    if not sign and type(written) in _ROWS and _plain(written):
+        return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
     reduction = Dcp2Cone(quad_obj=quadratic, solver_context=context)
     if sign:
         written = cp.Minimize(written if sign > 0 else -written)
@@ -219,6 +263,15 @@ def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
     if sign:
         return _Reduced(sign, quadratic, asked.answers, main.expr, list(others), None)
     return _Reduced(sign, quadratic, asked.answers, None, [*others, main], main.id)
+
+
+# Constraints that are rows as they stand when both sides are affine.
+_ROWS = (Equality, Inequality, NonNeg, Zero)
+
+
+def _plain(written: Any) -> bool:
+    """Whether an expression is affine and no part of it has a form in cones of its own."""
+    return type(written) not in CANON_METHODS and all(_plain(arg) for arg in written.args)
 
 
 def _undisciplined(name: str, written: Any) -> UnsupportedProblem:

@@ -9,9 +9,9 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D, Zero
-from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
+from optfair.core.canonical import Draft
 from optfair.core.curvature import proved_assertions, quadratic_curvature
 from optfair.core.degree import is_quadratic
 from optfair.core.evidence import Evidence
@@ -67,16 +67,19 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             "write it on p[...] of this problem or of one it was made from",
         )
     bounded = proved_assertions(name, bounded_rows(name, constraint, names))
-    evidence = _constraint_evidence(name, bounded, names)
+    draft = Draft(name, bounded)
+    evidence = _constraint_evidence(name, bounded, names, draft)
     zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
     evaluator = Evaluator(constraint, names)
-    return replace(
+    term = replace(
         evaluated_constraint(name, bounded, names, evidence, evaluator),
         latex=lambda: _latex(constraint),
         origin="user",
         parameters=parameters,
         scale=evaluator.read(zeros, _scale),
     )
+    draft.kept_for(term)
+    return term
 
 
 def evaluated_constraint(
@@ -111,13 +114,16 @@ def objective_term(
     refuse_nonfinite(name, written)
     # c.T @ x of columns is a matrix of one entry
     scalar = proved_assertions(name, cp.sum(written) if written.shape else written)
-    evidence = _objective_evidence(name, scalar, names, sense)
-    return replace(
+    draft = Draft(name, scalar, 1.0 if sense == "minimize" else -1.0)
+    evidence = _objective_evidence(name, scalar, names, sense, draft)
+    term = replace(
         evaluated_objective(name, scalar, names, evidence),
         latex=lambda: _latex(written),
         origin="user",
         parameters=parameters,
     )
+    draft.kept_for(term)
+    return term
 
 
 def evaluated_objective(
@@ -158,10 +164,9 @@ def _scale(constraint: Any) -> Any:
     return float(max(sizes, default=0.0))
 
 
-def _cones(constraint: Any) -> frozenset[str]:
+def _cones(draft: Draft) -> frozenset[str]:
     """Return the cones beyond the linear ones that CVXPY's own reduction introduces."""
-    reduced, _ = Dcp2Cone(quad_obj=True).apply(cp.Problem(cp.Minimize(0), [constraint]))
-    kinds = {type(c).__name__ for c in reduced.constraints}
+    kinds = {kind.__name__ for kind in draft.kinds}
     return frozenset(_CONES[k] for k in kinds if k in _CONES)
 
 
@@ -174,7 +179,9 @@ def _function(expression: Any) -> str:
     return f"{word} piecewise linear" if expression.is_pwl() else word
 
 
-def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -> Evidence:
+def _constraint_evidence(
+    name: str, constraint: Any, names: Mapping[int, str], draft: Draft
+) -> Evidence:
     if isinstance(constraint, (Equality, Zero)):
         expression = constraint.expr
         where = "Zero"
@@ -182,18 +189,18 @@ def _constraint_evidence(name: str, constraint: Any, names: Mapping[int, str]) -
         expression = constraint.expr
         where = "Nonpositive"
     else:
-        return _cone_evidence(name, constraint)
+        return _cone_evidence(name, constraint, draft)
     if constraint.is_dcp():
         if expression.is_affine():
             return Evidence(name, "affine", where, ProblemClass())
         if is_quadratic(expression):
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
-        found = _cones(constraint)
+        found = _cones(draft)
         return Evidence(name, _function(expression), where, ProblemClass(cones=found))
     return _unproved(name, expression, where, equality=where == "Zero")
 
 
-def _cone_evidence(name: str, constraint: Any) -> Evidence:
+def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
     if type(constraint).__name__ not in _KNOWN:
         raise DeclarationError(
             f"constraint {name!r} is a {type(constraint).__name__}, which is not known here",
@@ -207,9 +214,7 @@ def _cone_evidence(name: str, constraint: Any) -> Evidence:
     where = next((w for t, w in words.items() if isinstance(constraint, t)), "")
     where = where or type(constraint).__name__
     linear = {"NonNeg": "Nonnegative", "NonPos": "Nonpositive", "NonPosCone": "Nonpositive"}
-    return Evidence(
-        name, "affine", linear.get(where, where), ProblemClass(cones=_cones(constraint))
-    )
+    return Evidence(name, "affine", linear.get(where, where), ProblemClass(cones=_cones(draft)))
 
 
 def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evidence:
@@ -228,7 +233,7 @@ def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evid
 
 
 def _objective_evidence(
-    name: str, expression: Any, names: Mapping[int, str], sense: str
+    name: str, expression: Any, names: Mapping[int, str], sense: str, draft: Draft
 ) -> Evidence:
     good = expression.is_convex() if sense == "minimize" else expression.is_concave()
     if expression.is_affine():
@@ -249,8 +254,6 @@ def _objective_evidence(
         word = "convex" if sense == "minimize" else "concave"
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
     if good:
-        bound = cp.Variable()
-        up = expression <= bound if sense == "minimize" else expression >= bound
-        return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(up)))
+        return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(draft)))
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", sense, unknown)
