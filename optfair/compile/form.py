@@ -128,6 +128,8 @@ class Compiled:
         Columns that are integer.
     quadratic : bool
         Whether the interface takes a quadratic objective.
+    curvature : dict
+        Objective term -> its part of P, where it has one.
     ended : dict
         Solver -> where its last solve ended, for the next one to start from.
     """
@@ -140,6 +142,7 @@ class Compiled:
     auxiliary: tuple[tuple[str, int, int], ...]
     integer: NDArray[np.bool_]
     quadratic: bool
+    curvature: Mapping[str, Any]
     _canonical: Sequence[Any]  # the constraints in the order of their rows
     _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # first rows of their constraints
     ended: dict[str, Any] = field(default_factory=dict)
@@ -443,7 +446,7 @@ def _assembled(
     columns, auxiliary, n = _columns(problem, names, terms)
     blocks = _blocks(terms)
     A, b = _entries(terms, columns, blocks, n)
-    P, q, offset = _objective(terms, columns, n)
+    squares, q, offset = _objective(names, terms, columns, n)
     constraints = [
         terms[t].matrices.stuffing.constraints[c]
         for t, c in zip(blocks.term, blocks.own, strict=True)
@@ -454,7 +457,7 @@ def _assembled(
         main = terms[t].main == terms[t].constraints[k].id
         owners.append(Owner(names[t], start, start + size, main, t >= len(costs)))
     form = ConicForm(
-        P=P,
+        P=sp.csc_array(sum(squares.values(), sp.csc_array((n, n)))),
         q=q,
         offset=offset,
         A=A,
@@ -479,6 +482,7 @@ def _assembled(
         auxiliary,
         integer,
         quad,
+        squares,
         constraints,
         {
             name: (p, tuple(starts[t, k] for k in range(len(p.constraints))))
@@ -581,26 +585,27 @@ def _entries(
 
 
 def _objective(
-    terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]], n: int
-) -> tuple[Any, Floats, float]:
-    """Add the objective terms up."""
+    names: Sequence[str],
+    terms: Sequence[Canonical],
+    columns: Mapping[int, tuple[int, int]],
+    n: int,
+) -> tuple[dict[str, Any], Floats, float]:
+    """Return the quadratic parts of the objective terms, and the sum of the rest."""
     q, offset = np.zeros(n), 0.0
-    entry, row, column = [np.zeros(0)], [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-    costs = [t for t in terms if t.matrices.cost is not None]
-    maps = _maps(costs, columns)
-    for term in costs:
+    squares: dict[str, Any] = {}
+    costs = [(k, t) for k, t in zip(names, terms, strict=True) if t.matrices.cost is not None]
+    maps = _maps([t for _, t in costs], columns)
+    for name, term in costs:
         P, linear, constant = term.matrices.cost
         # columns of other terms of the stuffing have no cost here
         across = maps[id(term.matrices.stuffing)][1]
         here = across >= 0
         np.add.at(q, across[here], linear[here])
         offset += constant
-        if P is not None:
-            entry.append(P.data)
-            row.append(across[P.row])
-            column.append(across[P.col])
-    where = (np.concatenate(row), np.concatenate(column))
-    return sp.csc_array((np.concatenate(entry), where), shape=(n, n)), q, offset
+        if P is not None and P.nnz:
+            at = across[P.row], across[P.col]
+            squares[name] = sp.csc_array((P.data, at), shape=(n, n))
+    return squares, q, offset
 
 
 def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:

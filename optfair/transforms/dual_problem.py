@@ -12,14 +12,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.policy import conic_interface
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
-from optfair.errors import Unbounded
+from optfair.errors import ClassError, Unbounded
 from optfair.proofs.cones import Cone
-from optfair.transforms.term_program import TermProgram, TermRows
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
 
 __all__ = ["DualProblem", "Multiplier", "multipliers_of"]
 
@@ -41,9 +43,9 @@ class Multiplier:
     ----------
     name, shape
         Of the variable.
-    rows : TermRows
-        The term it belongs to.
-    map : sparse (rows of the term, size)
+    term : str
+        Name of the term it belongs to.
+    map : sparse (rows of the program, size)
         Its contribution to z; entries of the variable column by column.
     cone : Cone
         Kind, order and power of its blocks.
@@ -53,7 +55,7 @@ class Multiplier:
 
     name: str
     shape: tuple[int, ...]
-    rows: TermRows
+    term: str
     map: Any
     cone: Cone
     block: int
@@ -87,56 +89,89 @@ class Multiplier:
         return cp.PowCone3D(u / power, v / (1.0 - power), w, power)
 
 
-def multipliers_of(program: TermProgram) -> tuple[Multiplier, ...]:
-    """Return the variables of the dual, in the order of the terms."""
+def multipliers_of(problem: Problem, compiled: Compiled) -> tuple[Multiplier, ...]:
+    """Return the variables of the dual, in the order of the terms.
+
+    Raises
+    ------
+    ClassError
+        A constraint uses no variable, or has no row that carries its multiplier.
+    """
+    m = compiled.form.b.size
+    marked = compiled.multipliers(np.arange(1.0, m + 1.0))
     found: list[Multiplier] = []
-    for part in program.parts:
-        form = part.compiled.form
-        free = np.ones(form.b.size, dtype=bool)
-        if part.matrix is not None:
-            free[part.matrix.start : part.matrix.stop] = False
-            found.append(_matrix(part.name, part, part.matrix))
-        elif part.own is not None and part.sign is not None:
-            own = np.ravel(part.own, order="F")
-            free[own] = False
-            shape, height = np.shape(part.own), form.b.size
-            entries = np.ravel(part.sign, order="F"), (own, np.arange(own.size))
-            cone = next(c for c in form.cones if c.start <= own.min() < c.stop)
-            picked = sp.csr_array(entries, shape=(height, own.size))
-            block = cone.stop - cone.start
-            found.append(Multiplier(part.name, shape, part, picked, cone, block))
-        found += _added(part, free)
+    for bound, terms in ((False, problem.objective), (True, problem.constraints)):
+        for name, term in terms.items():
+            if bound and not term.scope:
+                raise ClassError(
+                    f"{name!r} uses no variable, so it has no multiplier",
+                    remedy=f"remove it: problem.without({name!r})",
+                )
+            free = np.zeros(m, dtype=bool)
+            for o in compiled.owners:
+                if o.term == name and o.bound == bound:
+                    free[o.start : o.stop] = True
+            if bound:
+                found.append(_own(name, marked[name], compiled, free))
+            found += _added(name, compiled, free)
     return tuple(found)
 
 
-def _added(part: TermRows, free: NDArray[np.bool_]) -> Iterator[Multiplier]:
+def _own(name: str, marked: Floats, compiled: Compiled, free: NDArray[np.bool_]) -> Multiplier:
+    """Return the variable for the rows that carry the multiplier, and take these from the free."""
+    form = compiled.form
+    marks = np.arange(1.0, form.b.size + 1.0)
+    cones = [c for c in form.cones if free[c.start : c.stop].any()]
+    for cone in cones:
+        square = cone.kind == "psd" and np.shape(marked) == (cone.order, cone.order)
+        if square and np.allclose(cone.matrix(marks[cone.start : cone.stop]), marked):
+            free[cone.start : cone.stop] = False
+            return _matrix(name, name, form.b.size, cone)
+    rows = np.abs(marked) - 1.0
+    own = np.ravel(np.round(rows), order="F").astype(np.intp)
+    if not np.array_equal(np.ravel(rows, order="F"), own) or np.unique(own).size != own.size:
+        raise ClassError(
+            f"the multiplier of {name!r} is not a row of its cone program",
+            f"it compiles to {', '.join(c.kind for c in cones)}",
+            "write it as ==, <=, >= or >>",
+        )
+    free[own] = False
+    entries = np.ravel(np.sign(marked), order="F"), (own, np.arange(own.size))
+    cone = next(c for c in cones if c.start <= own.min() < c.stop)
+    picked = sp.csr_array(entries, shape=(form.b.size, own.size))
+    # half-lines and points are blocks of one row, whatever stands beside them
+    block = 1 if cone.kind in ("zero", "nonneg") else cone.stop - cone.start
+    return Multiplier(name, np.shape(marked), name, picked, cone, block)
+
+
+def _added(name: str, compiled: Compiled, free: NDArray[np.bool_]) -> Iterator[Multiplier]:
     """Yield the variables for rows that a term's epigraph adds, one per kind of cone."""
-    form = part.compiled.form
+    height = free.size
 
     def kind(cone: Cone) -> tuple[Any, ...]:
         # half-lines and points stack row by row; matrices stay apart
         size = 1 if cone.kind in ("zero", "nonneg") else cone.stop - cone.start
         return cone.kind, size, cone.power, cone.start if cone.kind == "psd" else 0
 
-    cones = [c for c in form.cones if free[c.start : c.stop].any()]
+    cones = [c for c in compiled.form.cones if free[c.start : c.stop].any()]
     taken: dict[str, int] = {}
     for (word, block, *_), group in groupby(sorted(cones, key=kind), key=kind):
         blocks = list(group)
-        name = f"{part.name} {_WORDS[word]}"
-        taken[name] = taken.get(name, 0) + 1
-        name += "" if taken[name] == 1 else f" {taken[name]}"
+        label = f"{name} {_WORDS[word]}"
+        taken[label] = taken.get(label, 0) + 1
+        label += "" if taken[label] == 1 else f" {taken[label]}"
         if word == "psd":
-            yield _matrix(name, part, blocks[0])
+            yield _matrix(label, name, height, blocks[0])
             continue
         rows = np.concatenate([np.arange(c.start, c.stop) for c in blocks])
         rows = rows[free[rows]]
         picked = sp.csr_array(
-            (np.ones(rows.size), (rows, np.arange(rows.size))), shape=(form.b.size, rows.size)
+            (np.ones(rows.size), (rows, np.arange(rows.size))), shape=(height, rows.size)
         )
-        yield Multiplier(name, (rows.size,), part, picked, blocks[0], block)
+        yield Multiplier(label, (rows.size,), name, picked, blocks[0], block)
 
 
-def _matrix(name: str, part: TermRows, cone: Cone) -> Multiplier:
+def _matrix(name: str, term: str, height: int, cone: Cone) -> Multiplier:
     """Return a symmetric variable for the scaled triangle of a psd block."""
     n = cone.order
     i, j = np.tril_indices(n) if cone.upper else np.triu_indices(n)
@@ -144,37 +179,50 @@ def _matrix(name: str, part: TermRows, cone: Cone) -> Multiplier:
     half = np.where(i == j, 0.5, np.sqrt(0.5))  # both halves of the matrix carry the entry
     entries = np.concatenate([half, half])
     at = np.concatenate([rows, rows]), np.concatenate([i + n * j, j + n * i])
-    height = part.compiled.form.b.size
-    return Multiplier(name, (n, n), part, sp.csr_array((entries, at), (height, n * n)), cone, 0)
+    return Multiplier(name, (n, n), term, sp.csr_array((entries, at), (height, n * n)), cone, 0)
 
 
 class DualProblem(Problem):
     """The Lagrange dual of a convex problem; made by `dualize`."""
 
-    def __init__(self, program: TermProgram) -> None:
-        factors = {p.name: _factor(p.compiled.form.P) for p in program.parts}
-        self._set(title=f"Dual of {program.problem.title or type(program.problem).__name__}")
+    def __init__(self, primal: Problem) -> None:
+        compiled = compile_problem(primal, conic_interface())
+        self._set(title=f"Dual of {primal.title or type(primal).__name__}")
         super().__init__(
             {
-                "program": program,
-                "multipliers": multipliers_of(program),
-                "factors": {name: F for name, F in factors.items() if F is not None},
+                "primal": primal,
+                "compiled": compiled,
+                "multipliers": multipliers_of(primal, compiled),
+                "factors": {name: _factor(P) for name, P in compiled.curvature.items()},
             }
         )
+
+    @property
+    def columns(self) -> Mapping[str, Integers]:
+        """Columns of each variable of the primal, and of what its terms introduce."""
+        compiled: Compiled = self.data["compiled"]
+        found = {
+            name: np.arange(at.start, at.stop)
+            for name in self.data["primal"].variables
+            if (at := compiled.form.columns.get(name)) is not None
+        }
+        for term, start, stop in compiled.auxiliary:
+            label = f"{term} auxiliary"
+            found[label] = np.append(found.get(label, np.zeros(0, int)), np.arange(start, stop))
+        return found
 
     @property
     def equations(self) -> Mapping[str, str]:
         """Columns of the primal program -> name of the constraint they are the multiplier of."""
         names: dict[str, str] = {}
-        for name, at in self.data["program"].columns.items():
-            if at.stop > at.start:
-                names[name] = _free(name, names.values())
+        for name in self.columns:
+            names[name] = _free(name, names.values())
         return names
 
     def declare(self) -> Declaration:
         """Declare the multipliers, the bound they give, and stationarity per variable."""
-        program: TermProgram = self.data["program"]
-        form, sign = program.form, program.form.sign
+        form = self.data["compiled"].form
+        sign = form.sign
         variables: dict[str, Any] = {}
         memberships: list[tuple[Multiplier, Any]] = []
         bound: dict[str, Any] = {}
@@ -185,16 +233,14 @@ class DualProblem(Problem):
             inside = m.membership(y)
             if inside is not None:
                 memberships.append((m, inside))
-            part = m.rows
-            A, b = m.map.T @ part.compiled.form.A, m.map.T @ part.compiled.form.b
-            gradient.append((_spread(A.T, part.columns, form.q.size), cp.vec(y, order="F")))
+            A, b = m.map.T @ form.A, m.map.T @ form.b
+            gradient.append((A.T, cp.vec(y, order="F")))
             if b.any():
-                bound[part.name] = bound.get(part.name, 0.0) - sign * (b @ cp.vec(y, order="F"))
+                bound[m.term] = bound.get(m.term, 0.0) - sign * (b @ cp.vec(y, order="F"))
         for name, F in self.data["factors"].items():
-            part = next(p for p in program.parts if p.name == name)
             label = _free(f"{name} curvature", variables)
             u = variables[label] = cp.Variable(F.shape[1], name=label)
-            gradient.append((_spread(F, part.columns, form.q.size), u))
+            gradient.append((F, u))
             bound[label] = -sign * cp.sum_squares(u) / 2.0
         if form.offset:
             bound["constant"] = cp.Constant(sign * form.offset)
@@ -209,7 +255,7 @@ class DualProblem(Problem):
                 term = replace(term, violation=m.violation)
             terms.append(term)
         # the data of the primal stand in every term of the dual
-        frozen = tuple(f for t in program.problem.terms for f in t.parameters)
+        frozen = tuple(f for t in self.data["primal"].terms for f in t.parameters)
         return Declaration(
             variables,
             "maximize" if sign > 0 else "minimize",
@@ -219,11 +265,11 @@ class DualProblem(Problem):
 
     def _stationarity(self, gradient: list[tuple[Any, Any]]) -> dict[str, Any]:
         """Return one equation per variable of the primal; its shadow price is that variable."""
-        program: TermProgram = self.data["program"]
-        sign, q = program.form.sign, program.form.q
+        form, columns = self.data["compiled"].form, self.columns
+        sign, q = form.sign, form.q
         found: dict[str, Any] = {}
         for name, label in self.equations.items():
-            at = program.columns[name]
+            at = columns[name]
             rows = [(sp.csr_array(G)[at, :], y) for G, y in gradient]
             left = [R @ y for R, y in rows if R.nnz]
             right = sign * q[at]
@@ -236,32 +282,24 @@ class DualProblem(Problem):
                 )
             if not left:
                 continue
-            variable = program.problem.variables.get(name)
-            shape = (at.stop - at.start,) if variable is None else tuple(variable.shape)
-            if int(np.prod(shape)) != at.stop - at.start:
-                shape = (at.stop - at.start,)  # the triangle of a symmetric variable
+            variable = self.data["primal"].variables.get(name)
+            shape = (at.size,) if variable is None else tuple(variable.shape)
+            if int(np.prod(shape)) != at.size:
+                shape = (at.size,)  # the triangle of a symmetric variable
             total = cp.reshape(-sign * sum(left), shape, order="F")
             found[label] = total == right.reshape(shape, order="F")
         return found
 
     def point(self, values: Values) -> Floats:
         """Return z, the multipliers of the primal cone program, from values of the dual."""
-        z = np.zeros(self.data["program"].form.b.size)
+        z = np.zeros(self.data["compiled"].form.b.size)
         for m in self.data["multipliers"]:
-            z[m.rows.rows] += m.map @ np.ravel(np.asarray(values[m.name], dtype=float), order="F")
+            z += m.map @ np.ravel(np.asarray(values[m.name], dtype=float), order="F")
         return z
 
 
-def _spread(matrix: Any, columns: NDArray[np.intp], width: int) -> Any:
-    """Return the rows of a part's matrix at their place among all columns."""
-    found = sp.coo_array(matrix)
-    return sp.csr_array((found.data, (columns[found.row], found.col)), (width, found.shape[1]))
-
-
-def _factor(P: Any) -> Any | None:
-    """Return F with P = F Fᵀ, None where P is zero."""
-    if P.nnz == 0 or not np.abs(P.data).any():
-        return None
+def _factor(P: Any) -> Any:
+    """Return F with P = F Fᵀ."""
     full = sp.coo_array(P)
     if (full.row == full.col).all():
         diagonal = P.diagonal()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from optfair.compile.conic_proof import ConicProof
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError
 from optfair.transforms.dual_problem import DualProblem
 from optfair.transforms.recovery import check_origin, recovered
-from optfair.transforms.term_program import TermProgramProof, term_program
 
 __all__ = ["Dualized", "dualize"]
 
@@ -40,8 +40,8 @@ class Dualized:
         """
         dual = self.problem
         check_origin(solution, dual, "dual")
-        form, columns = dual.data["program"].form, dual.data["program"].columns
-        x = np.zeros(form.q.size)
+        compiled, columns = dual.data["compiled"], dual.columns
+        x = np.zeros(compiled.form.q.size)
         prices = solution.shadow_price
         for name, label in dual.equations.items():
             if label not in dual.constraints:  # a variable that no term uses
@@ -53,8 +53,8 @@ class Dualized:
                     "solve the dual with a solver that returns them",
                 )
             x[columns[name]] = np.ravel(prices[label], order="F")
-        proof = TermProgramProof(dual.data["program"], x, dual.point(solution.values))
-        values, multipliers = proof.program.by_name(proof.x, proof.z)
+        proof = ConicProof(self.original, compiled, x, dual.point(solution.values))
+        values, multipliers = compiled.by_name(proof.x, proof.z)
         return recovered(
             self.original, solution, values, multipliers, proof, "dualize", otherwise="inaccurate"
         )
@@ -139,4 +139,4 @@ def dualize(problem: Problem) -> Dualized:
             f"the class is {found}",
             "shor(problem) gives the bound of the Lagrange dual of a nonconvex QCQP",
         )
-    return Dualized(problem, DualProblem(term_program(problem)))
+    return Dualized(problem, DualProblem(problem))
