@@ -137,7 +137,7 @@ def generate_rows(
                 highest = bound
                 _purge(relaxation, point)
             worst, added = _add_violated(relaxation, point, limit)
-            here = sum(block.rows.size for block in point.blocks)
+            here = sum(block.rows.size for block in point.blocks.values())
             done.history.append(RowRound(here, added, point.form.sign * bound, worst))
             if report is not None:
                 report(done.history[-1])

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled
 from optfair.solution.conic_form import ConicForm
-
-if TYPE_CHECKING:
-    from optfair.core.problem import Problem
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -24,7 +20,7 @@ __all__ = ["Block", "RelaxedPoint", "RowMultipliers"]
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some rows of one term, compiled, and where they stand in the relaxation.
+    """Some rows of one term.
 
     Attributes
     ----------
@@ -32,24 +28,10 @@ class Block:
         Name of the term.
     rows : array (k,)
         Which of its rows.
-    compiled : Compiled
-        The constraint of these rows alone.
-    columns : array
-        Column of the relaxation of each column of ``compiled``.
-    start : int
-        First row in the relaxation.
     """
 
     term: str
     rows: Indices
-    compiled: Compiled
-    columns: Indices
-    start: int
-
-    @property
-    def stop(self) -> int:
-        """One past the last row in the relaxation."""
-        return self.start + self.compiled.form.b.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,55 +69,46 @@ class RelaxedPoint:
     ----------
     status : str
         Of the cone program.
-    base : Compiled
-        Objective and short terms.
-    blocks : tuple of Block
-        Rows of long terms.
-    homes : dict
-        Variables that first occur in a block, and in which.
-    form : ConicForm
+    compiled : Compiled
         The cone program.
+    blocks : dict
+        Term of the relaxation -> the rows of a long term that it is.
     x, z : arrays
         Primal and dual point, or a Farkas vector z.
     """
 
     status: str
-    problem: Problem
-    base: Compiled
-    blocks: tuple[Block, ...]
-    homes: Mapping[str, int]
-    form: ConicForm
+    compiled: Compiled
+    blocks: Mapping[str, Block]
     x: Floats
     z: Floats
+
+    @property
+    def form(self) -> ConicForm:
+        """The cone program in arrays."""
+        return self.compiled.form
 
     @cached_property
     def values(self) -> dict[str, Floats]:
         """Values of the declared variables."""
-        values = self.base.by_name(self.x[: self.base.form.q.size], None)[0]
-        for name, at in self.homes.items():
-            block = self.blocks[at]
-            values[name] = block.compiled.by_name(self.x[block.columns], None)[0][name]
-        return values
+        return self.compiled.values(self.x)
+
+    @cached_property
+    def _multipliers(self) -> dict[str, Floats]:
+        return self.compiled.multipliers(self.z)
 
     @cached_property
     def short(self) -> dict[str, Floats]:
         """Multipliers of the terms that are there as a whole."""
-        base = self.base.form
-        return self.base.by_name(self.x[: base.q.size], self.z[: base.b.size])[1]
+        return {k: y for k, y in self._multipliers.items() if k not in self.blocks}
 
     @cached_property
     def long(self) -> dict[str, RowMultipliers]:
         """Multipliers of the rows at hand, by term."""
-        return {name: self._of(name) for name in dict.fromkeys(b.term for b in self.blocks)}
+        names = dict.fromkeys(block.term for block in self.blocks.values())
+        return {name: self._of(name) for name in names}
 
     def _of(self, term: str) -> RowMultipliers:
-        rows, lines = [], []
-        for block in self.blocks:
-            if block.term != term:
-                continue
-            compiled = block.compiled
-            nowhere = np.zeros(compiled.form.q.size)
-            y = compiled.by_name(nowhere, self.z[block.start : block.stop])[1][term]
-            rows.append(block.rows)
-            lines.append(y.reshape(block.rows.size, -1))
-        return RowMultipliers(np.concatenate(rows), np.concatenate(lines))
+        own = {key: block for key, block in self.blocks.items() if block.term == term}
+        lines = [self._multipliers[key].reshape(b.rows.size, -1) for key, b in own.items()]
+        return RowMultipliers(np.concatenate([b.rows for b in own.values()]), np.concatenate(lines))
