@@ -109,6 +109,7 @@ def _call(
     for part in ("c", "q", "P"):
         if data.get(part) is not None:
             data[part] = data[part] * scale
+    options = _nested(options)
     held = environment(profile)
     if held is not None:
         options = {**options, "env": held}
@@ -132,8 +133,18 @@ def _call(
         bound = None if told is None else float(told) / scale + compiled.form.offset
     if raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
         return RawPoint(status, z=z, bound=bound)
-    x = np.asarray(next(iter(raw.primal_vars.values())), dtype=float)
+    x = np.ravel(np.asarray(next(iter(raw.primal_vars.values())), dtype=float), order="F")
     return RawPoint(status, x, z, bound)
+
+
+def _nested(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options whose names have a dot as dictionaries within; what is given there wins."""
+    found = {k: v for k, v in options.items() if "." not in k}
+    for name, value in options.items():
+        outer, dot, inner = name.partition(".")
+        if dot:
+            found[outer] = {inner: value} | dict(found.get(outer, {}))
+    return found
 
 
 def _silence() -> Any:

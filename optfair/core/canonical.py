@@ -61,6 +61,7 @@ class Target:
         kinds = instance.SUPPORTED_CONSTRAINTS
         if integer:
             kinds = getattr(instance, "MI_SUPPORTED_CONSTRAINTS", kinds)
+        kinds = [k for k in kinds if k is not PSD]  # a triangle stands for a matrix
         context = SolverInfo(
             solver=instance.name(),
             supported_constraints=frozenset(kinds),
