@@ -183,7 +183,8 @@ def repeated_rows(compiled: Compiled) -> tuple[tuple[str, str], ...]:
             if key in seen:
                 pairs[(names[seen[key]], names[owner[i]])] = None
             seen.setdefault(key, int(owner[i]))
-    return tuple(pairs)
+    place = {name: k for k, name in enumerate(names)}
+    return tuple(sorted(pairs, key=lambda pair: (place[pair[1]], place[pair[0]])))
 
 
 def _digits(numbers: Any) -> Any:

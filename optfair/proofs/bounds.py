@@ -40,6 +40,10 @@ Ints = NDArray[np.int64]
 __all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_bound"]
 
 
+# Times that columns which a move opens are made 0 with the others.
+ROUNDS = 3
+
+
 @dataclass(frozen=True, eq=False)
 class Unpaid:
     r"""What a bound may lose, because columns without bounds have residuals.
@@ -375,13 +379,20 @@ def _repaired(
 ) -> tuple[_Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
     before = found.unpaid(lower, upper)
-    moved = _repair(form, found, x, z, q, np.flatnonzero(before))
-    if moved is None:
-        return found, 0.0
-    after = moved[0].unpaid(lower, upper)
-    if after.any() and moved[0].size[after].sum() >= found.size[before].sum():
-        return found, 0.0  # it opened other columns
-    return moved
+    zeroed, best = before, (found, 0.0)
+    least = float(found.size[before].sum())
+    for _ in range(ROUNDS):
+        moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed))
+        if moved is None:
+            break
+        after = moved[0].unpaid(lower, upper)
+        left = float(moved[0].size[after].sum())
+        if left < least:
+            best, least = moved, left
+        if not after.any():
+            break
+        zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
+    return best
 
 
 def _exact_residual(
