@@ -45,7 +45,7 @@ ASSETS = 10
 COLUMNS = 100_000
 # name here -> name in CVXPY
 QP_SOLVERS = {"clarabel": cp.CLARABEL, "highs": cp.HIGHS, "scs": cp.SCS}
-LIFE = ("choose", "compile", "solve", "recover", "verify")
+LIFE = ("choose", "import", "compile", "solve", "recover", "verify")
 
 
 def portfolio(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +176,7 @@ def picture(table: list[tuple[str, dict[str, Any]]], file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    colours = ("#0072B2", "#56B4E9", "#009E73", "#B8B8B8", "#E69F00", "#D55E00")
+    colours = ("#0072B2", "#56B4E9", "#CC79A7", "#009E73", "#B8B8B8", "#E69F00", "#D55E00")
     fig, ax = plt.subplots(figsize=(9.5, 1.6 + 0.85 * len(table)), layout="constrained")
     for i, (_, row) in enumerate(table):
         left = 0.0

@@ -144,15 +144,20 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     begin = time.perf_counter()
     check_parameters(problem.terms)
     candidates = choose(problem, solver)
-    chosen = time.perf_counter() - begin
+    spent = {"choose": time.perf_counter() - begin}
     attempts: list[str] = []
     claimed: SolverFailure | None = None
     failures: list[OptfairError] = []
     for i, profile in enumerate(candidates):
         if i and time.perf_counter() > request.deadline:
             break
+        tried = time.perf_counter()
+        if i:
+            spent["attempts"] = tried - begin - sum(v for k, v in spent.items() if k != "attempts")
+        adapter = _adapter(profile)
+        spent["import"] = spent.get("import", 0.0) + time.perf_counter() - tried
         try:
-            outcome = _adapter(profile).run(problem, profile, request)
+            outcome = adapter.run(problem, profile, request)
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if isinstance(e, SolverFailure) and e.claim:
                 if claimed is not None and claimed.claim == e.claim:
@@ -161,7 +166,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
             failures.append(e)
             attempts.append(f"{profile.name}: {e.cause}")
             continue
-        solution, complaints = _verified(problem, profile, request, outcome, chosen, attempts)
+        solution, complaints = _verified(problem, profile, request, outcome, spent, attempts)
         if not complaints:
             return solution
         reason = f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}"
@@ -188,6 +193,9 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 
 
 def _adapter(profile: SolverProfile) -> Adapter:
+    """Import what runs the solver, and the solver's own library, which takes longer."""
+    if profile.cvxpy_name and profile.module:
+        importlib.import_module(profile.module)
     if profile.via == "structured":
         module = f"optfair.backends.structured.{profile.route}"
     else:
@@ -200,7 +208,7 @@ def _verified(
     profile: SolverProfile,
     request: Request,
     outcome: Outcome,
-    chosen: float,
+    spent: dict[str, float],
     attempts: list[str],
 ) -> tuple[Solution, tuple[str, ...]]:
     """Build the solution, recompute its residuals, and say what is wrong with it."""
@@ -247,7 +255,7 @@ def _verified(
         values=outcome.values,
         multipliers=outcome.multipliers,
         proof=outcome.proof,
-        seconds={"choose": chosen, **outcome.seconds, "verify": time.perf_counter() - begin},
+        seconds={**spent, **outcome.seconds, "verify": time.perf_counter() - begin},
         options=_asked(request, profile, outcome),
         attempts=tuple(attempts),
         progress=outcome.progress,

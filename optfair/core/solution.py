@@ -96,7 +96,8 @@ class Solution(SolutionVerbs):
     proof : DualProof or None
         Recomputes the bound from data.
     seconds : dict
-        Wall time by life-word: choose, compile, solve, recover, verify.
+        Wall time by life-word: choose, compile, solve, recover, verify; of loading the solver,
+        import; and of solvers tried before, attempts. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
     attempts : tuple of str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import cvxpy as cp
@@ -106,9 +107,32 @@ def test_the_record_says_whether_a_warm_start_was_used() -> None:
 
 def test_life_words_are_timed() -> None:
     s = lp().solve()
-    assert list(s.seconds) == ["choose", "compile", "solve", "recover", "verify"]
+    assert list(s.seconds) == ["choose", "import", "compile", "solve", "recover", "verify"]
     assert all(v >= 0 for v in s.seconds.values())
     assert s.options["tolerance"] == 1e-7
+
+
+@pytest.mark.parametrize("solver", ["highs", "clarabel", "osqp"])
+def test_the_seconds_add_up(solver: str) -> None:
+    missing = []
+    for _ in range(5):
+        p = lp()
+        begin = time.perf_counter()
+        s = p.solve(solver)
+        whole = time.perf_counter() - begin
+        assert sum(s.seconds.values()) <= whole
+        missing.append(1.0 - sum(s.seconds.values()) / whole)
+    assert min(missing) < 0.15
+
+
+def test_what_other_solvers_took_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
+        time.sleep(0.05)
+        raise of.SolverFailure("no")
+
+    monkeypatch.setattr(highspy_backend, "run", fails)
+    s = lp().solve()
+    assert s.solver == "clarabel" and s.seconds["attempts"] >= 0.05
 
 
 def test_a_wrong_result_is_rejected_and_the_next_solver_takes_over(
