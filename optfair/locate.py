@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, nearest
 
-__all__ = ["fact_files", "folders", "load_facts"]
+__all__ = ["check_keys", "fact_files", "folders", "load_facts"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -71,3 +72,17 @@ def load_facts(path: Path) -> dict[str, Any]:
             f"{path} has schema {facts.get('schema')!r}", remedy="write schema = 1 at its top"
         )
     return facts
+
+
+def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raise on a key that nobody reads.
+
+    Raises
+    ------
+    DeclarationError
+        With the nearest known key.
+    """
+    names = list(known)
+    for key in table:
+        if key not in names:
+            raise DeclarationError(f"unknown key {key!r} in {where}", remedy=nearest(key, names))

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from optfair.library.catalogue import load, names
-from optfair.library.certification import Certification, Check, certify
 from optfair.library.instance import Instance, Optimum
 
+if TYPE_CHECKING:
+    from optfair.library.certification import Certification, Check, certify
+
 __all__ = ["Certification", "Check", "Instance", "Optimum", "certify", "load", "names"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what certifies when it is asked for: listing facts needs no solver."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from optfair.library import certification
+
+    return getattr(certification, name)

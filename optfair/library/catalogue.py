@@ -9,8 +9,7 @@ from typing import Any
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.library.instance import Infeasibility, Instance, Optimum
-from optfair.library.registry import check_keys
-from optfair.locate import fact_files, load_facts
+from optfair.locate import check_keys, fact_files, load_facts
 
 __all__ = ["load", "names", "read_instance"]
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optfair.core.problem import Problem
-from optfair.library.registry import construct, rule
-
 if TYPE_CHECKING:
+    from optfair.core.problem import Problem
     from optfair.library.certification import Certification
 
 __all__ = ["Infeasibility", "Instance", "Optimum"]
@@ -114,6 +112,8 @@ class Instance:
         DeclarationError, DataError
             Unknown keys, a data set that is not there, numbers the model refuses.
         """
+        from optfair.library.registry import construct, rule
+
         made: Any = construct(self.model, self.data, f"[data] of {self.path}")
         rules = {k: rule(t, f"[rules.{k}] of {self.path}") for k, t in self.rules.items()}
         if rules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from optfair.core.problem import Problem
@@ -19,8 +19,9 @@ from optfair.library.arguments import (
 )
 from optfair.library.cluster_arguments import cluster_arguments
 from optfair.library.mixture_arguments import mixture_arguments
+from optfair.locate import check_keys
 
-__all__ = ["check_keys", "construct", "model_names", "rule"]
+__all__ = ["construct", "model_names", "rule"]
 
 _TEXTBOOK = "optfair.models.textbook"
 _RULES = "optfair.models.rules"
@@ -144,20 +145,6 @@ def rule(table: Mapping[str, Any], where: str) -> Rule:
     maker = _found(table["kind"], RULES, f"kind of {where}")
     made: Rule = _called(maker, {k: v for k, v in table.items() if k != "kind"}, where)
     return made
-
-
-def check_keys(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Raise on a key that nobody reads.
-
-    Raises
-    ------
-    DeclarationError
-        With the nearest known key.
-    """
-    names = list(known)
-    for key in table:
-        if key not in names:
-            raise DeclarationError(f"unknown key {key!r} in {where}", remedy=nearest(key, names))
 
 
 def _found(name: Any, known: Mapping[str, str], what: str) -> Callable[..., Any]:

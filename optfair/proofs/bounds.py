@@ -23,6 +23,7 @@ from optfair.proofs.cones import FLOOR, Cone, length
 from optfair.proofs.rounding import (
     ELIMINATED,
     UNIT,
+    correcting_step,
     correction,
     dot,
     exact_products,
@@ -40,6 +41,9 @@ Ints = NDArray[np.int64]
 __all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_bound"]
 
 
+# How much more than the residual is worth at the point its repair may cost, and how much of the
+# size of the objective it may cost at any rate.
+DEAR, SPARE = 1e3, 1e-10
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 3
 
@@ -259,11 +263,9 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         open_ones = found.unpaid(lower, above)
     spent = 0.0
     if open_ones.any():
-        found, spent = _repaired(form, found, x, z, form.q, lower, above)
+        z, found, spent = _closed(form, found, x, z, lower, above)
         open_ones = found.unpaid(lower, above)
-    paid = found.cost(lower, above, ~open_ones)
-    value, spared = _value(form, x, z)
-    total = value - spared + paid - spent
+    total = _total(form, x, z, found, spent, lower, above)
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:
         curved = np.diff(sp.csc_array(form.P).indptr) > 0
@@ -271,8 +273,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         boxed = curved & np.isfinite(far)
         total -= 0.5 * curvature.shift * float(np.square(far[boxed]).sum()) * (1.0 + 1e-9)
         curved &= ~boxed
-    total = float(np.nextafter(total - 8.0 * UNIT * (abs(value) + abs(paid) + spent), -np.inf))
-    total = min(total, best)
+    total = min(float(np.nextafter(total, -np.inf)), best)
     if not np.isfinite(total):
         return LowerBound(-np.inf, fault="the numbers leave the range of floats")
     if not (open_ones.any() or curved.any()):
@@ -288,6 +289,46 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _closed(
+    form: ConicForm, found: _Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
+) -> tuple[Floats, _Residual, float]:
+    """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
+
+    A proof that costs much more than what it pays for says less than none: then nothing moves.
+    """
+    open_ones = found.unpaid(lower, upper)
+    here = float(found.size[open_ones] @ np.abs(x[open_ones]))
+    size = 1.0 + float(np.abs(form.q) @ np.abs(x))
+    least = _total(form, x, z, found, 0.0, lower, upper) - max(DEAR * here, SPARE * size)
+    best, fewest = (z, found, 0.0), int(open_ones.sum())
+    for polish in (False, True):
+        start = _polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
+        moved, costs = _repaired(form, start[1], x, start[0], form.q, lower, upper)
+        total = _total(form, x, start[0], moved, costs, lower, upper)
+        left = int(moved.unpaid(lower, upper).sum())
+        if total >= least and left <= fewest - (fewest > 0):
+            best, fewest, least = (start[0], moved, costs), left, total if left == 0 else least
+        if fewest == 0 and costs <= 1e-3 * SPARE * size:
+            break
+    return best
+
+
+def _total(
+    form: ConicForm,
+    x: Floats,
+    z: Floats,
+    found: _Residual,
+    spent: float,
+    lower: Floats,
+    upper: Floats,
+) -> float:
+    """Return a float below what multipliers prove, the unpaid columns left out."""
+    paid = found.cost(lower, upper, ~found.unpaid(lower, upper))
+    value, spared = _value(form, x, z)
+    total = value - spared + paid - spent
+    return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
 
 
 def _natural(form: ConicForm, at: Ints) -> float:
@@ -368,6 +409,33 @@ def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
     return up
 
 
+def _polished(
+    form: ConicForm,
+    found: _Residual,
+    x: Floats | None,
+    z: Floats,
+    q: Floats,
+    lower: Floats,
+    upper: Floats,
+) -> tuple[Floats, _Residual]:
+    """Return multipliers moved in floats so that less is left in the unpaid columns.
+
+    What is then proved to exist near them is nearer, and costs less.
+    """
+    at = np.flatnonzero(found.unpaid(lower, upper))
+    middle = 0.5 * (found.low[at] + found.high[at])
+    step = correcting_step(sp.csr_array(form.columns_of_rows[:, at].T), middle, _movable(form, z))
+    if step is None:
+        return z, found
+    near = _in_dual(form.cones, z + step)
+    if not np.isfinite(near).all():
+        return z, found
+    again = _sharper(form, _residual(form, x, near, q), x, near, q, at)
+    left = again.unpaid(lower, upper)
+    better = again.size[left].sum() < found.size[at].sum()
+    return (near, again) if better else (z, found)
+
+
 def _repaired(
     form: ConicForm,
     found: _Residual,
@@ -390,6 +458,7 @@ def _repaired(
         if left < least:
             best, least = moved, left
         if not after.any():
+            best = moved
             break
         zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
     return best
@@ -516,10 +585,19 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     if open_ones.any():
         lower, upper = _bounds(form, found, rows, lower, upper)
         open_ones = found.unpaid(lower, upper)
-    spent = 0.0
     if open_ones.any() and repair:
-        found, spent = _repaired(form, found, None, z, nothing, lower, upper)
-        open_ones = found.unpaid(lower, upper)
+        near, moved = _polished(form, found, None, z, nothing, lower, upper)
+        moved, spent = _repaired(form, moved, None, near, nothing, lower, upper)
+        proof = _contradiction(form, near, moved, spent, lower, upper)
+        if proof.proved:
+            return proof
+    return _contradiction(form, z, found, 0.0, lower, upper)
+
+
+def _contradiction(
+    form: ConicForm, z: Floats, found: _Residual, spent: float, lower: Floats, upper: Floats
+) -> Contradiction:
+    open_ones = found.unpaid(lower, upper)
     center, radius = dot(form.b, z)
     # b'z - r'y < 0 for every y within the bounds
     surplus = -(center + radius) - spent + found.cost(lower, upper, ~open_ones)

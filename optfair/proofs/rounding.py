@@ -15,6 +15,7 @@ Floats = NDArray[np.float64]
 
 __all__ = [
     "UNIT",
+    "correcting_step",
     "correction",
     "dot",
     "exact_dot",
@@ -194,6 +195,36 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
         kept.append(i)
         reduced.append((lead, row))
     return kept
+
+
+def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
+    r"""Return a small vector with :math:`M \Delta \approx -r`, in floats; None when it is too large to try.
+
+    Parameters
+    ----------
+    M : sparse (k, m)
+        Rows.
+    residual : array (k,)
+        r.
+    room : array (m,)
+        Entries with more room are moved more; those with none are left.
+    """
+    rows = sp.csr_array(M)
+    used = np.flatnonzero((room > 0.0) & (np.diff(sp.csc_array(rows).indptr) > 0))
+    k = rows.shape[0]
+    if not used.size or k > EQUATIONS or k * used.size > ENTRIES or not np.isfinite(residual).all():
+        return None
+    weight = np.minimum(room[used], 1.0)
+    dense = rows[:, used].toarray()
+    size = np.abs(dense).max(axis=1)
+    size[size == 0.0] = 1.0
+    try:
+        step = scipy.linalg.lstsq(dense / size[:, None] * weight, -residual / size, cond=1e-9)[0]
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    moved = np.zeros(rows.shape[1])
+    moved[used] = step * weight
+    return moved if np.isfinite(moved).all() else None
 
 
 def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
