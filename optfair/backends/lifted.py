@@ -10,9 +10,9 @@ import numpy as np
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
-from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 
 from optfair.compile.quadratic import QuadraticForms, quadratic_terms
+from optfair.core.canonical import Draft
 from optfair.core.classify import evaluated_constraint, evaluated_objective
 from optfair.core.degree import is_quadratic
 from optfair.core.expressions import substitute
@@ -191,9 +191,8 @@ def _follows(expression: Any, sense: str) -> bool:
 
 def _conic_parts(term: Term, constraint: Any) -> dict[str, Row]:
     """Reduce a convex constraint to linear and second-order cones, these to quadratics."""
-    reduced, _ = Dcp2Cone(quad_obj=False).apply(cp.Problem(cp.Minimize(0), [constraint]))
     parts: dict[str, Any] = {}
-    for i, part in enumerate(reduced.constraints):
+    for i, part in enumerate(Draft(term.name, constraint).constraints):
         if isinstance(part, _PLAIN):
             parts[f"{term.name} {i}"] = part
         elif isinstance(part, SOC):

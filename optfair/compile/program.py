@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.constraints import Inequality
-from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from numpy.typing import NDArray
 
 from optfair.compile.quadratic import (
@@ -20,12 +18,14 @@ from optfair.compile.quadratic import (
     constraint_set,
     named_map,
 )
+from optfair.core.canonical import built, reduction
 from optfair.core.parameters import check_parameters
 from optfair.core.quadratic_map import QuadraticMap
-from optfair.errors import DeclarationError, UnsupportedProblem
+from optfair.errors import DeclarationError
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.core.term import Term
 
 Floats = NDArray[np.float64]
 
@@ -175,9 +175,9 @@ def program(problem: Problem) -> Program:
     check_parameters(problem.terms)
     pieces = _Pieces(problem)
     for name, t in problem.objective.items():
-        pieces.add_objective(name, t.build())
+        pieces.add_objective(name, t)
     for name, c in problem.constraints.items():
-        pieces.add_constraint(name, c.build())
+        pieces.add_constraint(name, c)
     return pieces.assembled()
 
 
@@ -200,23 +200,22 @@ class _Pieces:
         self.offsets[variable.id] = self.size
         self.size += variable.size
 
-    def add_objective(self, name: str, expression: Any) -> None:
+    def add_objective(self, name: str, term: Term) -> None:
         """Take an objective term, reduced if it is not quadratic."""
-        if not _polyhedral(self.problem.objective[name].evidence):
-            self.objective.append((name, expression))
+        if not _polyhedral(term.evidence):
+            self.objective.append((name, built(term)))
             return
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
-        reduced = self._reduced(name, cp.Problem(cp.Minimize(sign * expression)))
-        self.objective.append((name, sign * reduced.objective.args[0]))
-        self._add_parts(name, reduced.constraints)
+        cost, parts = self._reduced(name, term, sign)
+        self.objective.append((name, sign * cost))
+        self._add_parts(name, parts)
 
-    def add_constraint(self, name: str, constraint: Any) -> None:
+    def add_constraint(self, name: str, term: Term) -> None:
         """Take a constraint, reduced if it is not quadratic."""
-        if not _polyhedral(self.problem.constraints[name].evidence):
-            self._add_row(name, constraint)
+        if not _polyhedral(term.evidence):
+            self._add_row(name, built(term))
             return
-        reduced = self._reduced(name, cp.Problem(cp.Minimize(0), [constraint]))
-        *parts, own = reduced.constraints
+        *parts, own = self._reduced(name, term, 0.0)[1]
         self._add_parts(name, parts)
         self._add_row(name, own)
 
@@ -225,26 +224,22 @@ class _Pieces:
         if isinstance(constraint, Inequality) and constraint.args[0].is_constant():
             self.turned.add(name)  # written as >=, so that its right-hand side keeps its sign
 
-    def _add_parts(self, name: str, constraints: list[Any]) -> None:
+    def _add_parts(self, name: str, constraints: Iterable[Any]) -> None:
         for i, c in enumerate(constraints, start=1):
             self.rows.append((_unique(f"{name} {i}", self.names), *constraint_set(name, c)))
 
-    def _reduced(self, name: str, problem: Any) -> Any:
-        """Apply CVXPY's reduction to one term; its new variables become columns."""
-        try:
-            reduced, _ = Dcp2Cone(quad_obj=True).apply(problem)
-        except (cp.error.DCPError, ValueError) as e:
-            raise UnsupportedProblem(
-                f"{name!r} cannot be written as rows",
-                " ".join(str(e).split())[:200],
-                "write it by the rules of disciplined convex programming",
-            ) from e
-        new = [v for v in reduced.variables() if v.id not in self.offsets]
-        for i, v in enumerate(new):
-            label = f"{name} auxiliary" + (f" {i + 1}" if i else "")
-            self.variables[_unique(label, set(self.variables))] = v
-            self._place(v)
-        return reduced
+    def _reduced(self, name: str, term: Term, sign: float) -> tuple[Any, tuple[Any, ...]]:
+        """Reduce a term; its new variables become columns."""
+        cost, parts = reduction(term, sign)
+        count = 0
+        for part in (*(() if cost is None else (cost,)), *parts):
+            for v in part.variables():
+                if v.id not in self.offsets:
+                    count += 1
+                    label = f"{name} auxiliary" + (f" {count}" if count > 1 else "")
+                    self.variables[_unique(label, set(self.variables))] = v
+                    self._place(v)
+        return cost, parts
 
     def assembled(self) -> Program:
         """Return the program, once every column is known."""

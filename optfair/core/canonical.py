@@ -28,7 +28,7 @@ from optfair.errors import UnsupportedProblem
 if TYPE_CHECKING:
     from optfair.core.term import Term
 
-__all__ = ["Canonical", "Draft", "Target", "built", "canonical"]
+__all__ = ["Canonical", "Draft", "Target", "built", "canonical", "reduction"]
 
 
 @dataclass(frozen=True)
@@ -197,18 +197,49 @@ class Draft:
         self._reduced: _Reduced | None = None
 
     @property
-    def kinds(self) -> frozenset[type]:
-        """The cones it is reduced to where no interface prefers others."""
+    def constraints(self) -> tuple[Any, ...]:
+        """What it is reduced to where no interface prefers other cones; its own comes last."""
         if self._reduced is None:
-            context = SolverInfo(supported_constraints=frozenset())
-            target = Target(frozenset(), False, False, (None, None), context)
-            self._reduced = _reduced(self.name, self.written, target, self.sign)
-        return frozenset(_kind(c) for c in self._reduced.constraints)
+            self._reduced = _reduced(self.name, self.written, _plainest(False), self.sign)
+        return tuple(self._reduced.constraints)
+
+    @property
+    def kinds(self) -> frozenset[type]:
+        """The cones of these."""
+        return frozenset(_kind(c) for c in self.constraints)
 
     def kept_for(self, term: Term) -> None:
         """Let the term, which builds what was written, use the reduction."""
         reduced = [] if self._reduced is None else [self._reduced]
         _KNOWN[_key(term)] = _Known(self.written, reduced)
+
+
+def _plainest(quadratic: bool) -> Target:
+    context = SolverInfo(supported_constraints=frozenset())
+    return Target(frozenset(), quadratic, False, (None, None), context)
+
+
+def reduction(term: Term, sign: float) -> tuple[Any, tuple[Any, ...]]:
+    """Return (cost, constraints) of a term on the declared variables, squares kept.
+
+    Parameters
+    ----------
+    term : Term
+        An objective or constraint term.
+    sign : float
+        As in `canonical`. The cost is that of the minimisation, None for a constraint, whose own
+        constraint comes last.
+    """
+    reduced = _reduced_once(_known(term), term.name, _plainest(True), sign)
+    return reduced.cost, tuple(reduced.constraints)
+
+
+def _reduced_once(known: _Known, name: str, target: Target, sign: float) -> _Reduced:
+    reduced = next((r for r in known.reduced if r.fits(sign, target)), None)
+    if reduced is None:
+        reduced = _reduced(name, known.built, target, sign)
+        known.reduced.append(reduced)
+    return reduced
 
 
 def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) -> Canonical:
@@ -235,10 +266,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
         return _lowered(_reduced(term.name, known.built, target, sign), target)
     found = known.found.get((target, sign))
     if found is None:
-        reduced = next((r for r in known.reduced if r.fits(sign, target)), None)
-        if reduced is None:
-            reduced = _reduced(term.name, known.built, target, sign)
-            known.reduced.append(reduced)
+        reduced = _reduced_once(known, term.name, target, sign)
         found = known.found[target, sign] = _lowered(reduced, target)
     return found
 

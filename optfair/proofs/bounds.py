@@ -11,24 +11,17 @@ as a bound: what the multipliers leave over must be paid with bounds that every 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated
-from optfair.proofs.cones import FLOOR, Cone, length
+from optfair.proofs.residual import Residual, in_dual, polished, repaired, residual_of, sharper
 from optfair.proofs.rounding import (
-    ELIMINATED,
     UNIT,
-    correcting_step,
-    correction,
     dot,
-    exact_products,
-    gamma,
-    independent,
     product,
 )
 
@@ -44,8 +37,6 @@ __all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_boun
 # How much more than the residual is worth at the point its repair may cost, and how much of the
 # size of the objective it may cost at any rate.
 DEAR, SPARE = 1e3, 1e-10
-# Times that columns which a move opens are made 0 with the others.
-ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,81 +112,6 @@ class LowerBound:
     fault: str = ""
 
 
-def _in_dual(cones: tuple[Cone, ...], z: Floats) -> Floats:
-    """Return a vector near z that is exactly in the dual of every cone."""
-    z = np.array(z, dtype=float)
-    for c in cones:
-        at = slice(c.start, c.stop)
-        if c.kind == "nonneg":
-            z[at] = np.maximum(z[at], 0.0)
-        elif c.kind != "zero":
-            z[at] = c.dual_point(z[at])
-    return z
-
-
-@dataclass(frozen=True, eq=False)
-class _Residual:
-    """Enclosure of r = Px + q + A'z, exact where it was asked for."""
-
-    low: Floats
-    high: Floats
-
-    @property
-    def size(self) -> Floats:
-        """Bound on the residual in size."""
-        return np.asarray(np.maximum(np.abs(self.low), np.abs(self.high)))
-
-    def unpaid(self, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
-        """Return the columns whose residual meets a bound that is not there."""
-        return ((self.low < 0.0) & ~np.isfinite(upper)) | ((self.high > 0.0) & ~np.isfinite(lower))
-
-    def cost(self, lower: Floats, upper: Floats, paid: NDArray[np.bool_]) -> float:
-        """Return a float below the sum of min r y over the boxes of the paid columns."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            corners = np.array(
-                [self.low * lower, self.low * upper, self.high * lower, self.high * upper]
-            )
-        # 0 times a bound that is not there; a residual that is not known has no end at all
-        corners[np.isnan(corners)] = 0.0
-        corners[:, np.isinf(self.low) | np.isinf(self.high)] = -np.inf
-        least = corners.min(axis=0)[paid]
-        size = float(np.abs(least).sum())
-        return float(least.sum() - gamma(least.size + 8.0) * size - least.size * 1e-320)
-
-
-def _residual(form: ConicForm, x: Floats | None, z: Floats, q: Floats) -> _Residual:
-    center, radius = product(form.A.T, z)
-    size = np.abs(center) + np.abs(q)
-    center = center + q
-    if x is not None and form.P.nnz:
-        bent, more = product(form.P, x)
-        center, radius, size = center + bent, radius + more, size + np.abs(bent)
-    radius = radius + 4.0 * UNIT * size
-    return _enclosed(center, radius)
-
-
-def _enclosed(center: Floats, radius: Floats) -> _Residual:
-    """Return the ends, infinite where a number left the range of floats."""
-    with np.errstate(invalid="ignore"):
-        low, high = center - radius, center + radius
-    known = np.isfinite(low) & np.isfinite(high)
-    return _Residual(np.where(known, low, -np.inf), np.where(known, high, np.inf))
-
-
-def _sharper(
-    form: ConicForm, found: _Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
-) -> _Residual:
-    """Return the residual with some columns correctly rounded, exactly 0 where they are."""
-    more: tuple[tuple[Any, Floats], ...] = ((sp.csc_array(q[None, :]), np.ones(1)),)
-    if x is not None and form.P.nnz:
-        more += ((form.P, x),)
-    center, radius = exact_products(form.columns_of_rows, z, at, more)
-    low, high = found.low.copy(), found.high.copy()
-    sharp = _enclosed(center, radius)
-    low[at], high[at] = sharp.low, sharp.high
-    return _Residual(low, high)
-
-
 def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
     """Add the row that the objective is at most a known value, for a linear objective."""
     if upper is None or form.P.nnz or not np.isfinite(upper) or not form.q.any():
@@ -206,7 +122,7 @@ def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
 
 
 def _bounds(
-    form: ConicForm, found: _Residual, rows: Rows, lower: Floats, upper: Floats
+    form: ConicForm, found: Residual, rows: Rows, lower: Floats, upper: Floats
 ) -> tuple[Floats, Floats]:
     def suffice(low: Floats, high: Floats) -> bool:
         return not found.unpaid(low, high).any()
@@ -238,7 +154,7 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
-    z = _in_dual(form.cones, z)
+    z = in_dual(form.cones, z)
     if not np.isfinite(z).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -248,12 +164,12 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
 def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
-    found = _residual(form, x, z, form.q)
+    found = residual_of(form, x, z, form.q)
     rows = linear_rows(form)
     lower, above = form.column_bounds
     open_ones = found.unpaid(lower, above)
     if open_ones.any():
-        found = _sharper(form, found, x, z, form.q, np.flatnonzero(open_ones))
+        found = sharper(form, found, x, z, form.q, np.flatnonzero(open_ones))
         open_ones = found.unpaid(lower, above)
     best = np.inf
     if open_ones.any():
@@ -292,8 +208,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
 
 
 def _closed(
-    form: ConicForm, found: _Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
-) -> tuple[Floats, _Residual, float]:
+    form: ConicForm, found: Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
+) -> tuple[Floats, Residual, float]:
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 
     A proof that costs much more than what it pays for says less than none: then nothing moves.
@@ -304,8 +220,8 @@ def _closed(
     least = _total(form, x, z, found, 0.0, lower, upper) - max(DEAR * here, SPARE * size)
     best, fewest = (z, found, 0.0), int(open_ones.sum())
     for polish in (False, True):
-        start = _polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
-        moved, costs = _repaired(form, start[1], x, start[0], form.q, lower, upper)
+        start = polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
+        moved, costs = repaired(form, start[1], x, start[0], form.q, lower, upper)
         total = _total(form, x, start[0], moved, costs, lower, upper)
         left = int(moved.unpaid(lower, upper).sum())
         if total >= least and left <= fewest - (fewest > 0):
@@ -319,7 +235,7 @@ def _total(
     form: ConicForm,
     x: Floats,
     z: Floats,
-    found: _Residual,
+    found: Residual,
     spent: float,
     lower: Floats,
     upper: Floats,
@@ -359,176 +275,6 @@ def _value(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
         value -= 0.5 * bent
         radius += 0.5 * (rounding + float(np.abs(x) @ off) * (1.0 + 1e-9)) + UNIT * abs(bent)
     return value, radius * (1.0 + 1e-9)
-
-
-def _movable(form: ConicForm, z: Floats) -> Floats:
-    """Return how far each multiplier may move and stay in the dual cone.
-
-    Rows of equalities move freely. Entries behind the head of a second-order cone, those of a
-    positive semidefinite block off its diagonal, and the first two of an exponential cone move
-    too: the head, the diagonal or the last entry is then raised.
-    """
-    room = np.zeros(z.size)
-    for c in form.cones:
-        at = slice(c.start, c.stop)
-        if c.kind == "zero":
-            room[at] = np.inf
-        elif c.kind == "nonneg":
-            room[at] = z[at]
-        elif not z[at].any():
-            continue  # to raise its head would cost columns that are exact
-        elif c.kind == "soc":
-            room[c.start + 1 : c.stop] = np.inf
-        elif c.kind == "psd":
-            room[at] = np.where(c.diagonal, 0.0, np.inf)
-        elif c.kind == "exp":
-            reach = np.abs(z[at].reshape(-1, 3)[:, :1]) / 16.0
-            room[at] = (reach * np.array([[1.0, 1.0, 0.0]])).ravel()
-    return room
-
-
-def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
-    """Return what entries that keep the others in the dual cone must be raised by."""
-    up = np.zeros(z.size)
-    for c in form.cones:
-        own = moved[c.start : c.stop]
-        if c.kind not in ("soc", "psd", "exp") or not own.any():
-            continue
-        if c.kind == "exp":
-            u, v, _ = z[c.start : c.stop].reshape(-1, 3).T
-            du, dv, _ = own.reshape(-1, 3).T
-            ratio = np.divide(v, u, out=np.zeros_like(u), where=u != 0.0)
-            # the slopes of -u exp(v/u - 1), doubled for moves of a sixteenth of u
-            with np.errstate(over="ignore"):
-                steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
-                steep = np.maximum(steep, FLOOR)
-            up[c.start + 2 : c.stop : 3] = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
-            continue
-        where = np.arange(c.start, c.stop)
-        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own)
-    return up
-
-
-def _polished(
-    form: ConicForm,
-    found: _Residual,
-    x: Floats | None,
-    z: Floats,
-    q: Floats,
-    lower: Floats,
-    upper: Floats,
-) -> tuple[Floats, _Residual]:
-    """Return multipliers moved in floats so that less is left in the unpaid columns.
-
-    What is then proved to exist near them is nearer, and costs less.
-    """
-    at = np.flatnonzero(found.unpaid(lower, upper))
-    middle = 0.5 * (found.low[at] + found.high[at])
-    step = correcting_step(sp.csr_array(form.columns_of_rows[:, at].T), middle, _movable(form, z))
-    if step is None:
-        return z, found
-    near = _in_dual(form.cones, z + step)
-    if not np.isfinite(near).all():
-        return z, found
-    again = _sharper(form, _residual(form, x, near, q), x, near, q, at)
-    left = again.unpaid(lower, upper)
-    better = again.size[left].sum() < found.size[at].sum()
-    return (near, again) if better else (z, found)
-
-
-def _repaired(
-    form: ConicForm,
-    found: _Residual,
-    x: Floats | None,
-    z: Floats,
-    q: Floats,
-    lower: Floats,
-    upper: Floats,
-) -> tuple[_Residual, float]:
-    """Return the residual, moved so that less of it is unpaid, and what that costs."""
-    before = found.unpaid(lower, upper)
-    zeroed, best = before, (found, 0.0)
-    least = float(found.size[before].sum())
-    for _ in range(ROUNDS):
-        moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed))
-        if moved is None:
-            break
-        after = moved[0].unpaid(lower, upper)
-        left = float(moved[0].size[after].sum())
-        if left < least:
-            best, least = moved, left
-        if not after.any():
-            best = moved
-            break
-        zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
-    return best
-
-
-def _exact_residual(
-    form: ConicForm, q: Floats, x: Floats | None, z: Floats, at: Ints, width: int
-) -> list[Fraction] | None:
-    """Return the residual of a few columns in fractions, None when they are many."""
-    if at.size * (width + 1) > ELIMINATED:
-        return None
-    residual = []
-    parts = [(form.columns_of_rows, z)]
-    if x is not None and form.P.nnz:
-        parts.append((sp.csc_array(form.P), x))
-    for j in at:
-        total = Fraction(float(q[j]))
-        for M, v in parts:
-            own = slice(M.indptr[j], M.indptr[j + 1])
-            for a, i in zip(M.data[own], M.indices[own], strict=True):
-                total += Fraction(float(a)) * Fraction(float(v[i]))
-        residual.append(total)
-    return residual
-
-
-def _repair(
-    form: ConicForm, found: _Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
-) -> tuple[_Residual, float] | None:
-    """Return the residual after a move that makes some columns exactly 0, and what it costs.
-
-    The move of multipliers, and of the point where curvature is measured, is not computed: a
-    solution of the equations is proved to exist, of a size that keeps the multipliers in the
-    dual cone, and the other columns are charged for it.
-    """
-    m = z.size
-    columns, room = form.columns_of_rows, _movable(form, z)
-    # with a shift, what is paid for it depends on the point
-    bent = x is not None and form.P.nnz > 0 and form.curvature.shift == 0.0
-    if bent:
-        columns = sp.csc_array(sp.vstack([columns, form.P]))
-        room = np.concatenate([room, np.full(form.q.size, np.inf)])
-    whole = sp.csr_array(columns[:, at].T)
-    used = np.flatnonzero((np.diff(sp.csc_array(whole).indptr) > 0) & (room > 0.0))
-    M = whole[:, used]
-    step = correction(M, found.size[at], room[used])
-    if step is None:  # equations that follow from others are left out, where that is exact
-        exact = _exact_residual(form, q, x, z, at, used.size)
-        kept = None if exact is None else independent(M, exact)
-        step = correction(M[kept], found.size[at][kept], room[used]) if kept else None
-    moved = None if step is None else np.zeros(room.size)
-    if moved is not None:
-        moved[used] = step
-    if moved is None or not (moved <= room).all() or not np.isfinite(moved).all():
-        return None
-    up = np.zeros(room.size)
-    up[:m] = _raised(form, z, moved[:m])
-    if not np.isfinite(up).all() or (abs(whole) @ up > 0.0).any():
-        return None  # what is raised would spoil what was made exact
-    change = abs(columns).T @ (moved + up) * (1.0 + 1e-9)
-    low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
-    high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
-    low[at] = high[at] = 0.0
-    if not (np.isfinite(change).all() and np.isfinite(moved).all()):
-        return None
-    spent = float(np.abs(form.b) @ (moved + up)[:m])
-    if bent and x is not None:
-        step = moved[m:]
-        Px, off = product(form.P, x)
-        spent += float((np.abs(Px) + off) @ step) + 0.5 * float(step @ (abs(form.P) @ step))
-    return _Residual(low, high), spent * (1.0 + 1e-9) + 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -571,23 +317,23 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     if largest == 0.0:
         return Contradiction(False, 0.0, "it is zero")
     # scaled before it is moved into the dual cone: small entries round each on its own
-    z = _in_dual(form.cones, np.ldexp(z, -int(np.floor(np.log2(largest)))))
+    z = in_dual(form.cones, np.ldexp(z, -int(np.floor(np.log2(largest)))))
     if not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     nothing = np.zeros(form.q.size)
-    found = _residual(form, None, z, nothing)
+    found = residual_of(form, None, z, nothing)
     rows = linear_rows(form)
     lower, upper = form.column_bounds
     open_ones = found.unpaid(lower, upper)
     if open_ones.any():
-        found = _sharper(form, found, None, z, nothing, np.flatnonzero(open_ones))
+        found = sharper(form, found, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = found.unpaid(lower, upper)
     if open_ones.any():
         lower, upper = _bounds(form, found, rows, lower, upper)
         open_ones = found.unpaid(lower, upper)
     if open_ones.any() and repair:
-        near, moved = _polished(form, found, None, z, nothing, lower, upper)
-        moved, spent = _repaired(form, moved, None, near, nothing, lower, upper)
+        near, moved = polished(form, found, None, z, nothing, lower, upper)
+        moved, spent = repaired(form, moved, None, near, nothing, lower, upper)
         proof = _contradiction(form, near, moved, spent, lower, upper)
         if proof.proved:
             return proof
@@ -595,7 +341,7 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
 
 
 def _contradiction(
-    form: ConicForm, z: Floats, found: _Residual, spent: float, lower: Floats, upper: Floats
+    form: ConicForm, z: Floats, found: Residual, spent: float, lower: Floats, upper: Floats
 ) -> Contradiction:
     open_ones = found.unpaid(lower, upper)
     center, radius = dot(form.b, z)
