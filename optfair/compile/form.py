@@ -12,28 +12,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.constraints import (
     PSD,
     SOC,
-    Equality,
     ExpCone,
-    Inequality,
     NonNeg,
     PowCone3D,
-    PowConeND,
     SvecPSD,
     Zero,
 )
-from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
-from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, ParamConeProg
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
+from optfair.compile.stuffing import Stuffing, cvxpy_program, height, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical
 from optfair.core.parameters import check_parameters
 from optfair.errors import DeclarationError, UnsupportedProblem
@@ -49,9 +44,8 @@ Indices = NDArray[np.intp]
 
 __all__ = ["Compiled", "Owner", "compile_problem"]
 
-# The order in which every interface lists its cones.
-_ORDER = (Zero, NonNeg, SOC, PSD, SvecPSD, ExpCone, PowCone3D, PowConeND)
-_RANK = {kind: i for i, kind in enumerate(_ORDER)}
+# What a problem was compiled to, by interface; it dies with the problem.
+_COMPILED: WeakKeyDictionary[Problem, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -75,37 +69,6 @@ class Owner:
     stop: int
     main: bool
     bound: bool = True
-
-
-@dataclass(eq=False)
-class _Stuffing:
-    """Terms whose matrices were built together: one call of CVXPY's stuffing.
-
-    Rows stand in the convention ``b - A x in K``, cones in the order (t, x), (x, y, z).
-    """
-
-    row: Indices
-    column: Indices
-    entry: Floats
-    b: Floats
-    sizes: Indices  # rows of each constraint
-    place: Indices  # of each row within its constraint
-    ranks: list[int]
-    constraints: list[Any]
-    variables: Mapping[int, int]  # id -> first column
-    width: int
-
-
-@dataclass(eq=False)
-class _Part:
-    """Where the matrices of a canonical term are."""
-
-    stuffing: _Stuffing
-    blocks: tuple[int, ...]  # its constraints in the stuffing
-    cost: tuple[Any, Floats, float] | None  # P, q, constant of an objective term
-
-
-_COMPILED: WeakKeyDictionary[Problem, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +118,10 @@ class Compiled:
 
     def program(self, instance: Any) -> Any:
         """Return the form as CVXPY's own, for one of its interfaces."""
-        turn = _turn(instance, self.form)
-        return _program(instance, self.form, turn, self._canonical, self.integer, self.quadratic)
+        turn = turn(instance, self.form)
+        return cvxpy_program(
+            instance, self.form, turn, self._canonical, self.integer, self.quadratic
+        )
 
     def rows(self, term: str) -> Indices:
         """Return all rows of a constraint term."""
@@ -175,7 +140,7 @@ class Compiled:
         z = np.asarray(np.concatenate(blocks) if blocks else np.zeros(0), dtype=float)
         if z.size != self.form.b.size:
             return None
-        turned = _turn(self.interface, self.form)
+        turned = turn(self.interface, self.form)
         if turned is not None:
             z[turned] = z.copy()
         return z
@@ -208,7 +173,7 @@ class Compiled:
         found = {}
         for name, (part, starts) in self._terms.items():
             blocks = {
-                c.id: _shaped(c, z[at : at + _height(c)])
+                c.id: _shaped(c, z[at : at + height(c)])
                 for c, at in zip(part.constraints, starts, strict=True)
             }
             value = part.multiplier(blocks)
@@ -242,15 +207,6 @@ def _shaped(constraint: Any, block: Floats) -> Any:
     if isinstance(constraint, PSD) and constraint.num_cones() > 1:
         return block
     return block.reshape(constraint.shape, order="F")
-
-
-def _height(constraint: Any) -> int:
-    if isinstance(constraint, (Equality, Inequality)):  # two sides of the same rows
-        return int(constraint.size)
-    return int(sum(arg.size for arg in constraint.args))
-
-
-# --- compiling --------------------------------------------------------------------------------
 
 
 def compile_problem(
@@ -359,77 +315,6 @@ def _unfit(problem: Problem, instance: Any) -> str:
     return ""
 
 
-def _stuff(parts: Sequence[Canonical]) -> None:
-    """Turn terms into matrices, together; further objective terms one by one."""
-    first = next((p for p in parts if p.cost is not None), None)
-    together: list[Canonical] = []
-    alone: list[Canonical] = []
-    seen: set[int] = set()
-    for p in parts:
-        own = {c.id for c in p.constraints}
-        # the same constraint may have two names
-        (alone if (p.cost is not None and p is not first) or own & seen else together).append(p)
-        seen |= own
-    _stuff_group(together, first)
-    for p in alone:
-        _stuff_group([p], None if p.cost is None else p)
-
-
-def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
-    constraints = [c for p in parts for c in p.constraints]
-    goal = cp.Minimize(cp.Constant(0.0) if cost is None else cost.cost)
-    quad = not goal.expr.is_affine()
-    program, _ = ConeMatrixStuffing(quad_obj=quad).apply(cp.Problem(goal, constraints))
-    if quad:
-        P, q, constant, A, b = program.apply_parameters(quad_obj=True)
-    else:
-        q, constant, A, b = program.apply_parameters()
-        P = None
-    stuffed = program.constraints
-    sizes = np.array([_height(c) for c in stuffed], dtype=np.intp)
-    m = int(sizes.sum())
-    places = [_places(c) for c in stuffed]
-    place = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
-    zero = np.repeat(np.array([type(c) is Zero for c in stuffed], dtype=bool), sizes)
-    # CVXPY: A x + b = 0 or in K; here: b - A x in K
-    side = np.where(zero, 1.0, -1.0)
-    entries = sp.coo_array(A) if m else sp.coo_array((0, program.x.size))
-    stuffing = _Stuffing(
-        row=entries.row.astype(np.intp),
-        column=entries.col.astype(np.intp),
-        entry=entries.data * side[entries.row],
-        b=-side * np.asarray(b, dtype=float)[:m],
-        sizes=sizes,
-        place=place,
-        ranks=[_RANK[type(c)] for c in stuffed],
-        constraints=list(stuffed),
-        variables=dict(program.var_id_to_col),
-        width=int(program.x.size),
-    )
-    at = {c.id: i for i, c in enumerate(stuffed)}
-    for p in parts:
-        own = (None if P is None else sp.coo_array(P), np.asarray(q, dtype=float), float(constant))
-        blocks = tuple(at[c.id] for c in p.constraints)
-        p.matrices = _Part(stuffing, blocks, own if p is cost else None)
-
-
-def _places(constraint: Any) -> Indices:
-    """Return where each row of a constraint, argument by argument, stands in its cones."""
-    args = constraint.args
-    if type(constraint) is SOC:
-        count, depth = args[0].size, args[1].shape[0] if args[1].shape else 1
-        heads = np.arange(count) * (depth + 1)
-        return np.concatenate([heads, (heads[:, None] + 1 + np.arange(depth)).ravel()])
-    if type(constraint) in (ExpCone, PowCone3D):
-        count = args[0].size
-        return np.concatenate([3 * np.arange(count) + i for i in range(3)])
-    if type(constraint) is PowConeND:
-        depth = args[0].shape[0]
-        heads = np.arange(args[1].size) * (depth + 1)
-        return np.concatenate([(heads[:, None] + np.arange(depth)).ravel(), heads + depth])
-    return np.arange(_height(constraint))
-
-
 def _assembled(
     problem: Problem,
     instance: Any,
@@ -442,7 +327,7 @@ def _assembled(
     names = [*problem.objective, *problem.constraints]
     fresh = list(dict.fromkeys(p for p in terms if p.matrices is None))
     if fresh:
-        _stuff(fresh)
+        stuff(fresh)
     columns, auxiliary, n = _columns(problem, names, terms)
     blocks = _blocks(terms)
     A, b = _entries(terms, columns, blocks, n)
@@ -539,9 +424,9 @@ def _blocks(terms: Sequence[Canonical]) -> _Blocks:
 
 def _maps(
     terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]]
-) -> dict[int, tuple[_Stuffing, Indices]]:
+) -> dict[int, tuple[Stuffing, Indices]]:
     """Return, for each stuffing, the column of the form at each of its columns, -1 for none."""
-    found: dict[int, tuple[_Stuffing, Indices]] = {}
+    found: dict[int, tuple[Stuffing, Indices]] = {}
     done: set[tuple[int, int]] = set()
     for term in terms:
         s = term.matrices.stuffing
@@ -620,7 +505,7 @@ def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
 
     upper = getattr(instance.PSD_TRIANGLE_KIND, "name", "UPPER") == "UPPER"
     for kind, word in ((Zero, "zero"), (NonNeg, "nonneg")):
-        add(word, sum(_height(c) for c in constraints if type(c) is kind))
+        add(word, sum(height(c) for c in constraints if type(c) is kind))
     for c in constraints:
         if type(c) is SOC:
             for size in c.cone_sizes():
@@ -636,63 +521,3 @@ def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
             for power in np.ravel(c.alpha.value):
                 add("pow", 3, power=float(power))
     return tuple(cones)
-
-
-def _turn(instance: Any, form: ConicForm) -> Indices | None:
-    """Return the row of the form at each row of the interface, None where they are the same."""
-    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
-    if list(order) == [0, 1, 2] or all(c.kind != "exp" for c in form.cones):
-        return None
-    turned = np.arange(form.b.size)
-    for c in form.cones:
-        if c.kind == "exp":
-            turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
-    return turned
-
-
-def _program(
-    instance: Any,
-    form: ConicForm,
-    turned: Indices | None,
-    constraints: Sequence[Any],
-    integer: NDArray[np.bool_],
-    quad: bool,
-) -> Any:
-    """Return the form as a program of CVXPY, in tensors with one column for the constant."""
-    m, n = form.A.shape
-    A, b = form.A, form.b
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
-    value = np.where(bare & (np.arange(m) < zeros), -b, b)
-    entries = sp.coo_array(A)
-    given = np.flatnonzero(value)
-    at = np.concatenate([entries.col.astype(np.int64) * m + entries.row, np.int64(n) * m + given])
-    data = np.concatenate([entries.data * side[entries.row], value[given]])
-    costs = np.append(form.q, form.offset)
-    where = np.flatnonzero(costs)
-    squares = None
-    if quad:
-        P = sp.coo_array(form.P)
-        squares = _tensor(P.data, P.col.astype(np.int64) * n + P.row, n * n)
-    whole = [(int(j),) for j in np.flatnonzero(integer)]
-    x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
-    return ParamConeProg(
-        _tensor(costs[where], where, n + 1),
-        x,
-        _tensor(data, at, m * (n + 1)),
-        [x],
-        {x.id: 0},
-        list(constraints),
-        [],
-        {CONSTANT_ID: 0},
-        P=squares,
-        formatted=not bare,
-    )
-
-
-def _tensor(data: Floats, at: Any, size: int) -> Any:
-    zeros = np.zeros(at.size, dtype=np.int64)
-    return sp.csc_array(sp.coo_array((data, (at, zeros)), shape=(size, 1)))

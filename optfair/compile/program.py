@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from cvxpy.constraints import Inequality
 from numpy.typing import NDArray
 
-from optfair.compile.quadratic import (
-    Kind,
-    QuadraticTerm,
-    attribute_terms,
-    constraint_set,
-    named_map,
-)
-from optfair.core.canonical import built, reduction
-from optfair.core.parameters import check_parameters
+from optfair.compile.quadratic import quadratic_terms
 from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import DeclarationError
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.core.term import Term
 
 Floats = NDArray[np.float64]
 
@@ -172,153 +162,47 @@ def program(problem: Problem) -> Program:
     """
     if not any(v.size for v in problem.variables.values()):
         raise DeclarationError("no variable, there is nothing to write", remedy="add a variable")
-    check_parameters(problem.terms)
-    pieces = _Pieces(problem)
-    for name, t in problem.objective.items():
-        pieces.add_objective(name, t)
-    for name, c in problem.constraints.items():
-        pieces.add_constraint(name, c)
-    return pieces.assembled()
-
-
-class _Pieces:
-    """Terms split into rows, before the number of columns is known."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.variables: dict[str, Any] = dict(problem.variables)
-        self.offsets: dict[int, int] = {}
-        self.size = 0
-        for v in self.variables.values():
-            self._place(v)
-        self.objective: list[tuple[str, Any]] = []
-        self.rows: list[tuple[str, Kind, float, Any]] = []
-        self.turned: set[str] = set()
-        self.names: set[str] = set(problem.constraints)
-
-    def _place(self, variable: Any) -> None:
-        self.offsets[variable.id] = self.size
-        self.size += variable.size
-
-    def add_objective(self, name: str, term: Term) -> None:
-        """Take an objective term, reduced if it is not quadratic."""
-        if not _polyhedral(term.evidence):
-            self.objective.append((name, built(term)))
-            return
-        sign = 1.0 if self.problem.sense == "minimize" else -1.0
-        cost, parts = self._reduced(name, term, sign)
-        self.objective.append((name, sign * cost))
-        self._add_parts(name, parts)
-
-    def add_constraint(self, name: str, term: Term) -> None:
-        """Take a constraint, reduced if it is not quadratic."""
-        if not _polyhedral(term.evidence):
-            self._add_row(name, built(term))
-            return
-        *parts, own = self._reduced(name, term, 0.0)[1]
-        self._add_parts(name, parts)
-        self._add_row(name, own)
-
-    def _add_row(self, name: str, constraint: Any) -> None:
-        self.rows.append((name, *constraint_set(name, constraint)))
-        if isinstance(constraint, Inequality) and constraint.args[0].is_constant():
-            self.turned.add(name)  # written as >=, so that its right-hand side keeps its sign
-
-    def _add_parts(self, name: str, constraints: Iterable[Any]) -> None:
-        for i, c in enumerate(constraints, start=1):
-            self.rows.append((_unique(f"{name} {i}", self.names), *constraint_set(name, c)))
-
-    def _reduced(self, name: str, term: Term, sign: float) -> tuple[Any, tuple[Any, ...]]:
-        """Reduce a term; its new variables become columns."""
-        cost, parts = reduction(term, sign)
-        count = 0
-        for part in (*(() if cost is None else (cost,)), *parts):
-            for v in part.variables():
-                if v.id not in self.offsets:
-                    count += 1
-                    label = f"{name} auxiliary" + (f" {count}" if count > 1 else "")
-                    self.variables[_unique(label, set(self.variables))] = v
-                    self._place(v)
-        return cost, parts
-
-    def assembled(self) -> Program:
-        """Return the program, once every column is known."""
-        n = self.size
-        total = QuadraticMap.constant(np.zeros(1), n)
-        for name, e in self.objective:
-            total = total + named_map(name, e, self.offsets, n)
-        terms = [
-            QuadraticTerm(name, kind, tuple(e.shape), sign * named_map(name, e, self.offsets, n))
-            for name, kind, sign, e in self.rows
-        ]
-        columns = tuple(
-            Block(
-                name,
-                self.offsets[v.id],
-                tuple(v.shape),
-                () if name not in self.problem.variables else self.problem.entry_labels(name),
-            )
-            for name, v in self.variables.items()
+    forms = quadratic_terms(problem, piecewise=True)
+    labels = {name: problem.entry_labels(name) for name in problem.variables}
+    labels |= {name: t.labels() for name, t in problem.constraints.items() if t.labels}
+    n = forms.size
+    columns = tuple(
+        Block(
+            name,
+            at.start,
+            forms.shapes[name],
+            labels.get(name, ()) if name in problem.variables else (),
         )
-        for b in columns:
-            terms += attribute_terms(b.name, self.variables[b.name], b.start, n)
-        integer = np.zeros(n, dtype=bool)
-        for b in columns:
-            if b.name in self.problem.integers:
-                integer[b.start : b.stop] = True
-        found = _program(self.problem.sense, columns, total, terms, self.turned, integer)
-        labels = {n: t.labels() for n, t in self.problem.constraints.items() if t.labels}
-        rows = tuple(replace(b, labels=labels.get(b.name, ())) for b in found.rows)
-        return replace(found, rows=rows)
-
-
-def _program(
-    sense: str,
-    columns: tuple[Block, ...],
-    total: QuadraticMap,
-    terms: list[QuadraticTerm],
-    turned: set[str],
-    integer: NDArray[np.bool_],
-) -> Program:
-    n = integer.size
-    goal = QuadraticTerm("objective", "objective", (), total)
-    blocks, at = [], 0
+        for name, at in forms.columns.items()
+    )
+    terms, total = forms.constraints, forms.total
+    rows, at = [], 0
     for t in terms:
-        blocks.append(Block(t.name, at, t.shape))
+        rows.append(
+            Block(
+                t.name, at, t.shape, labels.get(t.name, ()) if t.name in problem.constraints else ()
+            )
+        )
         at += t.size
-    signs = [-1.0 if t.name in turned else 1.0 for t in terms]
+    signs = [-1.0 if t.above else 1.0 for t in terms]
     maps = [sign * t.map for sign, t in zip(signs, terms, strict=True)]
-    rows = QuadraticMap.stacked([QuadraticMap.constant(np.zeros(0), n), *maps])
-    side = -rows.b + 0.0  # no -0.0
+    stacked = QuadraticMap.stacked([QuadraticMap.constant(np.zeros(0), n), *maps])
+    side = -stacked.b + 0.0  # no -0.0
     above = np.repeat(signs, [t.size for t in terms]) < 0.0
     equal = np.concatenate([np.zeros(0, bool), *(np.full(t.size, t.set == "zero") for t in terms)])
     free = np.full(n, np.inf)
     return Program(
-        sense=sense,
+        sense=forms.sense,
         columns=columns,
-        rows=tuple(blocks),
-        P=goal.P(),
-        q=goal.q(),
-        offset=float(goal.r[0]),
-        A=rows.A,
-        products=replace(rows, A=sp.csr_array((at, n)), b=np.zeros(at)),
+        rows=tuple(rows),
+        P=total.P(),
+        q=total.q(),
+        offset=float(total.r[0]),
+        A=stacked.A,
+        products=replace(stacked, A=sp.csr_array((at, n)), b=np.zeros(at)),
         row_lower=np.where(equal | above, side, -np.inf),
         row_upper=np.where(above, np.inf, side),
         lower=-free,
         upper=free,
-        integer=integer,
+        integer=forms.integer,
     )
-
-
-def _polyhedral(evidence: Any) -> bool:
-    """Whether a term is not quadratic but rows in more columns can state it."""
-    return evidence.problem_class.convex and "piecewise" in evidence.function
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    candidate, i = name, 1
-    while candidate in taken:
-        i += 1
-        candidate = f"{name} {i}"
-    taken.add(candidate)
-    return candidate

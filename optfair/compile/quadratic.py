@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from numpy.typing import NDArray
 
+from optfair.core.canonical import built, reduction
 from optfair.core.expressions import Values
 from optfair.core.parameters import check_parameters
 from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
@@ -18,6 +19,7 @@ from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.core.term import Term
 
 Floats = NDArray[np.float64]
 
@@ -42,12 +44,15 @@ class QuadraticTerm:
         Shape of the term; entries are counted column by column, as CVXPY does.
     map : QuadraticMap
         The coefficients of all entries together.
+    above : bool
+        Whether it was written as at least a number: then -f + r is what it bounds by r.
     """
 
     name: str
     set: Kind
     shape: tuple[int, ...]
     map: QuadraticMap
+    above: bool = False
 
     @property
     def size(self) -> int:
@@ -146,7 +151,7 @@ class QuadraticForms:
         }
 
 
-def quadratic_terms(problem: Problem) -> QuadraticForms:
+def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticForms:
     r"""Return every term of a problem as exact quadratics, convex or not.
 
     .. math:: f_k(x) = \tfrac12 x^T P_k x + q_k^T x + r_k
@@ -160,6 +165,9 @@ def quadratic_terms(problem: Problem) -> QuadraticForms:
     ----------
     problem : Problem
         Any problem; integer variables are marked, not relaxed.
+    piecewise : bool
+        Reduce terms that are piecewise linear or quadratic to rows ``NAME 1``, ``NAME 2`` ... in
+        further columns ``NAME auxiliary``; a constraint's own row keeps its name.
 
     Returns
     -------
@@ -184,32 +192,95 @@ def quadratic_terms(problem: Problem) -> QuadraticForms:
     ('disk', 'nonpositive', [[2.0, 0.0], [0.0, 2.0]], [-1.0])
     """
     check_parameters(problem.terms)
-    columns: dict[str, slice] = {}
-    offsets: dict[int, int] = {}
-    at = 0
-    for name, v in problem.variables.items():
-        columns[name], offsets[v.id] = slice(at, at + v.size), at
-        at += v.size
-    integer = np.zeros(at, dtype=bool)
-    for name in problem.integers:
-        integer[columns[name]] = True
-    objective = [
-        _term(name, "objective", 1.0, t.build(), offsets, at)
-        for name, t in problem.objective.items()
-    ]
+    layout = _Layout(problem)
+    names = set(problem.constraints)
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    goals: list[tuple[str, Any]] = []
+    rows: list[tuple[str, Any]] = []
+
+    def numbered(name: str, parts: Sequence[Any]) -> None:
+        rows.extend((_unique(f"{name} {i}", names), c) for i, c in enumerate(parts, start=1))
+
+    for name, t in problem.objective.items():
+        if piecewise and _polyhedral(t):
+            cost, parts = reduction(t, sign)
+            layout.add(name, (cost, *parts))
+            goals.append((name, sign * cost))
+            numbered(name, parts)
+        else:
+            goals.append((name, built(t)))
+    for name, c in problem.constraints.items():
+        if piecewise and _polyhedral(c):
+            *others, own = reduction(c, 0.0)[1]
+            layout.add(name, (*others, own))
+            numbered(name, others)
+            rows.append((name, own))
+        else:
+            rows.append((name, built(c)))
+    offsets, n = layout.offsets, layout.size
+    objective = [_term(name, "objective", 1.0, e, offsets, n) for name, e in goals]
     constraints = [
-        _term(name, *constraint_set(name, t.build()), offsets, at)
-        for name, t in problem.constraints.items()
+        replace(_term(name, *constraint_set(name, c), offsets, n), above=_above(c))
+        for name, c in rows
     ]
+    columns = {
+        name: slice(offsets[v.id], offsets[v.id] + v.size) for name, v in layout.variables.items()
+    }
     constraints += [
         term
-        for name, v in problem.variables.items()
-        for term in attribute_terms(name, v, columns[name].start, at)
+        for name, v in layout.variables.items()
+        for term in attribute_terms(name, v, columns[name].start, n)
     ]
-    shapes = {name: tuple(v.shape) for name, v in problem.variables.items()}
+    integer = np.zeros(n, dtype=bool)
+    for name in problem.integers:
+        integer[columns[name]] = True
+    shapes = {name: tuple(v.shape) for name, v in layout.variables.items()}
     return QuadraticForms(
         problem.sense, tuple(objective), tuple(constraints), columns, shapes, integer
     )
+
+
+class _Layout:
+    """Columns of the declared variables, then of those that reductions introduce."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.variables: dict[str, Any] = {}
+        self.offsets: dict[int, int] = {}
+        self.size = 0
+        for name, v in problem.variables.items():
+            self._place(name, v)
+
+    def _place(self, name: str, variable: Any) -> None:
+        self.variables[name], self.offsets[variable.id] = variable, self.size
+        self.size += variable.size
+
+    def add(self, name: str, parts: Sequence[Any]) -> None:
+        """Place what the parts of a term use and nobody has declared."""
+        count = 0
+        for v in (v for part in parts for v in part.variables()):
+            if v.id not in self.offsets:
+                count += 1
+                label = f"{name} auxiliary" + (f" {count}" if count > 1 else "")
+                self._place(_unique(label, set(self.variables)), v)
+
+
+def _polyhedral(term: Term) -> bool:
+    """Whether a term is not quadratic but rows in more columns can state it."""
+    return term.evidence.problem_class.convex and "piecewise" in term.evidence.function
+
+
+def _above(constraint: Any) -> bool:
+    """Whether it was written as >=, so that its right-hand side keeps its sign."""
+    return isinstance(constraint, Inequality) and bool(constraint.args[0].is_constant())
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    candidate, i = name, 1
+    while candidate in taken:
+        i += 1
+        candidate = f"{name} {i}"
+    taken.add(candidate)
+    return candidate
 
 
 def constraint_set(name: str, constraint: Any) -> tuple[Kind, float, Any]:

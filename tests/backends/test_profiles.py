@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import optfair as of
-from optfair.backends.profile import load_profile
-from optfair.backends.registry import profiles
+from optfair.backends.profile import SolverProfile, load_profile
+from optfair.backends.registry import profile, profiles
 from optfair.core.problem_class import ProblemClass
 from optfair.locate import fact_files, load_facts
 
@@ -91,3 +93,26 @@ def test_a_missing_folder_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPTFAIR_SOLVERS", "/nowhere/at/all")
     with pytest.raises(of.DeclarationError, match="OPTFAIR_SOLVERS"):
         profiles()
+
+
+def test_the_page_on_adding_names_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "adding.md").read_text(encoding="utf-8")
+    table = page[page.index("## A solver") : page.index("## An instance")]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = set(re.findall(r"`\[?(\w+)\]?`", " ".join(rows))) | {"route"}
+    known = {f.name for f in fields(SolverProfile)}
+    assert "`route`" in table
+    assert named - {"schema"} == known
+
+
+@pytest.mark.parametrize("name", ["scipy-linprog", "cvxopt", "qpalm"])
+def test_a_solver_of_cvxpys_needs_no_code(name: str) -> None:
+    """These are a file of facts each: no line of the package names them or their modules."""
+    facts = profile(name)
+    assert facts.via == "cvxpy" and not facts.compile_as
+    package = Path(of.__file__).parent
+    if name != "scipy-linprog":  # everybody imports SciPy
+        assert not any(facts.module in f.read_text(encoding="utf-8") for f in package.rglob("*.py"))
+    p = of.library.load("textbook/diet").problem()
+    s = p.solve(name)
+    assert s.is_optimal(1e-6) and s.objective == pytest.approx(p.solve().objective, rel=1e-6)

@@ -242,7 +242,7 @@ def test_classes_need_no_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
         raise AssertionError("matrices were made")
 
-    monkeypatch.setattr(form_module, "_stuff", refused)
+    monkeypatch.setattr(form_module, "stuff", refused)
     x = cp.Variable(10**6, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 0]), ["low"])
     q = p.with_constraints(ball=cp.norm(p["x"]) <= 1, up=p["x"] <= 1)
@@ -293,7 +293,7 @@ def test_an_interface_with_its_own_order(monkeypatch: pytest.MonkeyPatch) -> Non
         def __init__(self, c: Compiled, z: Any) -> None:
             self.dual_vars, at = {}, 0
             for one in c._canonical:
-                size = form_module._height(one)
+                size = form_module.height(one)
                 self.dual_vars[one.id] = z[at : at + size]
                 at += size
 
