@@ -118,9 +118,9 @@ class Compiled:
 
     def program(self, instance: Any) -> Any:
         """Return the form as CVXPY's own, for one of its interfaces."""
-        turn = turn(instance, self.form)
+        turned = turn(instance, self.form)
         return cvxpy_program(
-            instance, self.form, turn, self._canonical, self.integer, self.quadratic
+            instance, self.form, turned, self._canonical, self.integer, self.quadratic
         )
 
     def rows(self, term: str) -> Indices:

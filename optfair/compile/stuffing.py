@@ -70,6 +70,7 @@ class Part:
 
 
 def height(constraint: Any) -> int:
+    """Return how many rows a canonical constraint has."""
     if isinstance(constraint, (Equality, Inequality)):  # two sides of the same rows
         return int(constraint.size)
     return int(sum(arg.size for arg in constraint.args))
