@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -43,9 +42,6 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 __all__ = ["Compiled", "Owner", "compile_problem"]
-
-# What a problem was compiled to, by interface; it dies with the problem.
-_COMPILED: WeakKeyDictionary[Problem, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -237,7 +233,8 @@ def compile_problem(
     """
     check_parameters(problem.terms)
     wanted = bool((solver_options or {}).get("use_quad_obj", True))
-    known = _COMPILED.setdefault(problem, {})
+    # kept on the problem: what is compiled refers to its terms, and these to it
+    known: dict[tuple[str, bool], Compiled] = problem.__dict__.setdefault("_compiled", {})
     key = (interface, wanted)
     if key not in known:
         with _quiet(problem.variables):

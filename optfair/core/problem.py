@@ -134,7 +134,7 @@ class Problem(ProblemVerbs, Labels):
 
     def _child(self, **fields: Any) -> Any:
         child = copy.copy(self)
-        for cached in ("_class", "_witness", "_constant"):
+        for cached in ("_class", "_witness", "_constant", "_compiled"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -321,3 +323,18 @@ def test_the_next_solve_starts_where_the_last_ended() -> None:
     assert (
         compile_problem(p.without("rows").with_constraints(r=A @ p["x"] <= 1), "HIGHS").ended == {}
     )
+
+
+def test_what_is_compiled_dies_with_its_problem() -> None:
+    p = of.FairAssignment(np.eye(6), groups=[0, 1] * 3, centers=np.eye(6)[:2])
+    compiled, term = compile_problem(p, "CLARABEL"), next(iter(p.constraints.values()))
+    problem, form, build = weakref.ref(p), weakref.ref(compiled), weakref.ref(term)
+    child = p.with_constraints(cap=p["masses"][0, 0] <= 0.4)
+    assert compile_problem(child, "CLARABEL") is not compiled
+    assert compile_problem(p, "CLARABEL") is compiled
+    del p, compiled, term
+    gc.collect()
+    assert form() is None
+    del child
+    gc.collect()
+    assert problem() is None and build() is None
