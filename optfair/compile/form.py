@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -42,6 +43,9 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 __all__ = ["Compiled", "Owner", "compile_problem"]
+
+# Terms keep what they were turned into, and problems in other threads share them.
+_LOCK = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,7 @@ def compile_problem(
     known: dict[tuple[str, bool], Compiled] = problem.__dict__.setdefault("_compiled", {})
     key = (interface, wanted)
     if key not in known:
-        with _quiet(problem.variables):
+        with _LOCK, _quiet(problem.variables):
             known[key] = _compiled(problem, interface, wanted)
     return known[key]
 

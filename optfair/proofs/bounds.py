@@ -218,15 +218,19 @@ def _closed(
     here = float(found.size[open_ones] @ np.abs(x[open_ones]))
     size = 1.0 + float(np.abs(form.q) @ np.abs(x))
     least = _total(form, x, z, found, 0.0, lower, upper) - max(DEAR * here, SPARE * size)
-    best, fewest = (z, found, 0.0), int(open_ones.sum())
+    best, unpaid = (z, found, 0.0), float(found.size[open_ones].sum())
     for polish in (False, True):
-        start = polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
-        moved, costs = repaired(form, start[1], x, start[0], form.q, lower, upper)
-        total = _total(form, x, start[0], moved, costs, lower, upper)
-        left = int(moved.unpaid(lower, upper).sum())
-        if total >= least and left <= fewest - (fewest > 0):
-            best, fewest, least = (start[0], moved, costs), left, total if left == 0 else least
-        if fewest == 0 and costs <= 1e-3 * SPARE * size:
+        near, start = polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
+        moved, costs = repaired(form, start, x, near, form.q, lower, upper)
+        for residual, spent in ((start, 0.0), (moved, costs)):
+            total = _total(form, x, near, residual, spent, lower, upper)
+            still = residual.unpaid(lower, upper)
+            left = float(residual.size[still].sum())
+            # of those with nothing left the one that says most, else the one with least left
+            if total >= least and (left < unpaid or (left == 0.0 and not still.any())):
+                best, unpaid = (near, residual, spent), left
+                least = total if not still.any() else least
+        if unpaid == 0.0 and best[2] <= 1e-3 * SPARE * size:
             break
     return best
 

@@ -30,6 +30,8 @@ Ints = NDArray[np.int64]
 
 __all__ = ["Residual", "in_dual", "polished", "repaired", "residual_of", "sharper"]
 
+# Multipliers that are moved by more than this share of the largest are others.
+NEAR = 1e-6
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 3
 
@@ -174,8 +176,8 @@ def polished(
     at = np.flatnonzero(found.unpaid(lower, upper))
     middle = 0.5 * (found.low[at] + found.high[at])
     step = correcting_step(sp.csr_array(form.columns_of_rows[:, at].T), middle, _movable(form, z))
-    if step is None:
-        return z, found
+    if step is None or not np.abs(step).max() <= NEAR * np.abs(z).max():
+        return z, found  # these multipliers are not nearly right
     near = in_dual(form.cones, z + step)
     if not np.isfinite(near).all():
         return z, found
