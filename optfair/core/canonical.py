@@ -288,7 +288,10 @@ def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
         written = cp.Minimize(written if sign > 0 else -written)
     if not written.is_dcp():
         raise _undisciplined(name, written)
-    main, others = reduction.canonicalize_tree(written, bool(sign))
+    try:
+        main, others = reduction.canonicalize_tree(written, bool(sign))
+    except (ValueError, TypeError, NotImplementedError, cp.error.SolverError) as e:
+        raise _irreducible(name, written, e) from e
     if sign:
         return _Reduced(sign, quadratic, asked.answers, main.expr, list(others), None)
     return _Reduced(sign, quadratic, asked.answers, None, [*others, main], main.id)
@@ -314,6 +317,17 @@ def _undisciplined(name: str, written: Any) -> UnsupportedProblem:
         f"these rules do not know the curvature of {text}",
         "write it by the rules of disciplined convex programming, e.g. a convex quadratic"
         " as quad_form(x, Q) or sum_squares(A @ x)",
+    )
+
+
+def _irreducible(name: str, written: Any, error: Exception) -> UnsupportedProblem:
+    """Return the error about a term that CVXPY knows no cones for."""
+    text = " ".join(str(written).split())
+    text = text if len(text) <= 120 else text[:117] + "..."
+    return UnsupportedProblem(
+        f"CVXPY cannot compile {name!r}",
+        f"{text}: {' '.join(str(error).split())[:200] or type(error).__name__}",
+        "write it with other functions, or name a solver that takes it as it is",
     )
 
 

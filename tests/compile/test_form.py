@@ -338,3 +338,16 @@ def test_what_is_compiled_dies_with_its_problem() -> None:
     del child
     gc.collect()
     assert problem() is None and build() is None
+
+
+def test_what_has_no_cones_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(self: Any, *args: Any, **more: Any) -> Any:
+        raise NotImplementedError("no such cone")
+
+    monkeypatch.setattr(Dcp2Cone, "canonicalize_tree", refuses)
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 0]), ["low"])
+    q = p.with_constraints(plain=p["x"] <= 4)
+    with pytest.raises(of.UnsupportedProblem) as failure:
+        q.with_constraints(odd=cp.norm(p["x"]) <= 2)
+    assert "'odd'" in failure.value.cause and "no such cone" in failure.value.evidence
