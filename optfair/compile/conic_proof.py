@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled
-from optfair.core.certificate import DualCheck
+from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.solution.conic_form import ConicForm
 
@@ -39,9 +39,8 @@ class ConicProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound from the compiled data."""
         ours, duals = self.compiled.by_name(self.x, self.z)
-        apart = [_difference(values.get(k), v) for k, v in ours.items()]
-        apart += [_difference(multipliers.get(k), v) for k, v in duals.items()]
-        return form_check(self.compiled.form, self.x, self.z, float(np.max(apart, initial=0.0)))
+        apart = max(drift(values, ours), drift(multipliers, duals))
+        return form_check(self.compiled.form, self.x, self.z, apart)
 
 
 def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> DualCheck:
@@ -58,15 +57,6 @@ def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> Dua
         estimate=None if r.fault else form.sign * r.estimate,
         rows=r.rows,
     )
-
-
-def _difference(given: Any, expected: Floats) -> float:
-    """Return the largest relative difference; infinite for missing or non-finite numbers."""
-    if given is None or np.shape(given) != expected.shape:
-        return np.inf
-    apart = np.abs(np.asarray(given, dtype=float) - expected) / (1.0 + np.abs(expected))
-    worst = float(apart.max(initial=0.0))
-    return worst if np.isfinite(worst) else np.inf
 
 
 def unpriced(form: ConicForm, z: Floats) -> Floats:

@@ -27,6 +27,7 @@ __all__ = [
     "NonconvexityWitness",
     "Optimality",
     "Verdict",
+    "drift",
 ]
 
 
@@ -198,6 +199,29 @@ class DualProof(Protocol):
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound and its residuals."""
+
+
+def drift(given: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+    """Return the largest relative difference of named numbers from those a proof is about.
+
+    Infinite for what is missing, has another shape or is not finite.
+
+    Examples
+    --------
+    >>> drift({"x": [1.0, 2.0]}, {"x": [1.0, 1.0]}), drift({}, {"x": [1.0]})
+    (0.5, inf)
+    """
+    worst = 0.0
+    for name, value in expected.items():
+        own = np.asarray(value, dtype=float)
+        told = given.get(name)
+        if told is None or np.shape(told) != own.shape:
+            return np.inf
+        apart = np.abs(np.asarray(told, dtype=float) - own) / (1.0 + np.abs(own))
+        worst = max(worst, float(apart.max(initial=0.0)))
+        if not np.isfinite(worst) or not np.isfinite(apart).all():
+            return np.inf
+    return worst
 
 
 @dataclass(frozen=True, eq=False, repr=False)

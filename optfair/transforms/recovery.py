@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.certificate import DualCheck, DualProof
+from optfair.core.certificate import DualCheck, DualProof, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution, Status
 from optfair.errors import DeclarationError
@@ -19,7 +19,7 @@ from optfair.solution.residuals import measure
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["RelaxationBound", "apart", "check_origin", "recovered"]
+__all__ = ["RelaxationBound", "check_origin", "recovered"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,7 @@ class RelaxationBound:
             sign = 1.0 if self.problem.sense == "minimize" else -1.0
             return DualCheck(-sign * np.inf, np.inf)
         found = proof.check(self.relaxed.values, self.relaxed.multipliers)
-        drift = [apart(values.get(k), v) for k, v in self.values.items()]
-        consistency = float(np.max([found.consistency, *drift]))
-        return replace(found, consistency=consistency)
+        return replace(found, consistency=max(found.consistency, drift(values, self.values)))
 
 
 def check_origin(solution: Solution, problem: Problem, called: str) -> None:
@@ -121,13 +119,3 @@ def recovered(
         progress=solution.progress,
         unit=found.unit,
     )
-
-
-def apart(given: Any, expected: Any) -> float:
-    """Return the largest relative difference; infinite for missing or non-finite numbers."""
-    expected = np.asarray(expected, dtype=float)
-    if given is None or np.shape(given) != expected.shape:
-        return np.inf
-    far = np.abs(np.asarray(given, dtype=float) - expected) / (1.0 + np.abs(expected))
-    worst = float(far.max(initial=0.0))
-    return worst if np.isfinite(worst) else np.inf

@@ -16,7 +16,7 @@ from optfair.backends.structured.mass.entropic_projection import EntropicProject
 from optfair.backends.structured.mass.log_rows import group_log_sums, group_softmax, mass_pass
 from optfair.backends.structured.mass.rules import CompiledRules, compile_rules
 from optfair.backends.structured.mass.warm_prices import warm_prices
-from optfair.core.certificate import DualCheck
+from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
 from optfair.models.fair_responsibilities import FairResponsibilities
@@ -170,12 +170,4 @@ class EntropicProof:
             "nonnegativity": np.zeros(self.problem.log_prob.shape),
             **self.rules.compiled.by_name(self.y, self.z)[1],
         }
-        worst = 0.0
-        for name, expected in derived.items():
-            if name not in multipliers or np.shape(multipliers[name]) != expected.shape:
-                return np.inf
-            apart = np.abs(np.asarray(multipliers[name], dtype=float) - expected)
-            worst = max(worst, float((apart / (1.0 + np.abs(expected))).max(initial=0.0)))
-            if not np.isfinite(worst) or not np.isfinite(apart).all():
-                return np.inf
-        return worst
+        return drift(multipliers, derived)

@@ -18,7 +18,7 @@ from optfair.backends.structured.rows.point import RelaxedPoint, RowMultipliers
 from optfair.backends.structured.rows.progress import row_progress
 from optfair.backends.structured.rows.relaxation import Relaxation
 from optfair.compile.conic_proof import form_check
-from optfair.core.certificate import DualCheck
+from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
 from optfair.errors import Infeasible, OptfairError
@@ -140,17 +140,7 @@ class LazyRowsProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound and the residuals of the relaxation, and compare the names."""
         point = self.point
-        apart = [_difference(values.get(k), v) for k, v in self.values.items()]
+        apart = drift(values, self.values)
         if multipliers is not self.own:  # those are read-only, and derived from z
-            expected = {**point.short, **self.multipliers()}
-            apart += [_difference(multipliers.get(k), v) for k, v in expected.items()]
-        return form_check(point.form, point.x, point.z, float(np.max(apart, initial=0.0)))
-
-
-def _difference(given: Any, expected: Floats) -> float:
-    """Return the largest relative difference; infinite for missing or non-finite numbers."""
-    if given is None or np.shape(given) != np.shape(expected):
-        return np.inf
-    apart = np.abs(np.asarray(given, dtype=float) - expected) / (1.0 + np.abs(expected))
-    worst = float(apart.max(initial=0.0))
-    return worst if np.isfinite(worst) else np.inf
+            apart = max(apart, drift(multipliers, {**point.short, **self.multipliers()}))
+        return form_check(point.form, point.x, point.z, apart)

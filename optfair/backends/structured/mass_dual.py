@@ -15,7 +15,7 @@ from optfair.backends.request import Outcome, Request
 from optfair.backends.structured.mass.algorithm import MassResult, solve_mass_dual
 from optfair.backends.structured.mass.rules import CompiledRules, compile_rules
 from optfair.backends.structured.mass.warm_prices import warm_prices
-from optfair.core.certificate import DualCheck
+from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
 from optfair.models.fair_assignment import FairAssignment
@@ -190,12 +190,4 @@ class MassProof:
             "nonnegativity": self.sign_multipliers(),
             **self.rules.compiled.by_name(self.y, self.z)[1],
         }
-        worst = 0.0
-        for name, expected in derived.items():
-            if name not in multipliers or np.shape(multipliers[name]) != expected.shape:
-                return np.inf
-            apart = np.abs(np.asarray(multipliers[name], dtype=float) - expected)
-            worst = max(worst, float((apart / (1.0 + np.abs(expected))).max(initial=0.0)))
-            if not np.isfinite(worst) or not np.isfinite(apart).all():
-                return np.inf
-        return worst
+        return drift(multipliers, derived)
