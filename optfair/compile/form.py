@@ -172,6 +172,10 @@ class Compiled:
         """Return the multipliers of the constraint terms at a dual point."""
         found = {}
         for name, (part, starts) in self._terms.items():
+            if part.plain is not None:  # rows as they stand
+                count, shape = part.plain
+                found[name] = z[starts[0] : starts[0] + count].reshape(shape, order="F")
+                continue
             blocks = {
                 c.id: _shaped(c, z[at : at + height(c)])
                 for c, at in zip(part.constraints, starts, strict=True)

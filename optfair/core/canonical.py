@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -100,6 +101,13 @@ class Canonical:
     _chain: tuple[tuple[Any, Any], ...] = ()
     _first: int | None = None
     matrices: Any = None
+
+    @cached_property
+    def plain(self) -> tuple[int, tuple[int, ...]] | None:
+        """Size and shape of the multiplier where it is that of one equality or inequality."""
+        if self._chain or len(self.constraints) != 1 or type(self.constraints[0]) not in _ROWS:
+            return None
+        return int(self.constraints[0].size), tuple(self.constraints[0].shape)
 
     def multiplier(self, blocks: Mapping[int, Any]) -> Any:
         """Return the term's multiplier from those of its constraints, None where it has none."""
