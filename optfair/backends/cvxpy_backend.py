@@ -81,14 +81,17 @@ class _Start:
         self._x, self._z, self._s = proof.x, proof.z, form.slack(proof.x)
         return "used"
 
-    def arguments(self, data: dict[str, Any], scale: float) -> dict[str, Any]:
+    def arguments(
+        self, data: dict[str, Any], scale: float, units: tuple[Floats, Floats] | None
+    ) -> dict[str, Any]:
         """Return the further arguments of ``solve_via_data``."""
         if self._x is None:
             return {"warm_start": False}
-        if self._z is None:
+        if self._z is None or self._s is None:
             data["init_value"] = self._x
             return {"warm_start": True}
-        entry = {"x": self._x, "y": self._z * scale, "s": self._s}
+        rows, columns = (1.0, 1.0) if units is None else units
+        entry = {"x": self._x / columns, "y": self._z / rows * scale, "s": self._s * rows}
         return {"warm_start": True, "solver_cache": {self._profile.cvxpy_name: entry}}
 
 
@@ -100,11 +103,18 @@ def _call(
     log: bool,
     warm: _Start,
 ) -> RawPoint:
-    interface, (handed, inverse) = compiled.interface, compiled.handed
-    if profile.compile_as:
-        # the same rows, in the arrangement of the solver that gets them
+    interface = compiled.interface
+    if profile.compile_as:  # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
+    units = None if compiled.integer.any() else compiled.form.units
+    if units is not None:
+        form = compiled.form.in_units(*units)
+        scale = form.cost_scale(profile.objective_scale)
+        handed, inverse = interface.apply(compiled.program(interface, form))
+    elif profile.compile_as:
         handed, inverse = interface.apply(compiled.program(interface))
+    else:
+        handed, inverse = compiled.handed
     data = dict(handed)
     for part in ("c", "q", "P"):
         if data.get(part) is not None:
@@ -113,7 +123,7 @@ def _call(
     held = environment(profile)
     if held is not None:
         options = {**options, "env": held}
-    further = warm.arguments(data, scale)
+    further = warm.arguments(data, scale, units)
     given = dict(options)  # interfaces take options out as they read them
     try:
         with _silence() if profile.chatty and not log else contextlib.nullcontext():
@@ -127,6 +137,8 @@ def _call(
         status = "interrupted" if str(word) == profile.reports["interrupted"] else status
     z = compiled.dual_vector(raw)
     z = None if z is None else z / scale
+    if units is not None and z is not None:
+        z = z * units[0]
     bound = None
     if "bound" in profile.reports:
         told = _found(result, profile.reports["bound"])
@@ -134,7 +146,7 @@ def _call(
     if raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
         return RawPoint(status, z=z, bound=bound)
     x = np.ravel(np.asarray(next(iter(raw.primal_vars.values())), dtype=float), order="F")
-    return RawPoint(status, x, z, bound)
+    return RawPoint(status, x if units is None else x * units[1], z, bound)
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

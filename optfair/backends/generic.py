@@ -97,7 +97,7 @@ def run_generic(
         warm = start(compiled, request.warm_start)
     compiled_at = time.perf_counter()
     raw = call(
-        compiled, _objective_scale(compiled, profile.objective_scale), options, request.verbose >= 2
+        compiled, compiled.form.cost_scale(profile.objective_scale), options, request.verbose >= 2
     )
     solved_at = time.perf_counter()
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
@@ -137,23 +137,6 @@ def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, st
         known = place >= 0
         x[place[known]] = np.asarray(value, dtype=float)[known]
     return x, "used"
-
-
-def _objective_scale(compiled: Compiled, which: str) -> float:
-    """Return the power of two that brings the objective's largest or typical coefficient near 1.
-
-    Solvers hold dual residuals to absolute tolerances: costs of 1e11 make them fail, costs
-    of 1e-5 make them careless. A simplex method must not lose small costs under one large
-    one, so its typical coefficient counts; an interior-point method wants nothing large. A
-    power of two changes no digit.
-    """
-    form = compiled.form
-    sizes = np.abs(np.concatenate([form.q, form.P.data]))
-    sizes = sizes[sizes > 0.0]
-    if not sizes.size:
-        return 1.0
-    size = np.median(sizes) if which == "typical" else sizes.max()
-    return float(2.0 ** -np.round(np.log2(size)))
 
 
 def _infeasible(

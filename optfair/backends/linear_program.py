@@ -41,11 +41,6 @@ class LinearProgramResult:
     prices: Floats
 
 
-# Coefficients outside this range are handed over in other units.
-SMALL, LARGE = 1e-6, 1e6
-# Rounds in which rows and columns are brought near 1 in turn.
-BALANCING = 60
-
 _Status = highspy.HighsModelStatus
 _STATUS = {
     _Status.kOptimal: "optimal",
@@ -154,10 +149,12 @@ def solve_form(
     UnsupportedProblem
         An option the solver does not have.
     """
-    units = None if integer.any() else _units(form)
+    # it drops coefficients below 1e-9 and holds rows to absolute tolerances
+    units = None if integer.any() else form.units
     if units is not None:
-        stated, (rows, columns) = form, units
-        form, scale = _in_units(stated, rows, columns)
+        rows, columns = units
+        form = form.in_units(rows, columns)
+        scale = form.cost_scale("typical")
     row_lower = np.full(form.b.size, -np.inf)
     for c in form.cones:
         if c.kind == "zero":
@@ -204,51 +201,6 @@ def solve_form(
         )
     linear = found.status == "optimal" and not integer.any() and not form.P.nnz
     return found, solver.getBasis() if linear else None
-
-
-def _units(form: ConicForm) -> tuple[Floats, Floats] | None:
-    """Return powers of two for rows and columns, None where the numbers are near 1 as they stand.
-
-    The solver drops coefficients below 1e-9 and holds rows to absolute tolerances. What is
-    brought near 1 is the geometric mean of every row and column, and of the right-hand sides:
-    that undoes any change of units.
-    """
-    entries = sp.coo_array(form.A)
-    used = (entries.data != 0.0) & np.isfinite(entries.data)
-    row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
-    if not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE):
-        return None
-    m, n = form.A.shape
-    logs = np.log2(sizes)
-    rows, columns = np.zeros(m), np.zeros(n)
-    in_row = np.maximum(np.bincount(row, minlength=m), 1)
-    in_column = np.maximum(np.bincount(column, minlength=n), 1)
-    for _ in range(BALANCING):
-        rows = -np.bincount(row, logs + columns[column], m) / in_row
-        columns = -np.bincount(column, logs + rows[row], n) / in_column
-    sides = np.abs(form.b)
-    with np.errstate(divide="ignore"):
-        shift = np.log2(sides) + rows
-    shift = shift[(sides > 0.0) & np.isfinite(shift)]
-    middle = float(np.median(shift)) if shift.size else 0.0
-    found = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
-    return found if all(np.isfinite(u).all() and (u > 0.0).all() for u in found) else None
-
-
-def _in_units(form: ConicForm, rows: Floats, columns: Floats) -> tuple[ConicForm, float]:
-    """Return the form in these units, and a factor that brings its typical cost near 1."""
-    across = sp.diags_array(columns)
-    scaled = replace(
-        form,
-        P=sp.csc_array(across @ form.P @ across),
-        q=form.q * columns,
-        A=sp.csc_array(sp.diags_array(rows) @ form.A @ across),
-        b=form.b * rows,
-    )
-    sizes = np.abs(np.concatenate([scaled.q, scaled.P.data]))
-    sizes = sizes[sizes > 0.0]
-    scale = float(np.exp2(-np.round(np.log2(np.median(sizes))))) if sizes.size else 1.0
-    return scaled, scale
 
 
 def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:

@@ -116,11 +116,12 @@ class Compiled:
         found: tuple[Any, Any] = self.interface.apply(self.program(self.interface))
         return found
 
-    def program(self, instance: Any) -> Any:
-        """Return the form as CVXPY's own, for one of its interfaces."""
-        turned = turn(instance, self.form)
+    def program(self, instance: Any, form: ConicForm | None = None) -> Any:
+        """Return the form, or the same one in other units, as CVXPY's own for an interface."""
+        stated = form or self.form
+        turned = turn(instance, stated)
         return cvxpy_program(
-            instance, self.form, turned, self._canonical, self.integer, self.quadratic
+            instance, stated, turned, self._canonical, self.integer, self.quadratic
         )
 
     def rows(self, term: str) -> Indices:

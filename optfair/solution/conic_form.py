@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,10 @@ Floats = NDArray[np.float64]
 
 __all__ = ["ConicForm", "ConicResiduals"]
 
+# Coefficients outside this range are handed over in other units.
+SMALL, LARGE = 1e-6, 1e6
+# Rounds in which rows and columns are brought near 1 in turn.
+BALANCING = 60
 # Passes that bring the largest entry of every row and column near 1.
 EQUILIBRATIONS = 8
 
@@ -160,6 +164,67 @@ class ConicForm:
             row /= np.sqrt(np.where(up > 0.0, up, 1.0))
             column /= np.sqrt(np.where(across > 0.0, across, 1.0))
         return np.asarray(column[:-1] / column[-1])
+
+    @cached_property
+    def units(self) -> tuple[Floats, Floats] | None:
+        """Powers of two for rows and columns, None where the numbers are near 1 as they stand.
+
+        What they bring near 1 is the geometric mean of every row and column, and of the
+        right-hand sides: that undoes any change of units. Rows of one cone share a unit;
+        exponential and power cones have units of their own, and are left as they are.
+        """
+        if any(c.kind in ("exp", "pow") for c in self.cones):
+            return None
+        entries = sp.coo_array(self.A)
+        used = (entries.data != 0.0) & np.isfinite(entries.data)
+        row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
+        if not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE):
+            return None
+        block = np.arange(self.b.size)
+        for c in self.cones:
+            if c.kind not in ("zero", "nonneg"):
+                block[c.start : c.stop] = c.start
+        logs, row = np.log2(sizes), block[row]
+        m, n = self.A.shape
+        rows, columns = np.zeros(m), np.zeros(n)
+        in_row = np.maximum(np.bincount(row, minlength=m), 1)
+        in_column = np.maximum(np.bincount(column, minlength=n), 1)
+        for _ in range(BALANCING):
+            rows = -np.bincount(row, logs + columns[column], m) / in_row
+            columns = -np.bincount(column, logs + rows[row], n) / in_column
+        rows, sides = rows[block], np.abs(self.b)
+        with np.errstate(divide="ignore"):
+            shift = np.log2(sides) + rows
+        shift = shift[(sides > 0.0) & np.isfinite(shift)]
+        middle = float(np.median(shift)) if shift.size else 0.0
+        found = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
+        return found if all(np.isfinite(u).all() and (u > 0.0).all() for u in found) else None
+
+    def in_units(self, rows: Floats, columns: Floats) -> ConicForm:
+        """Return the form with its rows multiplied by one vector and its columns by another."""
+        across = sp.diags_array(columns)
+        return replace(
+            self,
+            P=sp.csc_array(across @ self.P @ across),
+            q=self.q * columns,
+            A=sp.csc_array(sp.diags_array(rows) @ self.A @ across),
+            b=self.b * rows,
+        )
+
+    def cost_scale(self, which: str) -> float:
+        """Return the power of two that brings the objective's largest or typical coefficient near 1.
+
+        Solvers hold dual residuals to absolute tolerances: costs of 1e11 make them fail, costs
+        of 1e-5 make them careless. A simplex method must not lose small costs under one large
+        one, so its typical coefficient counts; an interior-point method wants nothing large. A
+        power of two changes no digit.
+        """
+        sizes = np.abs(np.concatenate([self.q, self.P.data]))
+        sizes = sizes[sizes > 0.0]
+        if not sizes.size:
+            return 1.0
+        size = np.median(sizes) if which == "typical" else sizes.max()
+        return float(2.0 ** -np.round(np.log2(size)))
 
     def _least(self, r: Floats, x: Floats) -> float:
         """Return what a dual residual costs at the size of x where no row bounds a column.

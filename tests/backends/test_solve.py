@@ -16,6 +16,7 @@ from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Outcome, Request
+from optfair.compile.form import compile_problem
 
 
 def lp() -> Any:
@@ -323,3 +324,47 @@ def test_an_objective_without_constraints_is_unbounded(solver: str | None) -> No
     x = cp.Variable(2, name="x")
     with pytest.raises(of.Unbounded, match="improves without limit"):
         of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - x[1]))).solve(solver)
+
+
+@pytest.mark.parametrize("solver", [None, "highs", "clarabel", "scs", "piqp"])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_and_columns_may_be_in_any_units(solver: str | None, seed: int) -> None:
+    """The optimum is that of the numbers before they are multiplied by powers of ten."""
+    rng = np.random.default_rng(seed)
+    A = rng.integers(1, 5, (4, 5)).astype(float)
+    x, y = rng.integers(1, 6, 5).astype(float), rng.integers(1, 6, 4).astype(float)
+    b, c = A @ x, A.T @ y
+    rows, columns = 10.0 ** rng.integers(-9, 10, 4), 10.0 ** rng.integers(-9, 10, 5)
+    z = cp.Variable(5, name="z")
+    lp = cp.Problem(
+        cp.Maximize((c * columns) @ z), [(rows[:, None] * A * columns) @ z <= rows * b, z >= 0]
+    )
+    s = of.from_cvxpy(lp, ["rows", "sign"]).solve(solver, tolerance=1e-6)
+    assert s.objective == pytest.approx(y @ b, rel=1e-6)
+    assert np.allclose(s.multipliers["rows"] * rows, y, atol=1e-4 * y.max()) or s.gap <= 1e-6
+
+
+def test_cones_keep_one_unit_each() -> None:
+    """Entries of a cone are multiplied alike: the scaled cone is the cone."""
+    x = cp.Variable(3, name="x")
+    far = [cp.norm(1e9 * x[:2]) <= 3e9, 1e-8 * x[2] <= 2e-8, x >= -5]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(x[0] + x[2]), far), ["ball", "up", "low"])
+    form = compile_problem(p, "CLARABEL").form
+    assert form.units is not None
+    rows, columns = form.units
+    for c in form.cones:
+        if c.kind not in ("zero", "nonneg"):
+            assert np.unique(rows[c.start : c.stop]).size == 1
+    scaled = form.in_units(rows, columns)
+    at = np.linspace(1.0, 2.0, columns.size)
+    assert np.allclose(scaled.slack(at / columns), form.slack(at) * rows)
+    s = p.solve("clarabel")
+    assert s.objective == pytest.approx(5.0, rel=1e-6) and s.certificate.verify()
+
+
+def test_exponentials_keep_their_units() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [1e-8 * x[1] <= 2e-8, cp.exp(x[1]) <= 1e7 * x[0], x[0] <= 3, x >= -5]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows))
+    assert compile_problem(p, "CLARABEL").form.units is None
+    assert p.solve().objective == pytest.approx(5.0, rel=1e-6)
