@@ -21,6 +21,8 @@ __all__ = ["ConicForm", "ConicResiduals"]
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6
+# Coefficients below such a share of the largest in their row and of that in their column.
+NOISE = 1e-13
 # Rounds in which rows and columns are brought near 1 in turn.
 BALANCING = 60
 # Passes that bring the largest entry of every row and column near 1.
@@ -178,6 +180,13 @@ class ConicForm:
         entries = sp.coo_array(self.A)
         used = (entries.data != 0.0) & np.isfinite(entries.data)
         row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
+        m, n = self.A.shape
+        # what is tiny in its row and in its column is rounding, and says nothing of units
+        in_row, in_column = np.zeros(m), np.zeros(n)
+        np.maximum.at(in_row, row, sizes)
+        np.maximum.at(in_column, column, sizes)
+        told = sizes > NOISE * np.minimum(in_row[row], in_column[column])
+        row, column, sizes = row[told], column[told], sizes[told]
         if not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE):
             return None
         block = np.arange(self.b.size)
@@ -185,7 +194,6 @@ class ConicForm:
             if c.kind not in ("zero", "nonneg"):
                 block[c.start : c.stop] = c.start
         logs, row = np.log2(sizes), block[row]
-        m, n = self.A.shape
         rows, columns = np.zeros(m), np.zeros(n)
         in_row = np.maximum(np.bincount(row, minlength=m), 1)
         in_column = np.maximum(np.bincount(column, minlength=n), 1)

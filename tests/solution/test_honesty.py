@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends import highspy_backend
+from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.compile.form import compile_problem
 
 
@@ -107,7 +108,11 @@ def test_data_are_copied() -> None:
     assert s.is_optimal(1e-9) and p.solve().objective == s.objective
 
 
-def test_infeasible_on_one_solvers_word_is_asked_again() -> None:
+def test_infeasible_on_one_solvers_word_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def claims(problem: Any, profile: Any, request: Any) -> Any:
+        raise claimed_infeasible(problem, profile.name)
+
+    monkeypatch.setattr(highspy_backend, "run", claims)
     t = cp.Variable(name="t")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [5e-10 * t >= 1e-3, t <= 1e7]), ["need", "cap"])
     s = p.solve()
