@@ -54,19 +54,42 @@ _STATUS = {
 }
 
 
-def _program(
-    cost: Floats, rows: Any, row_lower: Floats, row_upper: Floats, lower: Floats, upper: Floats
-) -> Any:
+def _passed(
+    solver: Any,
+    cost: Floats,
+    rows: Any,
+    row_lower: Floats,
+    row_upper: Floats,
+    lower: Floats,
+    upper: Floats,
+    *,
+    hessian: Any = None,
+    integer: NDArray[np.bool_] | None = None,
+) -> None:
+    """Hand a program over as arrays: the attributes of a model are lists, filled entry by entry."""
     matrix = sp.csc_array(rows)
-    lp = highspy.HighsLp()
-    lp.num_col_, lp.num_row_ = matrix.shape[1], matrix.shape[0]
-    lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, lower, upper
-    lp.row_lower_, lp.row_upper_ = row_lower, row_upper
-    lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_ = matrix.indptr
-    lp.a_matrix_.index_ = matrix.indices
-    lp.a_matrix_.value_ = matrix.data
-    return lp
+    m, n = matrix.shape
+    square = sp.csc_array((n, n)) if hessian is None else hessian
+    kinds = np.zeros(n, dtype=np.int32) if integer is None else integer.astype(np.int32)
+    solver.passModel(
+        n,
+        m,
+        matrix.nnz,
+        square.nnz,
+        int(highspy.MatrixFormat.kColwise),
+        int(highspy.HessianFormat.kTriangular),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        *(np.asarray(v, dtype=float) for v in (cost, lower, upper, row_lower, row_upper)),
+        *_columns(matrix),
+        *_columns(square),
+        kinds,
+    )
+
+
+def _columns(matrix: Any) -> tuple[Any, Any, Floats]:
+    start, index = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
+    return start, index, np.asarray(matrix.data, dtype=float)
 
 
 def solve_linear_program(
@@ -96,7 +119,7 @@ def solve_linear_program(
         options["time_limit"] = max(time_limit, 1e-3)
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(_program(cost, rows, row_lower, row_upper, lower, upper))
+    _passed(solver, cost, rows, row_lower, row_upper, lower, upper)
     solver.run()
     status = _STATUS.get(solver.getModelStatus(), "failed")
     solution = solver.getSolution()
@@ -159,17 +182,6 @@ def solve_form(
         if c.kind == "zero":
             row_lower[c.start : c.stop] = form.b[c.start : c.stop]
     free = np.full(form.q.size, np.inf)
-    model = highspy.HighsModel()
-    model.lp_ = _program(form.q * scale, form.A, row_lower, form.b, -free, free)
-    if integer.any():
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        model.lp_.integrality_ = [kinds[int(i)] for i in integer]
-    if form.P.nnz:
-        lower = sp.csc_array(sp.tril(form.P * scale))
-        model.hessian_.dim_ = form.q.size
-        model.hessian_.format_ = highspy.HessianFormat.kTriangular
-        model.hessian_.start_, model.hessian_.index_ = lower.indptr, lower.indices
-        model.hessian_.value_ = lower.data
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", log)
     for name, value in options.items():
@@ -179,7 +191,11 @@ def solve_form(
                 f"{name} = {value!r} was refused",
                 "correct or remove the option",
             )
-    solver.passModel(model)
+    lower = sp.csc_array(sp.tril(form.P * scale)) if form.P.nnz else None
+    whole = integer if integer.any() else None
+    _passed(
+        solver, form.q * scale, form.A, row_lower, form.b, -free, free, hessian=lower, integer=whole
+    )
     if basis is not None:
         solver.setBasis(basis)
     if start is not None:

@@ -211,17 +211,13 @@ def drift(given: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
     >>> drift({"x": [1.0, 2.0]}, {"x": [1.0, 1.0]}), drift({}, {"x": [1.0]})
     (0.5, inf)
     """
-    worst = 0.0
-    for name, value in expected.items():
-        own = np.asarray(value, dtype=float)
-        told = given.get(name)
-        if told is None or np.shape(told) != own.shape:
-            return np.inf
-        apart = np.abs(np.asarray(told, dtype=float) - own) / (1.0 + np.abs(own))
-        worst = max(worst, float(apart.max(initial=0.0)))
-        if not np.isfinite(worst) or not np.isfinite(apart).all():
-            return np.inf
-    return worst
+    own = [np.asarray(value, dtype=float) for value in expected.values()]
+    told = [np.asarray(given.get(name, np.nan), dtype=float) for name in expected]
+    if not own or any(a.shape != b.shape for a, b in zip(told, own, strict=True)):
+        return np.inf if own else 0.0
+    ours, theirs = (np.concatenate([a.ravel() for a in some]) for some in (own, told))
+    apart = np.abs(theirs - ours) / (1.0 + np.abs(ours))
+    return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else np.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -131,7 +132,7 @@ class ConstraintTerm(Term):
     labels: Callable[[], Sequence[str]] | None = None
     limit: Any = None
 
-    @property
+    @cached_property
     def largest_side(self) -> float:
         """Size of the largest finite right-hand side."""
         sizes = np.asarray(self.scale, dtype=float)

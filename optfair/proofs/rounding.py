@@ -35,6 +35,8 @@ LOST = 1e-320
 LARGEST = 1e150
 # Below this size a product loses digits that its second half would hold.
 SMALLEST = 1e-270
+# Times that digits of a sum of products are split off.
+PASSES = 6
 # Equations that are solved densely, and entries of their matrix.
 EQUATIONS, ENTRIES = 1_500, 4_000_000
 # Entries of a matrix that is eliminated in fractions.
@@ -150,16 +152,69 @@ def exact_products(
     more : tuple of (sparse csc (k, n), array (k,))
         Further products that are added.
     """
-    center, radius = np.zeros(len(at)), np.zeros(len(at))
-    parts = [(sp.csc_array(M), v) for M, v in ((A, z), *more)]
-    for k, j in enumerate(at):
-        left, right = [], []
-        for M, v in parts:
-            own = slice(M.indptr[j], M.indptr[j + 1])
-            left.append(M.data[own])
-            right.append(v[M.indices[own]])
-        center[k], radius[k] = exact_dot(np.concatenate(left), np.concatenate(right))
+    at = np.asarray(at, dtype=np.intp)
+    count = at.size
+    left, right, group = [], [], []
+    for M, v in ((A, z), *more):
+        own = sp.csc_array(M)[:, at]
+        left.append(own.data)
+        right.append(v[own.indices])
+        group.append(np.repeat(np.arange(count), np.diff(own.indptr)))
+    a, b, of = np.concatenate(left), np.concatenate(right), np.concatenate(group)
+    with np.errstate(over="ignore", invalid="ignore"):
+        center, radius, known = _exact_sums(a, b, of, count)
+    if not known.all():  # out of the usual range, or of more digits than most
+        order = np.argsort(of, kind="stable")
+        ends = np.searchsorted(of[order], np.arange(count + 1))
+        for k in np.flatnonzero(~known):
+            own = order[ends[k] : ends[k + 1]]
+            center[k], radius[k] = exact_dot(a[own], b[own])
     return center, radius
+
+
+def _exact_sums(
+    a: Floats, b: Floats, group: NDArray[np.intp], count: int
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    r"""Return center and radius of :math:`\sum a_i b_i` by group, and where these are known.
+
+    What the products have above :math:`2^{-52} \sigma` adds up exactly in floats when
+    :math:`\sigma` is a power of two above their number times the largest of them (Rump, Ogita,
+    Oishi 2008); what they have below is summed in the same way, until nothing is left.
+    """
+    used = (a != 0.0) & (b != 0.0)
+    a, b, group = a[used], b[used], group[used]
+    p = np.abs(a * b)
+    known = np.ones(count, dtype=bool)
+    known[group[~(np.maximum(np.abs(a), np.abs(b)) <= LARGEST) | ~(p >= SMALLEST)]] = False
+    usual = known[group]
+    a, b, group = a[usual], b[usual], group[usual]
+    rest = np.concatenate(_halves(a, b))
+    group = np.concatenate([group, group])
+    terms = np.bincount(group, minlength=count)
+    room = np.exp2(np.ceil(np.log2(terms + 2.0)))
+    total, error, size = np.zeros(count), np.zeros(count), np.zeros(count)
+    for _ in range(PASSES):
+        largest = np.zeros(count)
+        np.maximum.at(largest, group, np.abs(rest))
+        if not largest.any():
+            break
+        sigma = (room * np.exp2(np.frexp(largest)[1]))[group]
+        head = (sigma + rest) - sigma
+        rest = rest - head
+        part = np.bincount(group, head, count)  # no sum of them is rounded
+        whole = total + part
+        before = whole - part
+        off = (total - before) + (part - (whole - before))  # Knuth: total + part = whole + off
+        total, error, size = whole, error + off, size + np.abs(off)
+    else:
+        left = np.zeros(count, dtype=bool)
+        left[group[rest != 0.0]] = True
+        known &= ~left
+    center = total + error
+    radius = np.abs(np.spacing(center)) + gamma(2.0 * PASSES) * size
+    radius[(total == 0.0) & (size == 0.0)] = 0.0
+    known &= (radius == 0.0) | (np.abs(center) > 2.0 * radius)  # else it may be exactly 0
+    return center, radius, known
 
 
 def independent(M: Any, residual: list[Fraction]) -> list[int] | None:

@@ -146,3 +146,22 @@ def test_a_correction_is_never_rounded_to_nothing() -> None:
         (np.array([1.0, 1e20, -1e20, -0.9999]), np.zeros(4, int), np.array([0, 4])), shape=(1, 1)
     )
     assert correction(twice, np.ones(1), np.ones(1)) is None
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.integers(0, 300))
+def test_sums_of_many_products_are_enclosed_and_cancel(seed: int, opposite: bool, far: int) -> None:
+    """Also where digits are far apart, or a product leaves the usual range."""
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(12, 4)) * 10.0 ** rng.integers(-far // 3, far // 3 + 1, (12, 4))
+    z, q = rng.normal(size=12) * 10.0 ** rng.integers(-8, 9, 12), rng.normal(size=4)
+    A[rng.random(A.shape) < 0.2] = 0.0
+    A[:, 3] *= 1e-250 if far > 250 else 1.0
+    if opposite:
+        A, z, q = np.vstack([A, A]), np.concatenate([z, -z]), 0.0 * q
+    more = ((sp.csc_array(q[None, :]), np.ones(1)),)
+    center, radius = exact_products(sp.csc_array(A), z, np.arange(4), more)
+    for j in range(4):
+        truth = exact(A[:, j], z) + Fraction(float(q[j]))
+        assert abs(truth - Fraction(center[j])) <= Fraction(radius[j])
+        assert truth != 0 or j == 3 or center[j] == radius[j] == 0.0
+        assert radius[j] <= 1e-12 * abs(center[j]) or j == 3
