@@ -18,7 +18,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated
-from optfair.proofs.residual import Residual, in_dual, polished, repaired, residual_of, sharper
+from optfair.proofs.residual import (
+    Residual,
+    absorbed,
+    in_dual,
+    polished,
+    repaired,
+    residual_of,
+    sharper,
+)
 from optfair.proofs.rounding import (
     UNIT,
     dot,
@@ -121,13 +129,53 @@ def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
     return rows.with_row(form.q, float(side))
 
 
-def _bounds(
-    form: ConicForm, found: Residual, rows: Rows, lower: Floats, upper: Floats
-) -> tuple[Floats, Floats]:
-    def suffice(low: Floats, high: Floats) -> bool:
-        return not found.unpaid(low, high).any()
+def _implied(rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
+    """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
 
-    return propagated(rows, lower, upper, suffice)
+    def suffice(lower: Floats, upper: Floats) -> bool:
+        return not boxes.tighter(lower, upper).unpaid(found).any()
+
+    return boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    r"""Bounds on the columns, and what curvature pays where there are none.
+
+    With :math:`P \succeq \operatorname{diag}(\mu)` the objective grows by at least
+    :math:`\tfrac12 \mu_j (y_j - x_j)^2` away from x, and
+
+    .. math::
+        \min_y\; r y + \tfrac12 \mu (y - x)^2 = r x - \frac{r^2}{2 \mu}
+        \ge \min_{|y - x| \le w} r y, \quad w \ge \frac{|r|}{2 \mu},
+
+    so a column without bounds is charged for a residual r as if it had these, around x.
+    """
+
+    lower: Floats
+    upper: Floats
+    x: Floats | None = None
+    floor: Floats | None = None
+
+    def tighter(self, lower: Floats, upper: Floats) -> Boxes:
+        """Return the same with other bounds."""
+        return replace(self, lower=lower, upper=upper)
+
+    def of(self, found: Residual) -> tuple[Floats, Floats]:
+        """Return the bounds by which a residual is charged."""
+        if self.floor is None or self.x is None:
+            return self.lower, self.upper
+        at = self.floor > 0.0
+        width = np.full(at.size, np.inf)
+        with np.errstate(over="ignore"):
+            width[at] = found.size[at] / self.floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
+        near, far = np.nextafter(self.x - width, -np.inf), np.nextafter(self.x + width, np.inf)
+        lower = np.where(np.isfinite(self.lower), self.lower, near)
+        return lower, np.where(np.isfinite(self.upper), self.upper, far)
+
+    def unpaid(self, found: Residual) -> NDArray[np.bool_]:
+        """Return the columns whose residual meets a bound that is not there."""
+        return found.unpaid(*self.of(found))
 
 
 def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = None) -> LowerBound:
@@ -165,27 +213,30 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
     found = residual_of(form, x, z, form.q)
-    rows = linear_rows(form)
-    lower, above = form.column_bounds
-    open_ones = found.unpaid(lower, above)
-    if open_ones.any():
-        found = sharper(form, found, x, z, form.q, np.flatnonzero(open_ones))
-        open_ones = found.unpaid(lower, above)
+    boxes = Boxes(*form.column_bounds)
+    if boxes.unpaid(found).any():
+        boxes = replace(boxes, x=x, floor=curvature.floor)
+        found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
     best = np.inf
-    if open_ones.any():
-        cut = _with_cut(form, rows, upper)
-        lower, above = _bounds(form, found, cut, lower, above)
+    if boxes.unpaid(found).any():
+        boxes = _implied(_with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
-        open_ones = found.unpaid(lower, above)
+    if boxes.unpaid(found).any():
+        at = np.flatnonzero(boxes.unpaid(found))
+        near = absorbed(form, found, z, at)
+        if (near != z).any():
+            z = near
+            found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
     spent = 0.0
-    if open_ones.any():
-        z, found, spent = _closed(form, found, x, z, lower, above)
-        open_ones = found.unpaid(lower, above)
-    total = _total(form, x, z, found, spent, lower, above)
+    if boxes.unpaid(found).any():
+        z, found, spent = _closed(form, found, x, z, boxes)
+    open_ones = boxes.unpaid(found)
+    total = _total(form, x, z, found, spent, boxes)
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:
         curved = np.diff(sp.csc_array(form.P).indptr) > 0
-        far = np.maximum(np.abs(above - x), np.abs(lower - x))
+        curved &= True if curvature.shifted is None else curvature.shifted
+        far = np.maximum(np.abs(boxes.upper - x), np.abs(boxes.lower - x))
         boxed = curved & np.isfinite(far)
         total -= 0.5 * curvature.shift * float(np.square(far[boxed]).sum()) * (1.0 + 1e-9)
         curved &= ~boxed
@@ -208,23 +259,24 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
 
 
 def _closed(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
+    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
 ) -> tuple[Floats, Residual, float]:
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 
     A proof that costs much more than what it pays for says less than none: then nothing moves.
     """
-    open_ones = found.unpaid(lower, upper)
+    open_ones = boxes.unpaid(found)
+    lower, upper = boxes.of(found)
     here = float(found.size[open_ones] @ np.abs(x[open_ones]))
     size = 1.0 + float(np.abs(form.q) @ np.abs(x))
-    least = _total(form, x, z, found, 0.0, lower, upper) - max(DEAR * here, SPARE * size)
+    least = _total(form, x, z, found, 0.0, boxes) - max(DEAR * here, SPARE * size)
     best, unpaid = (z, found, 0.0), float(found.size[open_ones].sum())
     for polish in (False, True):
         near, start = polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
         moved, costs = repaired(form, start, x, near, form.q, lower, upper)
         for residual, spent in ((start, 0.0), (moved, costs)):
-            total = _total(form, x, near, residual, spent, lower, upper)
-            still = residual.unpaid(lower, upper)
+            total = _total(form, x, near, residual, spent, boxes)
+            still = boxes.unpaid(residual)
             left = float(residual.size[still].sum())
             # of those with nothing left the one that says most, else the one with least left
             if total >= least and (left < unpaid or (left == 0.0 and not still.any())):
@@ -241,10 +293,10 @@ def _total(
     z: Floats,
     found: Residual,
     spent: float,
-    lower: Floats,
-    upper: Floats,
+    boxes: Boxes,
 ) -> float:
     """Return a float below what multipliers prove, the unpaid columns left out."""
+    lower, upper = boxes.of(found)
     paid = found.cost(lower, upper, ~found.unpaid(lower, upper))
     value, spared = _value(form, x, z)
     total = value - spared + paid - spent
@@ -333,7 +385,8 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         found = sharper(form, found, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = found.unpaid(lower, upper)
     if open_ones.any():
-        lower, upper = _bounds(form, found, rows, lower, upper)
+        implied = _implied(rows, found, Boxes(lower, upper))
+        lower, upper = implied.lower, implied.upper
         open_ones = found.unpaid(lower, upper)
     if open_ones.any() and repair:
         near, moved = polished(form, found, None, z, nothing, lower, upper)

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+import scipy.sparse.csgraph
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.rounding import UNIT, exact_dot, gamma
+from optfair.proofs.rounding import UNIT, exact_dot, exact_products, gamma
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Definiteness", "definiteness", "negative_direction", "symmetric"]
+__all__ = [
+    "Definiteness",
+    "definiteness",
+    "dominant",
+    "exactly_semidefinite",
+    "negative_direction",
+    "symmetric",
+]
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
+# Sum of the cubes of the orders of blocks that are decided in fractions.
+FRACTIONS = 40_000
+# Shares of the diagonal that are taken off to prove how definite a matrix is.
+SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
 # Shifts that are tried, in units of the rounding of the largest row, before it is given up.
 SHIFTS = (4.0, 64.0, 1024.0, 16384.0, 262144.0)
 
@@ -39,12 +53,20 @@ class Definiteness:
         An upper bound on :math:`v^T P v` for a witness of length about 1.
     size : float
         The largest row sum of absolute values: the unit of δ.
+    floor : array (n,) or None
+        :math:`P + \delta E - \operatorname{diag}(\mu) \succeq 0` is proved for this
+        :math:`\mu \ge 0`, with E the identity on the columns that need a shift; they have
+        :math:`\mu_j = 0`. None where nothing is proved.
+    shifted : array (n,) of bool or None
+        The columns that need the shift; None where nothing is proved.
     """
 
     shift: float
     witness: Floats | None = None
     value: float = 0.0
     size: float = 0.0
+    floor: Floats | None = None
+    shifted: NDArray[np.bool_] | None = None
 
     @property
     def accepted(self) -> bool:
@@ -74,7 +96,7 @@ def symmetric(P: Any) -> Any:
     return sp.csc_array((P + P.T) * 0.5)
 
 
-def definiteness(P: Any) -> Definiteness:
+def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     r"""Prove :math:`P + \delta I \succeq 0` for the least δ that is tried, or refute P.
 
     Dense: a Cholesky factorisation of :math:`P + \delta I - c I`, diagonal rounded down, that
@@ -86,6 +108,9 @@ def definiteness(P: Any) -> Definiteness:
     ----------
     P : sparse or dense (n, n)
         Symmetric floats, taken as exact.
+    sharp : bool
+        Also how definite it is, column by column; and without a shift where a matrix is
+        diagonally dominant, or falls apart into blocks small enough for fractions.
 
     Returns
     -------
@@ -97,6 +122,8 @@ def definiteness(P: Any) -> Definiteness:
     positive semidefinite, proved
     >>> print(definiteness(np.diag([1.0, -1e-4])))
     refuted: v'Pv = -0.0001 for a unit vector v
+    >>> print(definiteness(np.ones((2, 2)), sharp=True))
+    positive semidefinite, proved
     >>> singular = definiteness(np.ones((2, 2)))
     >>> singular.accepted, 0.0 < singular.shift < 1e-12
     (True, True)
@@ -109,36 +136,189 @@ def definiteness(P: Any) -> Definiteness:
     P = sp.csc_array(P)
     P.sum_duplicates()
     P.eliminate_zeros()
+    nothing = np.zeros(P.shape[0])
     if not P.nnz:
-        return Definiteness(0.0)
+        return Definiteness(0.0, floor=nothing, shifted=nothing > 0.0)
     if not np.isfinite(P.data).all() or (P - P.T).nnz:
         return Definiteness(np.inf)
     used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
     core = sp.csc_array(P[used][:, used])
     size = float(abs(core).sum(axis=1).max()) * (1.0 + 1e-10)
-    diagonal = core.diagonal()
-    if core.nnz == np.count_nonzero(diagonal):  # diagonal: nothing to factor
-        low = float(diagonal.min())
-        if low >= -ROUNDING * size:
-            return Definiteness(max(0.0, -low), size=size)
-        return _refuted(_unit(P, used[int(diagonal.argmin())]), low, size)
+    alone = np.diff(core.indptr) == 1
+    alone &= core.diagonal() != 0.0  # diagonal: nothing to factor
+    least = _least_diagonal(core, alone)
+    if least < -ROUNDING * size:
+        return _refuted(
+            _unit(P, used[np.flatnonzero(alone)[core.diagonal()[alone].argmin()]]), least, size
+        )
+    floor, shifted = np.zeros(used.size), np.zeros(used.size, dtype=bool)
+    floor[alone] = np.maximum(core.diagonal()[alone], 0.0)
+    shifted[alone] = core.diagonal()[alone] < 0.0
+    shift = max(0.0, -least)
+    rest = np.flatnonzero(~alone)
+    if rest.size:
+        joined = sp.csc_array(core[rest][:, rest])
+        shift_of_rest, own_floor, own_shifted, v = _joined(joined, size, sharp)
+        if v is not None:
+            full = np.zeros(P.shape[0])
+            full[used[rest]] = v
+            low = quadratic_value(P, full)[1] / float(v @ v)
+            if low < -ROUNDING * size:
+                return _refuted(full, low, size)
+        if not np.isfinite(shift_of_rest):
+            return Definiteness(np.inf, size=size)
+        floor[rest], shifted[rest] = own_floor, own_shifted
+        shift = max(shift, shift_of_rest)
+    everywhere, where = nothing.copy(), np.zeros(nothing.size, dtype=bool)
+    everywhere[used], where[used] = floor, shifted
+    return Definiteness(shift, size=size, floor=everywhere, shifted=where)
+
+
+def _least_diagonal(core: Any, alone: NDArray[np.bool_]) -> float:
+    return float(core.diagonal()[alone].min(initial=np.inf))
+
+
+def _joined(
+    core: Any, size: float, sharp: bool
+) -> tuple[float, Floats, NDArray[np.bool_], Floats | None]:
+    """Return shift, floor and shifted columns of a matrix without entries that stand alone.
+
+    With a vector in whose direction it is negative, where nothing better is known.
+    """
     n = core.shape[0]
-    full_enough = n <= FULL and 5 * core.nnz >= n * n
-    factor = _dense if n <= DENSE or full_enough else _sparse
+    none, nowhere = np.zeros(n), np.zeros(n, dtype=bool)
+    if sharp and dominant(core):
+        floor = _floor(core)
+        return 0.0, none if floor is None else floor, nowhere, None
+    shift, v = _shift(core, size)
+    if not sharp or not np.isfinite(shift):
+        return shift, none, nowhere | (shift > 0.0), v
+    floor = _floor(core)
+    if floor is not None or shift == 0.0:
+        return 0.0, none if floor is None else floor, nowhere, None
+    return *_parts(core, shift), None
+
+
+def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
+    """Decide the blocks of a matrix one by one, the small ones in fractions, the others together."""
+    n = core.shape[0]
+    floor, open_ones = np.zeros(n), np.ones(n, dtype=bool)
+    count, part = scipy.sparse.csgraph.connected_components(core, directed=False)
+    orders = np.bincount(part, minlength=count)
+    work = 0
+    for k in np.argsort(orders, kind="stable"):
+        work += int(orders[k]) ** 3
+        if work > FRACTIONS:
+            break
+        at = np.flatnonzero(part == k)
+        block = sp.csc_array(core[at][:, at])
+        own = _floor(block)
+        if own is not None:
+            floor[at] = own
+        if own is not None or exactly_semidefinite(block.toarray()):
+            open_ones[at] = False
+    at = np.flatnonzero(open_ones)
+    if 0 < at.size < n:
+        rest = sp.csc_array(core[at][:, at])
+        own = _floor(rest)
+        if own is not None or dominant(rest):
+            floor[at] = 0.0 if own is None else own
+            open_ones[at] = False
+    return shift if open_ones.any() else 0.0, floor, open_ones
+
+
+def _shift(core: Any, size: float) -> tuple[float, Floats | None]:
+    """Return the least shift that is tried and proved, or a direction in which it is negative."""
+    factor = _factorisation(core)
     if np.isfinite(proved := factor(core, 0.0)) and proved <= UNIT * size:
-        return Definiteness(proved, size=size)
+        return proved, None
+    least = np.inf
     for step in SHIFTS:
-        if np.isfinite(proved := factor(core, step * UNIT * size)):
-            return Definiteness(proved, size=size)
+        # a singular matrix has large factors next to it, and these large errors
+        proved = factor(core, step * UNIT * size)
+        if proved > least:
+            break
+        least = min(least, proved)
+        if proved <= 2.0 * step * UNIT * size:
+            break
+    if np.isfinite(least):
+        return least, None
     v = negative_direction(core, size)
     if v is None:
-        return Definiteness(np.inf, size=size)
-    full = np.zeros(P.shape[0])
-    full[used] = v
-    low = quadratic_value(P, full)[1] / float(v @ v)
+        return np.inf, None
+    low = quadratic_value(core, v)[1] / float(v @ v)
     if low < -ROUNDING * size:
-        return _refuted(full, low, size)
-    return Definiteness(factor(core, -2.0 * low + SHIFTS[-1] * UNIT * size), size=size)
+        return np.inf, v
+    return factor(core, -2.0 * low + SHIFTS[-1] * UNIT * size), None
+
+
+def _factorisation(core: Any) -> Callable[[Any, float], float]:
+    n = core.shape[0]
+    full_enough = n <= FULL and 5 * core.nnz >= n * n
+    return _dense if n <= DENSE or full_enough else _sparse
+
+
+def _floor(core: Any) -> Floats | None:
+    r"""Return :math:`\mu > 0` for which :math:`P - \operatorname{diag}(\mu) \succeq 0` is proved.
+
+    A share of the diagonal is taken off; what rounding leaves of it is what is proved.
+    """
+    own = core.diagonal()
+    if not (own > 0.0).all():
+        return None
+    factor = _factorisation(core)
+    if factor(core, 0.0) > UNIT * float(abs(core).max()) * core.shape[0]:
+        return None
+    for share in SHARES:
+        less = own * (1.0 - share)
+        lowered = sp.csc_array(core + sp.diags_array(less - own, format="csc"))
+        lowered.setdiag(less)
+        left = np.nextafter(own - less - factor(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
+        if (left > 0.0).all():
+            return np.asarray(np.nextafter(left, 0.0))
+    return None
+
+
+def dominant(P: Any) -> bool:
+    r"""Whether :math:`P_{ii} \ge \sum_{j \ne i} |P_{ij}|` exactly, as in every Laplacian: then P is semidefinite.
+
+    Examples
+    --------
+    >>> dominant([[1.0, -1.0], [-1.0, 1.0]]), dominant([[1.0, 1.0 + 1e-15], [1.0 + 1e-15, 1.0]])
+    (True, False)
+    """
+    signed = -abs(sp.csc_array(P))
+    signed.setdiag(sp.csc_array(P).diagonal())
+    n = signed.shape[0]
+    # crude first: most matrices fail it by much
+    if (np.asarray(signed.sum(axis=0)) < -1e-6 * abs(signed).max()).any():
+        return False
+    center, radius = exact_products(signed, np.ones(n), np.arange(n))
+    return bool((center >= radius).all())
+
+
+def exactly_semidefinite(P: Floats) -> bool:
+    """Whether a small matrix of floats is positive semidefinite, by elimination in fractions.
+
+    Examples
+    --------
+    >>> exactly_semidefinite(np.ones((2, 2))), exactly_semidefinite(np.array([[0.0, 1e-300], [1e-300, 1.0]]))
+    (True, False)
+    """
+    rows = [[Fraction(float(v)) for v in row] for row in P]
+    while rows:
+        k = max(range(len(rows)), key=lambda i: rows[i][i])
+        pivot = rows[k][k]
+        if pivot <= 0:
+            return pivot == 0 and not any(v for row in rows for v in row)
+        lead = rows.pop(k)
+        top = lead.pop(k)
+        kept = []
+        for row in rows:
+            factor = row.pop(k) / top
+            kept.append([a - factor * b for a, b in zip(row, lead, strict=True)] if factor else row)
+        rows = kept
+    return True
 
 
 def _refuted(v: Floats, value: float, size: float) -> Definiteness:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["Residual", "in_dual", "polished", "repaired", "residual_of", "sharper"]
+__all__ = ["Residual", "absorbed", "in_dual", "polished", "repaired", "residual_of", "sharper"]
 
 # Multipliers that are moved by more than this share of the largest are others.
 NEAR = 1e-6
@@ -110,6 +110,33 @@ def sharper(
     sharp = _enclosed(center, radius)
     low[at], high[at] = sharp.low, sharp.high
     return Residual(low, high)
+
+
+def absorbed(form: ConicForm, found: Residual, z: Floats, at: Ints) -> Floats:
+    r"""Return multipliers with what some columns have left over taken out of their own bounds'.
+
+    A column with :math:`r_j < 0` and no upper bound has a lower one: the multiplier of that row
+    is reduced by :math:`|r_j|`, as far as it goes. An interior-point method leaves there more
+    than it leaves in the columns.
+    """
+    A = sp.csr_array(form.A)
+    linear = np.zeros(z.size, dtype=bool)
+    for c in form.cones:
+        linear[c.start : c.stop] = c.kind == "nonneg"
+    rows = np.flatnonzero(linear & (np.diff(A.indptr) == 1) & (z > 0.0))
+    column, entry = A.indices[A.indptr[rows]], A.data[A.indptr[rows]]
+    open_ones = np.zeros(form.q.size, dtype=bool)
+    open_ones[at] = True
+    excess = np.where(entry < 0.0, -found.low[column], found.high[column])
+    fits = open_ones[column] & (entry != 0.0) & (excess > 0.0) & np.isfinite(excess)
+    rows, column, less = rows[fits], column[fits], (excess / np.abs(entry))[fits]
+    order = np.argsort(-z[rows], kind="stable")  # one row a column, that with the most to give
+    rows, less = rows[order], less[order]
+    _, first = np.unique(column[order], return_index=True)
+    rows, less = rows[first], less[first]
+    near = z.copy()
+    near[rows] = np.maximum(np.nextafter(z[rows] - less * (1.0 + 8.0 * UNIT), -np.inf), 0.0)
+    return near
 
 
 def _movable(form: ConicForm, z: Floats) -> Floats:
@@ -250,7 +277,10 @@ def _repair(
     bent = x is not None and form.P.nnz > 0 and form.curvature.shift == 0.0
     if bent:
         columns = sp.csc_array(sp.vstack([columns, form.P]))
-        room = np.concatenate([room, np.full(form.q.size, np.inf)])
+        # where the objective is strictly convex, curvature pays
+        floor = form.curvature.floor
+        free = np.full(form.q.size, np.inf) if floor is None else np.where(floor > 0.0, 0.0, np.inf)
+        room = np.concatenate([room, free])
     whole = sp.csr_array(columns[:, at].T)
     used = np.flatnonzero((np.diff(sp.csc_array(whole).indptr) > 0) & (room > 0.0))
     M = whole[:, used]

@@ -152,11 +152,10 @@ def exact_products(
     more : tuple of (sparse csc (k, n), array (k,))
         Further products that are added.
     """
-    at = np.asarray(at, dtype=np.intp)
-    count = at.size
+    count = len(at)
     left, right, group = [], [], []
     for M, v in ((A, z), *more):
-        own = sp.csc_array(M)[:, at]
+        own: Any = sp.csc_array(M)[:, np.asarray(at, dtype=np.intp)]
         left.append(own.data)
         right.append(v[own.indices])
         group.append(np.repeat(np.arange(count), np.diff(own.indptr)))

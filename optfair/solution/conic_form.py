@@ -266,7 +266,7 @@ class ConicForm:
     @cached_property
     def curvature(self) -> Definiteness:
         """What is proved of the curvature of the objective."""
-        return definiteness(self.P)
+        return definiteness(self.P, sharp=True)
 
     @cached_property
     def columns_of_rows(self) -> Any:
