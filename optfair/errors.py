@@ -146,6 +146,8 @@ class SolverFailure(OptfairError):
         "infeasible" or "unbounded", when a solver says so without a proof that holds here.
     claimed_by : str
         Which solver.
+    solution : Solution or None
+        The best of what solvers left, by its residuals; nothing proves it to the tolerance.
     """
 
     def __init__(
@@ -156,10 +158,12 @@ class SolverFailure(OptfairError):
         *,
         claim: str = "",
         claimed_by: str = "",
+        solution: Any = None,
     ) -> None:
         super().__init__(cause, evidence, remedy)
         self.claim = claim
         self.claimed_by = claimed_by
+        self.solution = solution
 
 
 class DataError(OptfairError, ValueError):

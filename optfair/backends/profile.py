@@ -16,7 +16,7 @@ from optfair.locate import load_facts
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Accept", "Refusal", "SolverProfile", "load_profile"]
+__all__ = ["Accept", "Refusal", "Retry", "SolverProfile", "load_profile"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,28 @@ class Refusal:
 
     def __bool__(self) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class Retry:
+    """What to ask of the same solver next, when its result was rejected.
+
+    Parameters
+    ----------
+    why : str
+        What it is good for, with its source.
+    tighter : float
+        What the tolerances handed over are divided by.
+    classes : tuple of str
+        Classes it is tried for; all when there is none.
+    options : dict
+        Options by the solver's own names.
+    """
+
+    why: str
+    tighter: float = 1.0
+    classes: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,8 @@ class SolverProfile:
         problems with a quadratic term.
     fixed : dict
         Options always set.
+    retry : tuple of Retry
+        What to ask next, in order, when a result is rejected.
     quirks : dict
         What surprised somebody, with its source.
     """
@@ -128,6 +152,7 @@ class SolverProfile:
     quirks: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    retry: tuple[Retry, ...] = ()
 
     @property
     def installed(self) -> bool:
@@ -185,6 +210,10 @@ def _version(package: str) -> str:
         return ""
 
 
+def _retry(table: dict[str, Any]) -> Retry:
+    return Retry(**{**table, "classes": tuple(table.get("classes", ()))})
+
+
 def load_profile(path: Path) -> SolverProfile:
     """Read a solver's file; unknown keys are an error."""
     facts = load_facts(path)
@@ -195,6 +224,7 @@ def load_profile(path: Path) -> SolverProfile:
             raise DeclarationError(f"unknown key {key!r} in {path}", remedy=nearest(key, known))
     facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
     try:
+        facts["retry"] = tuple(_retry(table) for table in facts.get("retry", ()))
         return SolverProfile(**facts)
     except TypeError as e:
         raise DeclarationError(f"{path} is incomplete", str(e), "add the missing keys") from None

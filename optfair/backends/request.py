@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.profile import Retry, SolverProfile
     from optfair.core.certificate import DualProof
 
 Floats = NDArray[np.float64]
@@ -45,6 +45,9 @@ class Request:
         Options by the solver's own names.
     started : float
         ``time.perf_counter()`` when the verb began.
+    tighter : float
+        What the tolerances handed to the solver are divided by; the result is held to
+        ``tolerance`` in any case.
     """
 
     tolerance: float = 1e-7
@@ -55,6 +58,7 @@ class Request:
     warm_start: Solution | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
+    tighter: float = 1.0
 
     def __post_init__(self) -> None:
         def number(value: Any) -> float:
@@ -104,7 +108,8 @@ class Request:
         """
         chosen: dict[str, Any] = dict(profile.fixed)
         asked = dict(profile.tolerance)
-        value = max(self.tolerance * asked.pop("share", 1.0), asked.pop("smallest", 0.0))
+        share = asked.pop("share", 1.0) / self.tighter
+        value = max(self.tolerance * share, asked.pop("smallest", 0.0))
         for option in asked.values():
             chosen[option] = value
         general = {
@@ -135,6 +140,17 @@ class Request:
             )
         chosen.update(self.options)
         return chosen
+
+    def retried(self, retry: Retry) -> Request:
+        """Return what is asked of the same solver next; options that were given stay."""
+        options = {**retry.options, **self.options}
+        return replace(self, tighter=self.tighter * retry.tighter, options=options)
+
+    def until(self, deadline: float) -> Request:
+        """Return the same with less time, where there is a limit."""
+        if self.time_limit is None:
+            return self
+        return replace(self, time_limit=max(1e-3, min(deadline, self.deadline) - self.started))
 
     def refuse_options(self, profile: SolverProfile) -> None:
         """Refuse what a structured route does not have: it takes no options of its own."""

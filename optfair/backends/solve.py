@@ -133,7 +133,7 @@ def _explained(problem: Problem, e: SolverFailure) -> OptfairError:
     if found.certificate is not None:
         return found
     said = found.cause if found.cause == e.cause else f"{found.cause}; {e.cause}"
-    more = {"claim": e.claim, "claimed_by": e.claimed_by}
+    more: dict[str, Any] = {"claim": e.claim, "claimed_by": e.claimed_by, "solution": e.solution}
     return SolverFailure(said, found.evidence, found.remedy, **more)
 
 
@@ -145,52 +145,125 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     begin = time.perf_counter()
     check_parameters(problem.terms)
     candidates = choose(problem, solver)
-    spent = {"choose": time.perf_counter() - begin}
-    attempts: list[str] = []
-    claimed: SolverFailure | None = None
-    failures: list[OptfairError] = []
-    for i, profile in enumerate(candidates):
-        if i and time.perf_counter() > request.deadline:
-            break
+    search = _Search(problem, request, len(candidates), begin)
+    search.spent["choose"] = time.perf_counter() - begin
+    for i, candidate in enumerate(candidates):
+        left = len(candidates) - i - 1
+        outcome = search.ask(candidate, request, left)
+        if isinstance(outcome, Solution):
+            return outcome
+        for retry in candidate.retry if outcome == "rejected" else ():
+            if retry.classes and problem.problem_class.name not in retry.classes:
+                continue
+            further = search.ask(candidate, request.retried(retry), left)
+            if isinstance(further, Solution):
+                return further
+    return search.give_up()
+
+
+# Share of the time that is left which a solver may take when others are to be asked after it.
+PATIENCE = 0.6
+
+
+class _Search:
+    """Solvers asked one after the other, and the best of what they left.
+
+    Parameters
+    ----------
+    problem, request
+        What is to be solved, and how.
+    candidates : int
+        How many solvers there are.
+    begin : float
+        ``time.perf_counter()`` when they were looked for.
+    """
+
+    def __init__(self, problem: Problem, request: Request, candidates: int, begin: float) -> None:
+        self.problem, self.request, self.candidates = problem, request, candidates
+        self.spent: dict[str, float] = {}
+        self.begin = begin
+        self.attempts: list[str] = []
+        self.claimed: SolverFailure | None = None
+        self.failures: list[OptfairError] = []
+        self.best: tuple[tuple[Any, ...], Solution] | None = None
+
+    def ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | str:
+        """Ask a solver; return what it solved, "rejected" for another result, else "nothing"."""
         tried = time.perf_counter()
-        if i:
-            spent["attempts"] = tried - begin - sum(v for k, v in spent.items() if k != "attempts")
+        if self.attempts:
+            if tried > self.request.deadline:
+                return "nothing"
+            known = sum(v for k, v in self.spent.items() if k != "attempts")
+            self.spent["attempts"] = tried - self.begin - known
+        if left:
+            request = request.until(tried + PATIENCE * (self.request.deadline - tried))
         adapter = _adapter(profile)
-        spent["import"] = spent.get("import", 0.0) + time.perf_counter() - tried
+        self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         try:
-            outcome = adapter.run(problem, profile, request)
+            outcome = adapter.run(self.problem, profile, request)
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if isinstance(e, SolverFailure) and e.claim:
-                if claimed is not None and claimed.claim == e.claim:
-                    raise claimed from None  # a third would say the same without proof
-                claimed = claimed or e  # one solver's word: ask the next
-            failures.append(e)
-            attempts.append(f"{profile.name}: {e.cause}")
-            continue
-        solution, complaints = _verified(problem, profile, request, outcome, spent, attempts)
+                if self.claimed is not None and self.claimed.claim == e.claim:
+                    raise self.claimed from None  # a third would say the same without proof
+                self.claimed = self.claimed or e  # one solver's word: ask the next
+            self.failures.append(e)
+            self.attempts.append(f"{profile.name}: {e.cause}")
+            return "nothing"
+        solution, off, complaints = _verified(
+            self.problem, profile, request, outcome, self.spent, self.attempts
+        )
+        early = outcome.termination == "time_limit" and not complaints
+        if early and solution.status.termination != "optimal" and left:
+            complaints = ("its share of the time was over",)
         if not complaints:
             return solution
+        self._keep(solution, off)
         reason = f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}"
         logger.info("result rejected, %s", reason)
-        attempts.append(reason)
+        self.attempts.append(reason)
         if outcome.termination == "interrupted":
             raise KeyboardInterrupt(reason)  # stopped by hand without an incumbent
-    if claimed is not None:
-        raise claimed
-    refused = all(isinstance(e, (UnsupportedProblem, SizeLimited)) for e in failures)
-    if len(failures) == len(candidates) and (refused or len(failures) == 1):
-        raise failures[0]  # nothing was solved: the default's reason says most
-    if time.perf_counter() > request.deadline:
+        return "rejected"
+
+    def _keep(self, solution: Solution, off: Residuals) -> None:
+        """Keep the best attempt: feasible, then with a bound that counts, then by its gap."""
+        if not solution.values or not np.isfinite(solution.objective):
+            return
+        worst = max(off.feasibility, off.rows)
+        feasible = worst <= self.request.tolerance
+        gap = off.gap if np.isfinite(off.gap) else np.inf
+        grade = off.grade(max(self.request.tolerance, 2.0 * gap))
+        key = (not feasible, 0.0 if feasible else worst, not grade.sound, gap)
+        if self.best is None or key < self.best[0]:
+            self.best = (key, solution)
+
+    def give_up(self) -> Solution:
+        """Return the best attempt where time was up, else raise what says most."""
+        request, best = self.request, None if self.best is None else self.best[1]
+        if self.claimed is not None:
+            self.claimed.solution = best
+            raise self.claimed
+        late = time.perf_counter() > request.deadline
+        if late and best is not None and self.best is not None and not self.best[0][0]:
+            status = replace(best.status, termination="time_limit")
+            return replace(best, status=status, attempts=tuple(self.attempts))
+        refused = all(isinstance(e, (UnsupportedProblem, SizeLimited)) for e in self.failures)
+        if len(self.failures) == self.candidates and (refused or len(self.failures) == 1):
+            raise self.failures[0]  # nothing was solved: the default's reason says most
+        if late:
+            raise SolverFailure(
+                f"the time limit of {request.time_limit:g} s came before a feasible point",
+                " | ".join(self.attempts),
+                "give more time, or soften constraints so that a first point is easy",
+                solution=best,
+            )
         raise SolverFailure(
-            f"the time limit of {request.time_limit:g} s came before a feasible point",
-            " | ".join(attempts),
-            "give more time, or soften constraints so that a first point is easy",
+            f"no result passed verification at tolerance {request.tolerance:g}",
+            " | ".join(self.attempts),
+            "ask for a larger tolerance, try another solver, or rescale the data; the best"
+            " attempt is the solution of this error",
+            solution=best,
         )
-    raise SolverFailure(
-        f"no result passed verification at tolerance {request.tolerance:g}",
-        " | ".join(attempts),
-        "ask for a larger tolerance, try another solver, or rescale the data",
-    )
 
 
 def _adapter(profile: SolverProfile) -> Adapter:
@@ -212,7 +285,7 @@ def _verified(
     outcome: Outcome,
     spent: dict[str, float],
     attempts: list[str],
-) -> tuple[Solution, tuple[str, ...]]:
+) -> tuple[Solution, Residuals, tuple[str, ...]]:
     """Build the solution, recompute its residuals, and say what is wrong with it."""
     begin = time.perf_counter()
     found = measure(problem, outcome.values, outcome.multipliers, outcome.proof)
@@ -263,7 +336,7 @@ def _verified(
         progress=outcome.progress,
         unit=found.unit,
     )
-    return solution, complaints
+    return solution, off, complaints
 
 
 def _local_complaints(off: Residuals, tolerance: float, outcome: Outcome) -> tuple[str, ...]:

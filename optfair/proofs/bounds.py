@@ -22,6 +22,7 @@ from optfair.proofs.residual import (
     Residual,
     absorbed,
     in_dual,
+    peeled,
     polished,
     repaired,
     residual_of,
@@ -45,6 +46,8 @@ __all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_boun
 # How much more than the residual is worth at the point its repair may cost, and how much of the
 # size of the objective it may cost at any rate.
 DEAR, SPARE = 1e3, 1e-10
+# Times that columns which a move opens are made 0 with the others.
+ROUNDS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +230,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         if (near != z).any():
             z = near
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-    spent = 0.0
+    found, spent = _peeled(form, found, z, boxes)
     if boxes.unpaid(found).any():
         z, found, spent = _closed(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
@@ -256,6 +259,20 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _peeled(form: ConicForm, found: Residual, z: Floats, boxes: Boxes) -> tuple[Residual, float]:
+    """Return the residual without unpaid columns, where rows take these one by one, and the cost."""
+    zeroed = boxes.unpaid(found)
+    for _ in range(ROUNDS):
+        moved = peeled(form, found, z, zeroed) if zeroed.any() else None
+        if moved is None:
+            break
+        after = boxes.unpaid(moved[0])
+        if not after.any():
+            return moved
+        zeroed = zeroed | after  # columns that were paid on one side only
+    return found, 0.0
 
 
 def _closed(

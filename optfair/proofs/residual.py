@@ -28,10 +28,21 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["Residual", "absorbed", "in_dual", "polished", "repaired", "residual_of", "sharper"]
+__all__ = [
+    "Residual",
+    "absorbed",
+    "in_dual",
+    "peeled",
+    "polished",
+    "repaired",
+    "residual_of",
+    "sharper",
+]
 
 # Multipliers that are moved by more than this share of the largest are others.
 NEAR = 1e-6
+# Times that rows are looked for which have one unpaid column only.
+LEVELS = 100
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 3
 
@@ -137,6 +148,69 @@ def absorbed(form: ConicForm, found: Residual, z: Floats, at: Ints) -> Floats:
     near = z.copy()
     near[rows] = np.maximum(np.nextafter(z[rows] - less * (1.0 + 8.0 * UNIT), -np.inf), 0.0)
     return near
+
+
+def peeled(
+    form: ConicForm, found: Residual, z: Floats, unpaid: NDArray[np.bool_]
+) -> tuple[Residual, float] | None:
+    r"""Return the residual after a move that makes unpaid columns exactly 0 one by one, and its cost.
+
+    A row whose only unpaid column is j can take all that is left over there, at the expense of
+    columns that are paid for; without j, other rows have one unpaid column only. In the order
+    of these choices the equations :math:`A_j^T \Delta = -r_j` are triangular, so a solution exists
+    with
+
+    .. math::
+        |\Delta_{i(j)}| \le \Bigl(|r_j| + \sum_{k \text{ chosen later}}
+        |a_{i(k) j}| |\Delta_{i(k)}|\Bigr) / |a_{i(j) j}| .
+
+    None when columns are left, or multipliers have not the room.
+    """
+    room = _movable(form, z)
+    size = abs(sp.csr_array(form.A))
+    usable = sp.csr_array(sp.diags_array((room > 0.0).astype(float)) @ size)
+    usable.eliminate_zeros()
+    open_ones = unpaid.copy()
+    levels: list[tuple[Ints, Ints]] = []
+    for _ in range(LEVELS):
+        if not open_ones.any():
+            break
+        part = sp.coo_array(usable[:, np.flatnonzero(open_ones)])
+        single = np.bincount(part.row, minlength=z.size)[part.row] == 1
+        row, own, entry = part.row[single], part.col[single], part.data[single]
+        if not row.size:
+            return None
+        # of the rows of a column the one with most room, then with the largest entry
+        order = np.lexsort((-entry, -room[row], own))
+        _, first = np.unique(own[order], return_index=True)
+        row, column = row[order][first], np.flatnonzero(open_ones)[own[order][first]]
+        levels.append((row, column))
+        open_ones[column] = False
+    if open_ones.any():
+        return None
+    moved = np.zeros(z.size)
+    by_column = sp.csr_array(size.T)
+    with np.errstate(over="ignore"):
+        for row, column in reversed(levels):
+            due = found.size[column] + (by_column[column] @ moved) * (1.0 + 1e-12)
+            moved[row] = due / _entries(size, row, column) * (1.0 + 1e-12)
+        if not (np.isfinite(moved).all() and (moved <= room).all()):
+            return None
+        up = _raised(form, z, moved)
+        if not np.isfinite(up).all() or (by_column[np.flatnonzero(unpaid)] @ up > 0.0).any():
+            return None
+        change = (by_column @ (moved + up)) * (1.0 + 1e-9)
+        spent = float(np.abs(form.b) @ (moved + up)) * (1.0 + 1e-9) + 1e-300
+    if not (np.isfinite(change).all() and np.isfinite(spent)):
+        return None
+    low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
+    high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
+    low[unpaid] = high[unpaid] = 0.0
+    return Residual(low, high), spent
+
+
+def _entries(A: Any, row: Ints, column: Ints) -> Floats:
+    return np.asarray(A[row, column], dtype=float).ravel()
 
 
 def _movable(form: ConicForm, z: Floats) -> Floats:
