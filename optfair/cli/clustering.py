@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.cli.question import Question
-from optfair.estimators.fair_kmeans import FairKMeans
-from optfair.metrics.clustering import composition
-from optfair.models.separable_cost import SeparableCost
+from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
+from optfair.methods.fair_clustering.metrics.clustering import composition
+from optfair.methods.fair_clustering.separable_cost import SeparableCost
 
 Floats = NDArray[np.float64]
 

@@ -14,10 +14,10 @@ from rich.console import Console
 from optfair import datasets, metrics
 from optfair.core.solution import Solution
 from optfair.errors import NotInstalled
-from optfair.estimators.alternation import Alternation, alternate
-from optfair.models.fair_assignment import FairAssignment
-from optfair.models.rules.gaps import additive_gap
-from optfair.models.rules.shares import cluster_share
+from optfair.methods.fair_clustering.alternation import Alternation, alternate
+from optfair.methods.fair_clustering.fair_assignment import FairAssignment
+from optfair.methods.fair_clustering.rules.gaps import additive_gap
+from optfair.methods.fair_clustering.rules.shares import cluster_share
 from optfair.plots import plot_composition, plot_front
 
 if TYPE_CHECKING:

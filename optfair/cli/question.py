@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from optfair.cli.table_file import TableFile
 from optfair.core.rule import Rule
 from optfair.errors import DataError, DeclarationError
-from optfair.models.data import check_weights, encode_groups
-from optfair.models.rules.gaps import additive_gap, perfect_fairness
-from optfair.models.rules.proportions import balance
+from optfair.methods.fair_clustering.rules.gaps import additive_gap, perfect_fairness
+from optfair.methods.fair_clustering.rules.proportions import balance
+from optfair.numbers import check_weights, encode_groups
 
 Floats = NDArray[np.float64]
 

@@ -131,8 +131,8 @@ def _warm_up(facts: SolverProfile) -> None:
     import cvxpy as cp
 
     from optfair.core.adopt import from_cvxpy
-    from optfair.models.fair_assignment import FairAssignment
-    from optfair.models.kantorovich import KantorovichCoupling
+    from optfair.methods.fair_clustering.fair_assignment import FairAssignment
+    from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
 
     x = cp.Variable(2, name="x")
     one = [[0.0], [1.0], [3.0]]

@@ -85,7 +85,7 @@ def group_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
 def _named_score(data: Mapping[str, Any]) -> Any:
     """Return the score of a table with the names of the data set's columns."""
     from optfair import datasets
-    from optfair.models.linear_score import LinearScore
+    from optfair.features.linear_score import LinearScore
 
     columns = data.get("columns") or datasets.load(data["dataset"]).numeric_columns
     given = data.get("score")

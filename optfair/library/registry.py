@@ -10,16 +10,16 @@ from typing import Any
 from optfair.core.problem import Problem
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError, nearest
-from optfair.library.action_arguments import action_arguments
 from optfair.library.arguments import (
     assignment_arguments,
     bound_arguments,
     coupling_arguments,
     group_arguments,
 )
-from optfair.library.cluster_arguments import cluster_arguments
-from optfair.library.mixture_arguments import mixture_arguments
 from optfair.locate import check_keys
+from optfair.methods.cluster_counterfactuals.cluster_arguments import cluster_arguments
+from optfair.methods.fair_mixtures.mixture_arguments import mixture_arguments
+from optfair.methods.sparse_counterfactuals.arguments import action_arguments
 
 __all__ = ["construct", "model_names", "rule"]
 
@@ -29,32 +29,32 @@ _MAPS = "optfair.models.maps"
 
 # Imported when an instance asks for them.
 MODELS = {
-    "ActionPlan": "optfair.models.action_plan",
+    "ActionPlan": "optfair.methods.sparse_counterfactuals.action_plan",
     "AffineMap": f"{_MAPS}.affine_map",
     "BallProjection": f"{_TEXTBOOK}.ball_projection",
-    "BiLipschitzCounterfactuals": "optfair.models.bi_lipschitz",
+    "BiLipschitzCounterfactuals": "optfair.methods.group_counterfactuals.bi_lipschitz",
     "BiLipschitzMap": f"{_MAPS}.bi_lipschitz_map",
     "CardinalityPortfolio": f"{_TEXTBOOK}.cardinality_portfolio",
     "ChebyshevCenter": f"{_TEXTBOOK}.chebyshev_center",
-    "ClusterCounterfactual": "optfair.models.cluster_counterfactual",
+    "ClusterCounterfactual": "optfair.methods.cluster_counterfactuals.cluster_counterfactual",
     "CobbDouglas": f"{_TEXTBOOK}.cobb_douglas",
     "CommutativeGaussianMap": f"{_MAPS}.fixed_basis",
     "DiagonalMap": f"{_MAPS}.fixed_basis",
     "Diet": f"{_TEXTBOOK}.diet",
-    "FairAssignment": "optfair.models.fair_assignment",
-    "FairKMeansBound": "optfair.models.fair_kmeans_bound",
-    "FairMixtureLikelihood": "optfair.models.mixture_likelihood",
-    "FairResponsibilities": "optfair.models.fair_responsibilities",
+    "FairAssignment": "optfair.methods.fair_clustering.fair_assignment",
+    "FairKMeansBound": "optfair.methods.fair_clustering.fair_kmeans_bound",
+    "FairMixtureLikelihood": "optfair.methods.fair_mixtures.mixture_likelihood",
+    "FairResponsibilities": "optfair.methods.fair_mixtures.fair_responsibilities",
     "GaussianMap": f"{_MAPS}.gaussian_map",
-    "IndependentCounterfactuals": "optfair.models.group_counterfactual",
+    "IndependentCounterfactuals": "optfair.methods.group_counterfactuals.group_counterfactual",
     "IntegerLeastSquares": f"{_TEXTBOOK}.integer_least_squares",
-    "KantorovichCoupling": "optfair.models.kantorovich",
+    "KantorovichCoupling": "optfair.methods.fair_clustering.kantorovich",
     "Knapsack": f"{_TEXTBOOK}.knapsack",
-    "LipschitzCounterfactuals": "optfair.models.group_counterfactual",
+    "LipschitzCounterfactuals": "optfair.methods.group_counterfactuals.group_counterfactual",
     "LovaszTheta": f"{_TEXTBOOK}.lovasz_theta",
     "MaxCutRelaxation": f"{_TEXTBOOK}.max_cut_relaxation",
     "MaximumEntropy": f"{_TEXTBOOK}.maximum_entropy",
-    "MinimumEdits": "optfair.models.actions.minimum_edits",
+    "MinimumEdits": "optfair.methods.sparse_counterfactuals.minimum_edits",
     "MinimumVariance": f"{_TEXTBOOK}.minimum_variance",
     "MixtureMap": f"{_MAPS}.mixture_map",
     "NearestCorrelation": f"{_TEXTBOOK}.nearest_correlation",

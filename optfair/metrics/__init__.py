@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from optfair.metrics.clustering import additive_gap, balance, composition, cost, max_gap
-from optfair.metrics.counterfactuals import (
+from optfair.methods.fair_clustering.metrics.clustering import (
+    additive_gap,
+    balance,
+    composition,
+    cost,
+    max_gap,
+)
+from optfair.methods.fair_clustering.metrics.silhouette import silhouette
+from optfair.methods.fair_mixtures.metrics.mixture import (
+    category_profile,
+    mean_gap,
+    negative_log_likelihood,
+    total_cost,
+)
+from optfair.methods.group_counterfactuals.metrics.counterfactuals import (
     LipschitzConstants,
     distortion,
     lipschitz_constants,
     transport_cost,
     validity,
 )
-from optfair.metrics.mixture import (
-    category_profile,
-    mean_gap,
-    negative_log_likelihood,
-    total_cost,
-)
-from optfair.metrics.silhouette import silhouette
-from optfair.metrics.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.metrics.sparse_counterfactuals import (
     counterfactual_effect,
     distance_ratio,
     edit_mask,

@@ -1,0 +1,1 @@
+"""Problems of many rows, solved with a few of them."""

@@ -1,0 +1,1 @@
+"""Rules on features, and what they need of a problem."""

@@ -1,0 +1,193 @@
+"""Route of the structure ``mass-assignment``: the mass-dual algorithm, with its certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.progress import round_progress
+from optfair.backends.request import Outcome, Request
+from optfair.core.certificate import DualCheck, drift
+from optfair.core.expressions import Values
+from optfair.core.solution import LazyValues
+from optfair.methods.fair_clustering.algorithms.algorithm import MassResult, solve_mass_dual
+from optfair.methods.fair_clustering.algorithms.rules import CompiledRules, compile_rules
+from optfair.methods.fair_clustering.algorithms.warm_prices import warm_prices
+from optfair.methods.fair_clustering.fair_assignment import FairAssignment
+from optfair.proofs.rounding import gamma, loss
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["MassProof", "run"]
+
+CHUNK = 65_536
+# Gaps the search aims at: linear programming is exact, an interior-point master is not.
+POLYHEDRAL, CURVED = 1e-10, 3e-8
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Run the mass-dual algorithm on a problem that has the structure."""
+    begin = time.perf_counter()
+    request.refuse_options(profile)
+    p = cast(FairAssignment, problem)
+    rules = compile_rules(p)
+    compiled_at = time.perf_counter()
+    aim = POLYHEDRAL if rules.program.polyhedral else CURVED
+    with round_progress(request.verbose, "mass-dual") as report:
+        result = solve_mass_dual(
+            rules.program,
+            p.cost,
+            p.data["groups"],
+            p.data["weights"],
+            feasible=rules.feasible,
+            prices=warm_prices(p, request),
+            tolerance=min(aim, 0.4 * request.tolerance),
+            deadline=request.deadline,
+            report=report,
+        )
+    solved_at = time.perf_counter()
+    values, multipliers, proof = _recovered(p, rules, result)
+    return Outcome(
+        result.status,
+        values,
+        multipliers,
+        proof,
+        {
+            "compile": compiled_at - begin,
+            "solve": solved_at - compiled_at,
+            "recover": time.perf_counter() - solved_at,
+        },
+        tuple(result.history),
+    )
+
+
+def _recovered(
+    p: FairAssignment, rules: CompiledRules, result: MassResult
+) -> tuple[dict[str, Floats], Mapping[str, Any], MassProof]:
+    K = p.cost.clusters
+    A = np.zeros((p.cost.rows, K))
+    A[result.rows, result.clusters] = result.fractions
+    # zero-weight rows count for nothing in the masses, so their fractions are free
+    w, groups, G = p.data["weights"], p.data["groups"], p.shares.size
+    entry = groups[result.rows] * K + result.clusters
+    entries_weight = np.asarray(w[result.rows] * result.fractions, dtype=float)
+    M = np.asarray(np.bincount(entry, entries_weight, G * K), dtype=float).reshape(G, K)
+    values = {"assignment": A, "masses": M}
+    proof = MassProof(p, rules, result.y, result.z)
+    named = rules.compiled.by_name(result.y, result.z)[1]
+    prices = proof.prices
+    entries: dict[str, Any] = {
+        "row sum": lambda: _frozen(proof.row_multipliers()),
+        "nonnegativity": lambda: _frozen(proof.sign_multipliers()),
+        "mass definition": _frozen(prices),
+        **{name: _frozen(v) for name, v in named.items()},
+    }
+    multipliers = LazyValues(entries)
+    object.__setattr__(proof, "own", multipliers)
+    return {k: _frozen(v) for k, v in values.items()}, multipliers, proof
+
+
+def _frozen(array: Floats) -> Floats:
+    array = np.asarray(array)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class MassProof:
+    r"""Bound from the prices Λ of the masses, recomputed from the rows.
+
+    .. math::
+        q(\Lambda) = \sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})
+                     + \min_M \{h(M) - \langle\Lambda, M\rangle : \text{rules}\}
+
+    The second part is the Lagrangian value of the rules' multipliers z, whose derivative in
+    M is Λ itself. The multipliers of the other terms follow from Λ: those of the row sums
+    are :math:`-w_i \min_k`, those of the signs the reduced costs.
+    """
+
+    problem: FairAssignment
+    rules: CompiledRules
+    y: Floats
+    z: Floats
+    own: Any = None
+    source: str = "duality"
+
+    @property
+    def prices(self) -> Floats:
+        """Λ (G x K)."""
+        return self.rules.program.prices(self.y, self.z)
+
+    def _reduced(self, rows: slice, prices: Floats) -> Floats:
+        groups = self.problem.data["groups"][rows]
+        return np.asarray(self.problem.cost.columns(rows) + prices[groups].T)
+
+    def row_multipliers(self) -> Floats:
+        """Return the multipliers of the row sums."""
+        n, w, prices = self.problem.cost.rows, self.problem.data["weights"], self.prices
+        lows = [self._reduced(slice(i, i + CHUNK), prices).min(axis=0) for i in range(0, n, CHUNK)]
+        return np.asarray(-w * np.concatenate(lows))
+
+    def sign_multipliers(self) -> Floats:
+        """Return the multipliers of the signs (n x K)."""
+        w = self.problem.data["weights"]
+        reduced = self._reduced(slice(None), self.prices)
+        return np.ascontiguousarray((w * (reduced - reduced.min(axis=0))).T)
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute bound and residuals with the multipliers given."""
+        p, program = self.problem, self.rules.program
+        form = program.form
+        prices = np.asarray(multipliers["mass definition"], dtype=float)
+        n, w = p.cost.rows, p.data["weights"]
+        rules = program.proved_bound(self.y, self.z, prices)
+        bound, size = rules.value, 0.0
+        off = float(gamma(p.cost.points.shape[1] + 8.0))
+        for i in range(0, n, CHUNK):
+            rows = slice(i, i + CHUNK)
+            reduced = self._reduced(rows, prices)
+            # a distance has a rounding a column: lowered by that, whichever is the least
+            reduced -= off * (np.abs(reduced) + 2.0 * np.abs(prices[p.data["groups"][rows]].T))
+            low = reduced.min(axis=0)
+            bound += float(w[rows] @ low)
+            size += float(w[rows] @ np.abs(low))
+        unit = 1.0 + max(size, float(np.abs(prices).max(initial=0.0)))
+        outside = max(
+            (c.distance(self.z[c.start : c.stop], dual=True) for c in form.cones), default=0.0
+        )
+        dual = max(outside, program.stationarity(self.y, self.z)) / unit
+        s = form.slack(self.y)
+        jordan = max(
+            (c.complementarity(s[c.start : c.stop], self.z[c.start : c.stop]) for c in form.cones),
+            default=0.0,
+        )
+        apart = float((np.abs(prices - self.prices) / (1.0 + np.abs(prices))).max(initial=0.0))
+        bound -= loss(n, size + abs(rules.value))
+        return DualCheck(
+            bound,
+            dual,
+            jordan / unit,
+            max(apart, self._drift(multipliers)),
+            unpaid=rules.unpaid,
+            free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
+        )
+
+    def _drift(self, multipliers: Mapping[str, Any]) -> float:
+        """Return how far multipliers somebody handed in are from those that follow from Λ."""
+        if multipliers is self.own:  # read-only, and derived from Λ when first read
+            return 0.0
+        derived: dict[str, Floats] = {
+            "row sum": self.row_multipliers(),
+            "nonnegativity": self.sign_multipliers(),
+            **self.rules.compiled.by_name(self.y, self.z)[1],
+        }
+        return drift(multipliers, derived)

@@ -1,0 +1,246 @@
+"""The search for the best prices: price all arcs, solve a master that is exact in a box, repeat."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.methods.fair_clustering.algorithms.coarse import coarse_prices
+from optfair.methods.fair_clustering.algorithms.cost_rows import CostRows
+from optfair.methods.fair_clustering.algorithms.master import MasterResult, solve_master
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
+    FreeRows,
+    Pricing,
+    box_for,
+    price,
+    select_arcs,
+)
+from optfair.methods.fair_clustering.algorithms.program import MassProgram
+
+Floats = NDArray[np.float64]
+logger = logging.getLogger("optfair")
+
+__all__ = ["Candidate", "PriceSearch", "Round"]
+
+# Rows up to which all arcs enter one master; rows a box may grow to.
+SMALL, LARGEST = 100, 12_000
+# Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
+SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 50
+# A master that misses this many rows is far from the optimum: take a long step instead of many.
+FAR, LONG_STEPS = 300, 4
+ROUNDS = 200
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the search.
+
+    Attributes
+    ----------
+    rows, arcs : int
+        Free rows (identical ones once) and arcs in the master.
+    bound : float
+        Best lower bound on the optimum so far.
+    slack : float
+        Weight by which the master missed the mass definition; 0 when its box was not active.
+    gap : float
+        Relative gap of the candidate, infinite before there is one.
+    """
+
+    rows: int
+    arcs: int
+    bound: float
+    slack: float
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule-feasible flow on the arcs of one master, and what it costs."""
+
+    pricing: Pricing
+    free: FreeRows
+    flow: Floats
+    y: Floats
+    objective: float
+
+
+class PriceSearch:
+    r"""Maximise :math:`q(\Lambda)`, one restricted master at a time.
+
+    A master is exact for prices in a box around the current ones, because it holds every arc
+    that can become cheapest there. So each round either ends with the box inactive, and its
+    prices are optimal, or moves to a strictly better bound, after which the box is widened
+    where it was active.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    costs : CostRows
+        The rows.
+    tolerance : float
+        Relative gap at which the search ends.
+    deadline : float
+        ``time.perf_counter()`` value after which no new pass starts.
+    report : callable, optional
+        Called with each `Round`.
+    """
+
+    def __init__(
+        self,
+        program: MassProgram,
+        costs: CostRows,
+        tolerance: float,
+        deadline: float = np.inf,
+        report: Callable[[Round], None] | None = None,
+    ) -> None:
+        self.program, self.costs = program, costs
+        self.tolerance, self.deadline, self.report = tolerance, deadline, report
+        self.cap = max(2 * costs.size, 20_000)
+        self.bound = -np.inf
+        self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
+        self.candidate: Candidate | None = None
+        self.pricing: Pricing | None = None
+        # masses that satisfy the rules, from the last master: what an incumbent aims at
+        self.masses: Floats | None = None
+        self.history: list[Round] = []
+
+    def run(self, prices: Floats | None) -> str:
+        """Search from given prices, or from none; return optimal, stalled or time_limit."""
+        steps, quiet, best_gap = LONG_STEPS, 0, np.inf
+        rows = min(max(SHARE * self.costs.size, FEWEST), MOST)
+        if prices is None:
+            prices = np.zeros(self.program.masses.shape)
+            rows = min(2 * rows, MOST)
+            for _ in range(1 if rows < MOST else 2):
+                if self.costs.size > SMALL and time.perf_counter() < self.deadline:
+                    prices = self._long_step(prices)
+        ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
+        opened: tuple[FreeRows, MasterResult] | None = None
+        inactive = False
+        for _ in range(ROUNDS):
+            pricing = self.pricing = price(self.costs, prices)
+            if opened is not None:
+                free, master = opened
+                bound = pricing.value + self.program.rule_bound(master.y, master.z)
+                if bound > self.bound:
+                    self.bound, self.y, self.z = bound, master.y, master.z
+                gap = self._record(free, master)
+                if gap <= self.tolerance:
+                    return "optimal"
+                if inactive:  # only rounding is left
+                    quiet = 0 if gap <= best_gap / 2.0 else quiet + 1
+                    best_gap = min(gap, best_gap)
+                    if quiet >= (3 if self.program.polyhedral else 2):
+                        return "stalled"
+            if time.perf_counter() > self.deadline:
+                return "time_limit"
+            box, free = self._open(pricing, ranks)
+            result = self._solve(free, prices, box)
+            if result is None:
+                return "time_limit" if time.perf_counter() > self.deadline else "stalled"
+            self.masses = result.y[self.program.masses]
+            fresh = self._candidate(pricing, free, box, result)
+            inactive = fresh is not None
+            if fresh is not None and (
+                self.candidate is None or fresh.objective < self.candidate.objective
+            ):
+                self.candidate = fresh
+            opened, prices = (free, result), self.program.prices(result.y, result.z)
+            if inactive:  # near the optimum a small box is scaled better
+                ranks = np.maximum(ranks / 8.0, 1.0)
+            else:
+                missing = result.slack * self.costs.size
+                if missing.sum() > FAR and steps > 0:
+                    steps, opened, prices = steps - 1, None, self._long_step(prices)
+                else:
+                    active = result.slack > 1e-3 * result.slack.max()
+                    wider = np.clip(missing, 2.0 * ranks, 8.0 * ranks)
+                    ranks = np.where(active, wider, ranks)
+        return "stalled"
+
+    def _long_step(self, prices: Floats) -> Floats:
+        left = self.deadline - time.perf_counter()
+        step = coarse_prices(self.program, self.costs, prices, left)
+        if step is None:
+            return prices
+        self.masses = step[1]
+        return step[0]
+
+    def gap(self) -> float:
+        """Return the relative gap of the candidate, infinite before there is one."""
+        if self.candidate is None:
+            return np.inf
+        objective = self.candidate.objective
+        # an optimum of zero needs a unit: a millionth of the typical regret
+        arcs = self.candidate.free.arcs
+        typical = float(arcs.regret.mean()) if arcs.regret.size else 0.0
+        unit = abs(objective) + 1e-6 * typical + np.finfo(float).tiny
+        return float(max(0.0, objective - self.bound) / unit)
+
+    def _record(self, free: FreeRows, master: MasterResult) -> float:
+        gap, slack = self.gap(), float(master.slack.sum())
+        entry = Round(free.arcs.weight.size, free.arcs.row.size, self.bound, slack, gap)
+        self.history.append(entry)
+        logger.debug("mass-dual %s", entry)
+        if self.report is not None:
+            self.report(entry)
+        return gap
+
+    def _open(self, pricing: Pricing, ranks: Floats) -> tuple[Box | None, FreeRows]:
+        """Choose box and arcs of the next master: wide enough to move, never above the cap."""
+        if self.costs.size <= SMALL:
+            return None, select_arcs(self.costs, pricing, None, self.program.shares)
+        while True:
+            box = box_for(self.costs, pricing, ranks)
+            free = select_arcs(self.costs, pricing, box, self.program.shares)
+            fits = free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST
+            if fits or ranks.max() <= 1e-3:
+                return box, free
+            ranks /= 2.0
+
+    def _solve(self, free: FreeRows, prices: Floats, box: Box | None) -> MasterResult | None:
+        """Solve the master; a numerical failure is tried again with more room, then less box."""
+        for shrink, tolerance in ((1.0, 1e-10), (1.0, 1e-9), (0.25, 1e-9), (0.0625, 1e-8)):
+            left = self.deadline - time.perf_counter()
+            bounds = None if box is None else (shrink * box.down, shrink * box.up)
+            master = solve_master(
+                self.program, free.arcs, prices, bounds, left, tolerance=tolerance
+            )
+            if master.status == "optimal":
+                return master
+        return None
+
+    def _candidate(
+        self, pricing: Pricing, free: FreeRows, box: Box | None, master: MasterResult
+    ) -> Candidate | None:
+        """Turn a master whose box is not active into a candidate with a sparse flow."""
+        program, arcs = self.program, free.arcs
+        if master.slack.sum() > (1e-12 if program.polyhedral else 1e-8):
+            return None
+        flow, y = master.flow, master.y.copy()
+        if not program.polyhedral:  # an interior point is not sparse: fix M, take a vertex
+            fixed = y[program.masses]
+            bounds = None if box is None else (box.down, box.up)
+            vertex = solve_master(program, arcs, pricing.prices, bounds, masses=fixed)
+            flow = vertex.flow if vertex.status == "optimal" else flow
+        total = np.bincount(arcs.row, flow, arcs.weight.size)
+        flow = flow * (arcs.weight / total)[arcs.row]
+        shape = program.masses.shape
+        index = arcs.group[arcs.row] * shape[1] + arcs.cluster
+        masses = arcs.fixed + np.bincount(index, flow, arcs.fixed.size).reshape(shape)
+        y[program.masses] = masses
+        objective = (
+            pricing.value
+            + float(flow @ arcs.regret)
+            - float((pricing.prices * masses).sum())
+            + program.form.objective(y)
+        )
+        return Candidate(pricing, free, flow, y, objective)

@@ -1,0 +1,1 @@
+"""Fits from rows larger than memory."""

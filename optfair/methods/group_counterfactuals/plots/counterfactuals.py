@@ -1,0 +1,271 @@
+"""Pictures of a group and its counterfactuals, member by member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError, DeclarationError, nearest
+from optfair.features.linear_score import LinearScore
+from optfair.numbers import check_matrix
+from optfair.plots.axes import COLOURS, INK, QUIET, legend_below, new_axes, plain, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+__all__ = ["plot_arrows", "plot_groups"]
+
+BEFORE, AFTER = COLOURS[0], COLOURS[5]
+# Arrows of more members hide each other.
+MOST_ARROWS = 150
+
+
+def plot_arrows(
+    X: Any,
+    Z: Any,
+    *,
+    score: Any = None,
+    probability: float | None = None,
+    threshold: float | None = None,
+    target_class: Any = None,
+    features: Sequence[Any] = (0, 1),
+    names: Sequence[str] | None = None,
+    title: str = "Where each member goes",
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw an arrow from every member to its counterfactual, in two of the features.
+
+    Both axes have one scale, so that lengths and angles are those of the data. Of more than
+    150 members, every second, third, ... has an arrow; all have their points.
+
+    Parameters
+    ----------
+    X, Z : array-like or DataFrame (n, d)
+        Members and their counterfactuals.
+    score : linear score, optional
+        As `LinearScore.of` takes it. With two features its lines are drawn: the target, and
+        the decision where the target is another one.
+    probability, threshold, target_class
+        The target, as for the models.
+    features : pair of int or str
+        Which features.
+    names : sequence of str, optional
+        Names of all features; those of a DataFrame, else x0, x1, ...
+    title : str
+        Title.
+    legend : bool
+        Whether to say what is what.
+    ax : Axes, optional
+        Where to draw; new axes by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    NotInstalled
+        matplotlib is missing.
+    DataError, DeclarationError
+        Rows that do not fit, unknown features, a score that is not linear.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from optfair.plots import plot_arrows
+    >>> ax = plot_arrows([[0.0, 0.0], [1.0, 0.0]], [[1.0, 2.0], [2.0, 2.0]], score=([0, 1], -2))
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('x0', 'x1')
+    """
+    members, images, known = _rows(X, Z, names)
+    i, j = _chosen(features, known)
+    own, ax = ax is None, new_axes(ax, 6.4, 5.2)
+    before, after = members[:, [i, j]], images[:, [i, j]]
+    step = -(-len(before) // MOST_ARROWS)
+    for a, b in zip(before[::step], after[::step], strict=True):
+        ax.annotate(
+            "",
+            b,
+            a,
+            arrowprops={"arrowstyle": "-|>", "color": QUIET, "lw": 0.7, "alpha": 0.55,
+                        "mutation_scale": 7, "shrinkA": 2, "shrinkB": 2},
+        )  # fmt: skip
+    handles = [
+        ax.scatter(before[:, 0], before[:, 1], s=22, color=BEFORE, edgecolor="white", lw=0.5, label="members"),
+        ax.scatter(
+            after[:, 0], after[:, 1], s=24, marker="D", color=AFTER, edgecolor="white", lw=0.5,
+            label="counterfactuals",
+        ),
+    ]  # fmt: skip
+    if own:
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.margins(0.06)
+    else:  # axes that share their limits with others cannot widen them
+        _limits(ax, np.vstack([before, after]))
+    if score is not None and members.shape[1] == 2:
+        handles += _lines(ax, LinearScore.of(score), (i, j), target_class, probability, threshold)
+    ax.set_xlabel(plain(known[i]))
+    ax.set_ylabel(plain(known[j]))
+    cost = float(np.square(images - members).sum(axis=1).mean())
+    tidy(ax, title, f"mean squared distance {cost:.3g}" + _hidden(known, (i, j)))
+    if legend:
+        legend_below(ax, handles)
+    return ax
+
+
+def plot_groups(
+    X: Any,
+    counterfactuals: Mapping[str, Any],
+    *,
+    score: Any = None,
+    probability: float | None = None,
+    threshold: float | None = None,
+    target_class: Any = None,
+    features: Sequence[Any] = (0, 1),
+    names: Sequence[str] | None = None,
+) -> Figure:
+    """Draw the counterfactuals of one group side by side, as for a small and a large K.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame (n, d)
+        Members.
+    counterfactuals : mapping of str to array (n, d)
+        What each panel shows, by its title; at most four.
+    score, probability, threshold, target_class, features, names
+        As in `plot_arrows`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        All panels have the same limits.
+
+    Raises
+    ------
+    NotInstalled
+        matplotlib is missing.
+    DataError
+        No panel or more than four; otherwise as `plot_arrows`.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> from optfair.plots import plot_groups
+    >>> X = [[0.0, 0.0], [1.0, 0.0]]
+    >>> both = {"moved": [[1.0, 2.0], [2.0, 2.0]], "pressed": [[0.5, 2.0], [0.5, 2.0]]}
+    >>> len(plot_groups(X, both, score=([0.0, 1.0], -2.0)).axes)
+    2
+    """
+    if not 1 <= len(counterfactuals) <= 4:
+        raise DataError(
+            f"{len(counterfactuals)} panels", remedy="give between one and four by title"
+        )
+    first = new_axes(None, 4.9 * len(counterfactuals), 4.9)
+    figure: Figure = first.get_figure(root=True)  # type: ignore[assignment]
+    first.remove()
+    figure.set_layout_engine("constrained", h_pad=0.1)  # room above the titles
+    panels = figure.subplots(1, len(counterfactuals), sharex=True, sharey=True, squeeze=False)[0]
+    given = {
+        "score": score,
+        "probability": probability,
+        "threshold": threshold,
+        "target_class": target_class,
+        "features": features,
+        "names": names,
+    }
+    points = []
+    for ax, (title, Z) in zip(panels, counterfactuals.items(), strict=True):
+        plot_arrows(X, Z, **given, title=title, legend=False, ax=ax)
+        members, images, known = _rows(X, Z, names)
+        at = list(_chosen(features, known))
+        points += [members[:, at], images[:, at]]
+    for ax in panels:
+        _limits(ax, np.vstack(points))
+        if ax is not panels[0]:
+            ax.set_ylabel("")
+    handles, labels = panels[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9.5
+        )
+    return figure
+
+
+def _rows(X: Any, Z: Any, names: Sequence[str] | None) -> tuple[Floats, Floats, tuple[str, ...]]:
+    members, images = check_matrix(X, "X"), check_matrix(Z, "Z")
+    if members.shape != images.shape:
+        raise DataError(
+            "X and Z are not members and their counterfactuals",
+            f"shapes {members.shape} and {images.shape}",
+            "give one counterfactual per member, in the same order and features",
+        )
+    d = members.shape[1]
+    given = names if names is not None else getattr(X, "columns", None)
+    known = tuple(f"x{j}" for j in range(d)) if given is None else tuple(map(str, given))
+    if len(known) != d:
+        raise DataError(f"{len(known)} names for {d} features", remedy="give one per feature")
+    return members, images, known
+
+
+def _chosen(features: Sequence[Any], known: tuple[str, ...]) -> tuple[int, int]:
+    if isinstance(features, str) or len(features) != 2:
+        raise DeclarationError(f"features is {features!r}", remedy="give two of them")
+    found = []
+    for feature in features:
+        if isinstance(feature, str):
+            if feature not in known:
+                raise DataError(f"no feature {feature!r}", remedy=nearest(feature, known))
+            found.append(known.index(feature))
+        elif 0 <= int(feature) < len(known):
+            found.append(int(feature))
+        else:
+            raise DataError(f"no feature {feature}", remedy=f"there are {len(known)}")
+    return found[0], found[1]
+
+
+def _hidden(known: tuple[str, ...], shown: tuple[int, int]) -> str:
+    rest = len(known) - len(set(shown))
+    return f"; {rest} more feature{'s' * (rest > 1)} not shown" if rest else ""
+
+
+def _limits(ax: Axes, points: Floats) -> None:
+    """Show all points with room around them, and one scale for both axes."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = 0.06 * max(float((high - low).max()), 1e-12)
+    ax.set_aspect("equal", adjustable="box")
+    ax.set_xlim(float(low[0]) - room, float(high[0]) + room)
+    ax.set_ylim(float(low[1]) - room, float(high[1]) + room)
+
+
+def _lines(
+    ax: Axes,
+    score: LinearScore,
+    shown: tuple[int, int],
+    target_class: Any,
+    probability: float | None,
+    threshold: float | None,
+) -> list[Any]:
+    """Draw the edge of the target, and the decision line where it is another one."""
+    v, t = score.halfspace(target_class, probability=probability, threshold=threshold)
+    _, decision = score.halfspace(target_class, threshold=0.0)
+    goal = f"target: probability {probability:g}" if probability is not None else "target"
+    found = [_line(ax, v[list(shown)], t, INK, "-", goal)]
+    if abs(t - decision) > 1e-9 * (1.0 + abs(t)):
+        found.append(_line(ax, v[list(shown)], decision, QUIET, (0, (4, 2)), "decision line"))
+    return found
+
+
+def _line(ax: Axes, v: Floats, t: float, colour: str, style: Any, label: str) -> Any:
+    if abs(v[1]) < 1e-12:
+        return ax.axvline(t / v[0], color=colour, linestyle=style, lw=1.3, label=label, zorder=1)
+    at, slope = (0.0, float(t / v[1])), float(-v[0] / v[1])
+    return ax.axline(at, slope=slope, color=colour, linestyle=style, lw=1.3, label=label, zorder=1)

@@ -1,0 +1,256 @@
+"""Route of the structure ``row-choices``: a dynamic program over the budget, with its proof."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.generic import ReportedBound
+from optfair.backends.policy import choose
+from optfair.backends.request import Outcome, Request
+from optfair.backends.solve import solve
+from optfair.core.certificate import DualCheck, DualProof
+from optfair.core.expressions import Values
+from optfair.core.solution import Solution, Status
+from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+from optfair.methods.sparse_counterfactuals.algorithms.closest import (
+    closest,
+    end_bound,
+    window_bound,
+)
+from optfair.methods.sparse_counterfactuals.algorithms.conflict import ROUNDING, refuse_conflict
+from optfair.methods.sparse_counterfactuals.algorithms.labels import search_labels
+from optfair.methods.sparse_counterfactuals.algorithms.reach import Reach, reach
+from optfair.methods.sparse_counterfactuals.algorithms.table import RowTable
+from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem
+from optfair.methods.sparse_counterfactuals.minimum_edits import MinimumEdits
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+__all__ = ["DistanceProof", "EffectProof", "run"]
+
+# A sum this near to 0, relative to the size of one effect, is taken for 0.
+ZERO = 1e-9
+# Nearer than this a sum of scores cannot be told from 0.
+LEAST = 1e-13
+# Entries of the dynamic program: rows times budget.
+LARGEST = 50_000_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan with a proof, before anybody else is asked."""
+
+    chosen: Indices
+    proof: DualProof
+    bound: float
+    done: bool
+    rounds: tuple[Any, ...] = ()
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Prove the optimum by the dynamic program, or hand over with the plan that was found.
+
+    Zero deviation is its own proof. What the dynamic program leaves open goes to the default
+    solver of integer programs, which starts from the plan; its bound is then a reported one.
+    """
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = _known(problem)
+    table = RowTable.of(p)
+    refuse_conflict(p, table)
+    compiled_at = time.perf_counter()
+    found = _nearest(p, table, request) if isinstance(p, ActionPlan) else _fewest(p, table, request)
+    seconds = {"compile": compiled_at - begin, "solve": time.perf_counter() - compiled_at}
+    values = _values(p, found.chosen)
+    if found.done:
+        return Outcome("optimal", values, {}, found.proof, seconds, found.rounds)
+    outcome = _handed_over(p, profile, request, values, found)
+    seconds["solve"] = time.perf_counter() - compiled_at
+    return replace(outcome, seconds=seconds)
+
+
+def _known(problem: Problem) -> Any:
+    if not isinstance(problem, (ActionPlan, MinimumEdits)):
+        raise UnsupportedProblem(
+            f"the dynamic program does not know {type(problem).__name__}",
+            remedy="leave the choice of the solver to the library",
+        )
+    return problem
+
+
+def _values(p: ChoiceProblem, chosen: Indices) -> dict[str, Floats]:
+    a = np.zeros(p.choices.size)
+    a[chosen] = 1.0
+    values = {"choice": a}
+    if isinstance(p, ActionPlan):
+        # by the arithmetic of the declared terms, so that they hold to the last digit
+        values["deviation"] = np.asarray(abs(float(p.choices.effects @ a)))
+    for array in values.values():
+        array.flags.writeable = False
+    return values
+
+
+def _capacity(p: ChoiceProblem, table: RowTable) -> int:
+    units = table.dearest
+    if isinstance(p, ActionPlan) and "budget" in p.constraints:
+        units = table.capacity(p.budget)
+    if table.rows * (units + 1) > LARGEST:
+        raise UnsupportedProblem(
+            f"a budget of {units} steps of {table.unit:g} is too fine for the dynamic program",
+            f"{table.rows} rows make {table.rows * (units + 1):.3g} entries",
+            "round the costs",
+        )
+    return units
+
+
+# --- ActionPlan ------------------------------------------------------------------------------
+
+
+def _nearest(p: ActionPlan, table: RowTable, request: Request) -> Found:
+    capacity = _capacity(p, table)
+    aim = max(LEAST, min(ZERO, 0.01 * request.tolerance)) * p.objective_unit
+    # a plan as near as was asked for needs no other proof than the sign of the objective
+    enough = request.tolerance * p.objective_unit
+    c = closest(table, capacity, aim, enough=enough, seed=request.seed, deadline=request.deadline)
+    return Found(c.chosen, DistanceProof(p, c.window), c.bound, c.done, c.rounds)
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceProof:
+    r"""Least distance from 0 of any sum within the budget, recomputed from the effects.
+
+    The dynamic program gives the ends L and U of the range of the sum under the budget, so
+    :math:`\eta \ge \max(L, -U, 0)`. With a window w, every plan with \|sum\| < w is looked for
+    again; when there is none, :math:`\eta \ge w` up to rounding.
+    """
+
+    problem: ActionPlan
+    window: float = 0.0
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound; an integer program has no multipliers."""
+        table = RowTable.of(self.problem)
+        capacity = _capacity(self.problem, table)
+        bound = end_bound(reach(table, capacity), capacity)
+        return DualCheck(max(bound, window_bound(table, capacity, self.window)), 0.0)
+
+
+# --- MinimumEdits ----------------------------------------------------------------------------
+
+
+def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Found:
+    found = reach(table, _capacity(p, table))
+    least = _first(p, found)
+    chosen = found.largest(least) if p.direction > 0 else found.least(least)
+    if "overshoot" not in p.constraints:
+        return Found(chosen, EffectProof(p, least), least * table.unit, True)
+    wide = p.missing + ROUNDING * (1.0 + p.missing)
+    if abs(float(table.effects[chosen].sum())) <= wide:
+        return Found(chosen, EffectProof(p, least), least * table.unit, True)
+    floor, proved = least, True
+    rounds: list[Any] = []
+    for units in range(least, table.dearest + 1):
+        c = closest(table, units, wide, seed=request.seed, deadline=request.deadline)
+        rounds.append((f"{units} units", c.distance))
+        if c.distance <= wide:
+            proof = EffectProof(p, floor)
+            return Found(c.chosen, proof, floor * table.unit, proved, tuple(rounds))
+        proved = proved and c.done
+        if proved:
+            floor = units + 1
+        if time.perf_counter() > request.deadline:
+            break
+    # no plan inside the band was met: whether there is one is left to the general solver
+    return Found(c.chosen, EffectProof(p, floor), floor * table.unit, False, tuple(rounds))
+
+
+def _first(p: MinimumEdits, found: Reach) -> int:
+    """Return the least budget whose range of sums reaches the effect."""
+    ends = found.upper if p.direction > 0 else -found.lower
+    enough = ends >= -p.missing - ROUNDING * (1.0 + p.missing)
+    return int(enough.argmax()) if enough.any() else ends.size - 1
+
+
+@dataclass(frozen=True, eq=False)
+class EffectProof:
+    """Budget below which no plan reaches the effect, recomputed from the effects.
+
+    The dynamic program gives the largest sum for every budget. Where scores must not pass the
+    target either, every plan of one unit less than ``floor`` inside the band is looked for
+    again.
+    """
+
+    problem: MinimumEdits
+    floor: int
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound; an integer program has no multipliers."""
+        p, table = self.problem, RowTable.of(self.problem)
+        found = reach(table, _capacity(p, table))
+        units = _first(p, found)
+        if self.floor > units and "overshoot" in p.constraints:
+            wide = p.missing + ROUNDING * (1.0 + p.missing)
+            search = search_labels(table, self.floor - 1, wide)
+            if search.complete and search.chosen is None:
+                units = self.floor
+        return DualCheck(units * table.unit, 0.0)
+
+
+# --- handing over ----------------------------------------------------------------------------
+
+
+def _handed_over(
+    p: ChoiceProblem, profile: SolverProfile, request: Request, values: Values, found: Found
+) -> Outcome:
+    """Let the default solver of integer programs go on from the plan."""
+    plan = Solution(
+        problem=p,
+        solver=profile.name,
+        version=profile.version,
+        status=Status("stalled", "feasible", "unknown"),
+        objective=p.objective_value(values),
+        bound=found.bound,
+        values=values,
+        multipliers={},
+        proof=found.proof,
+    )
+    general = next((s for s in choose(p, None) if not s.structure), None)
+    own = Outcome("time_limit", values, {}, found.proof, {}, found.rounds)
+    if general is None or time.perf_counter() > request.deadline:
+        return own
+    left = None if request.time_limit is None else request.seconds_left
+    try:
+        s = solve(
+            p,
+            general.name,
+            tolerance=request.tolerance,
+            time_limit=left,
+            threads=request.threads,
+            seed=request.seed,
+            verbose=request.verbose,
+            warm_start=plan,
+        )
+    except SolverFailure:
+        return own
+    bound = max(found.bound, s.bound)
+    source = s.residuals().source
+    best = s.values if s.objective <= plan.objective else values
+    if s.objective > plan.objective and "overshoot" in p.constraints:
+        best = s.values  # the plan is outside the band
+    proof = ReportedBound(p, bound, s.solver) if s.bound > found.bound else found.proof
+    rounds = (*found.rounds, (source, s.objective))
+    return Outcome(s.status.termination, best, {}, proof, {}, rounds)
