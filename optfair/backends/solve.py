@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
+from optfair import registry
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
@@ -197,10 +198,8 @@ def _adapter(profile: SolverProfile) -> Adapter:
     if profile.cvxpy_name and profile.module:
         importlib.import_module(profile.module)
     if profile.via == "structured":
-        module = f"optfair.backends.structured.{profile.route}"
-    else:
-        module = f"optfair.backends.{profile.via}_backend"
-    return cast(Adapter, importlib.import_module(module))
+        return cast(Adapter, registry.route(profile.route))
+    return cast(Adapter, importlib.import_module(f"optfair.backends.{profile.via}_backend"))
 
 
 def _verified(

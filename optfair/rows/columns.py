@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
 from optfair.rows.frames import checked_rows, column_names, same_columns
+from optfair.rows.mixed_rows import MixedRows
 
 __all__ = [
     "Columns",

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.errors import DeclarationError, SolverFailure, nearest
-from optfair.methods.fair_clustering.adapters.entropic import check_regularization, entropic_plan
+from optfair.methods.fair_clustering.algorithms.entropic import check_regularization, entropic_plan
 from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
 from optfair.methods.fair_clustering.separable_cost import SeparableCost
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair import registry
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.evolution import hypervolume
@@ -25,13 +26,10 @@ __all__ = ["CounterfactualFront", "counterfactual_front"]
 
 # The problem that is solved for each K of a sweep.
 MODELS = {
-    "psd": ("optfair.methods.group_counterfactuals.maps.psd_map", "PSDMap"),
-    "diagonal": ("optfair.methods.group_counterfactuals.maps.fixed_basis", "DiagonalMap"),
-    "commutative": (
-        "optfair.methods.group_counterfactuals.maps.fixed_basis",
-        "CommutativeGaussianMap",
-    ),
-    "scaled": ("optfair.methods.group_counterfactuals.maps.scaled_map", "ScaledMap"),
+    "psd": "PSDMap",
+    "diagonal": "DiagonalMap",
+    "commutative": "CommutativeGaussianMap",
+    "scaled": "ScaledMap",
 }
 SWEPT = (1.01, 1.1, 1.25, 1.5, 2.0, 2.5, 3.5, 5.0)
 
@@ -272,11 +270,9 @@ def _sweep(
     time_limit: float | None,
     label: str,
 ) -> CounterfactualFront:
-    import importlib
     import time
 
-    module, name = MODELS[family]
-    model = getattr(importlib.import_module(module), name)
+    model = registry.load("models", MODELS[family])
     begin, complete = time.perf_counter(), True
     maps: list[TransportMap] = []
     gaps: list[float] = []

@@ -9,7 +9,7 @@ import pytest
 
 import optfair as of
 from optfair.locate import fact_files
-from optfair.methods.cluster_counterfactuals.cluster_arguments import cluster_arguments
+from optfair.methods.cluster_counterfactuals.arguments import cluster_arguments
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 
 FILES = {

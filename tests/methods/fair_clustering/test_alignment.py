@@ -11,8 +11,9 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.fair_clustering.adapters import entropic, network_simplex
-from optfair.methods.fair_clustering.adapters.entropic import column_error, entropic_plan
+from optfair.methods.fair_clustering.adapters import network_simplex
+from optfair.methods.fair_clustering.algorithms import entropic
+from optfair.methods.fair_clustering.algorithms.entropic import column_error, entropic_plan
 from optfair.methods.fair_clustering.alignment import (
     _assignment,
     _blocks,

@@ -18,8 +18,8 @@ from optfair.methods.fair_mixtures.estimator.first_components import (
 )
 from optfair.methods.fair_mixtures.estimator.gaussians import SHAPES
 from optfair.methods.fair_mixtures.estimator.mass_rules import mass_program, named_rules
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
 from optfair.methods.fair_mixtures.estimator.sample import Sample, log_sums
+from optfair.rows.mixed_rows import MixedRows
 
 K = 4
 

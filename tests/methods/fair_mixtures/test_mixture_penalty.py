@@ -14,10 +14,10 @@ from optfair.methods.fair_mixtures.estimator.first_components import (
     first_components,
 )
 from optfair.methods.fair_mixtures.estimator.gaussians import SHAPES
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
 from optfair.methods.fair_mixtures.estimator.penalty import State, penalised_em, penalised_gradient
 from optfair.methods.fair_mixtures.estimator.penalty_step import Gaps, penalty_step
 from optfair.methods.fair_mixtures.estimator.sample import Sample, log_sums, slopes
+from optfair.rows.mixed_rows import MixedRows
 
 K = 3
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.features.rules.target import between, mass_target
+from optfair.methods.fair_clustering.rules.target import between, mass_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.features.rules.target import between, group_vector, mass_target
+from optfair.methods.fair_clustering.rules.target import between, group_vector, mass_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -9,7 +9,7 @@ import cvxpy as cp
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.features.rules.target import finite_vector, mass_target
+from optfair.methods.fair_clustering.rules.target import finite_vector, mass_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_mixtures.estimator.gaussians import Gaussians, Moments
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
 from optfair.methods.fair_mixtures.estimator.multinoullis import Multinoullis
+from optfair.rows.mixed_rows import MixedRows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -79,7 +79,7 @@ class Components:
     --------
     >>> import numpy as np
     >>> from optfair.methods.fair_mixtures.estimator.gaussians import Gaussians
-    >>> from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
+    >>> from optfair.rows.mixed_rows import MixedRows
     >>> start = Gaussians("diag", np.array([[0.0], [4.0]]), np.ones((2, 1)), np.zeros(1), 1e-6)
     >>> mixture = Components(np.array([0.5, 0.5]), start, None)
     >>> rows = MixedRows.of(np.array([[0.0], [1.0], [4.0]]))

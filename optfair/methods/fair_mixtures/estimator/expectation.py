@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_mixtures.algorithms.log_rows import LogRows, MassOracle, group_softmax
 from optfair.methods.fair_mixtures.estimator.components import Components, Statistics
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
 from optfair.methods.fair_mixtures.estimator.sample import BLOCK, Sample
+from optfair.rows.mixed_rows import MixedRows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.methods.fair_mixtures.estimator.fitted import group_index
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
 from optfair.methods.fair_mixtures.estimator.sample import Sample
 from optfair.numbers import check_weights, encode_groups
 from optfair.rows.columns import Columns, without_groups
+from optfair.rows.mixed_rows import MixedRows
 
 __all__ = ["Intake", "taken_in"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_mixtures.estimator.components import Components, Statistics
-from optfair.methods.fair_mixtures.estimator.mixed_rows import MixedRows
+from optfair.rows.mixed_rows import MixedRows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.methods.fair_clustering.adapters.entropic import entropic_plan
+from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
 from optfair.numbers import check_matrix
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.features.rules.target import finite_vector
+from optfair.methods.fair_clustering.rules.target import finite_vector
 from optfair.methods.sparse_counterfactuals.exclusion import exclusion
 from optfair.methods.sparse_counterfactuals.rules.choice_target import choice_target
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from optfair.errors import DataError, DeclarationError
-from optfair.library.arguments import assignment_arguments
+from optfair.methods.fair_clustering.arguments import assignment_arguments, bound_arguments
 
-__all__ = ["mixture_arguments"]
+__all__ = ["bound_arguments", "mixture_arguments"]
 
 
 def mixture_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
