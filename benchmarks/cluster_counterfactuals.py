@@ -42,7 +42,7 @@ from machine import environment
 
 import optfair as of
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-from optfair.methods.cluster_counterfactuals.cluster_explainer import ClusterExplainer
+from optfair.methods.cluster_counterfactuals.explainer import ClusterExplainer
 from optfair.transforms.exactness import Exactness
 
 PLAUSIBILITY = 1e-5

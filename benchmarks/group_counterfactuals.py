@@ -37,19 +37,18 @@ from optfair import metrics
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.counterfactual_front import counterfactual_front
 from optfair.methods.group_counterfactuals.cross_validation import cross_validate_map
-from optfair.methods.group_counterfactuals.group_counterfactual import (
-    IndependentCounterfactuals,
-    LipschitzCounterfactuals,
-)
 from optfair.methods.group_counterfactuals.groups import medoid_groups
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
+    ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_map import GaussianMap
-from optfair.methods.group_counterfactuals.maps.mixture_map import MixtureMap
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
-from optfair.methods.group_counterfactuals.maps.scaled_map import ScaledMap
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap, MixtureMap
+from optfair.methods.group_counterfactuals.members import (
+    IndependentCounterfactuals,
+    LipschitzCounterfactuals,
+)
 
 HERE = Path(__file__).resolve().parent
 PRINTED = tomllib.loads((HERE / "otg_printed.toml").read_text(encoding="utf-8"))

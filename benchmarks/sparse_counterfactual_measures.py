@@ -22,9 +22,9 @@ from sparse_counterfactual_scenarios import (
 
 import optfair as of
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
-from optfair.methods.sparse_counterfactuals.estimator.couplings import random_coupling
-from optfair.methods.sparse_counterfactuals.estimator.shapley import p_shap
-from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.couplings import random_coupling
+from optfair.methods.sparse_counterfactuals.shapley import p_shap
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
     SparseCounterfactuals,
 )
 

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sparse_counterfactual_measures import fewest_edits
 
-from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
     SparseCounterfactuals,
 )
 

@@ -26,8 +26,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 import optfair as of
-from optfair.methods.sparse_counterfactuals.estimator.generators import nearest_unlike_neighbours
-from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.generators import nearest_unlike_neighbours
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
     SparseCounterfactuals,
 )
 

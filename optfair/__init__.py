@@ -28,92 +28,92 @@ _PUBLIC = {
     "Alternation": "methods.fair_clustering.alternation",
     "alternate": "methods.fair_clustering.alternation",
     "FairKMeans": "methods.fair_clustering.fair_kmeans",
-    "BalanceUnderBudget": "methods.fair_clustering.balance_under_budget",
+    "BalanceUnderBudget": "methods.fair_clustering.bounded_cost",
     "bounded_cost_kmeans": "methods.fair_clustering.bounded_cost",
     "largest_balance": "methods.fair_clustering.bounded_cost",
     "FairletClustering": "methods.fair_clustering.fairlets",
     "fairlet_clustering": "methods.fair_clustering.fairlets",
     "Front": "methods.fair_clustering.front",
     "fairness_front": "methods.fair_clustering.front",
-    "FairKMeansBound": "methods.fair_clustering.fair_kmeans_bound",
-    "optimality_gap": "methods.fair_clustering.optimality_gap",
-    "FairAssignment": "methods.fair_clustering.fair_assignment",
-    "KantorovichCoupling": "methods.fair_clustering.kantorovich",
-    "perfect_fairness": "methods.fair_clustering.rules.gaps",
-    "additive_gap": "methods.fair_clustering.rules.gaps",
-    "max_gap": "methods.fair_clustering.rules.gaps",
-    "balance": "methods.fair_clustering.rules.proportions",
-    "proportion": "methods.fair_clustering.rules.proportions",
-    "cluster_share": "methods.fair_clustering.rules.shares",
+    "FairKMeansBound": "methods.fair_clustering.bound",
+    "optimality_gap": "methods.fair_clustering.bound",
+    "FairAssignment": "methods.fair_clustering.assignment",
+    "KantorovichCoupling": "methods.fair_clustering.coupling",
+    "perfect_fairness": "methods.fair_clustering.rules",
+    "additive_gap": "methods.fair_clustering.rules",
+    "max_gap": "methods.fair_clustering.rules",
+    "balance": "methods.fair_clustering.rules",
+    "proportion": "methods.fair_clustering.rules",
+    "cluster_share": "methods.fair_clustering.rules",
     "ClusterCounterfactual": "methods.cluster_counterfactuals.cluster_counterfactual",
-    "at_most_changes": "methods.cluster_counterfactuals.rules.changes",
+    "at_most_changes": "methods.cluster_counterfactuals.rules",
     "best_known": "methods.cluster_counterfactuals.adapters.pairwise",
-    "least_density": "methods.cluster_counterfactuals.rules.plausibility",
-    "one_hot": "methods.cluster_counterfactuals.rules.whole_features",
-    "whole_numbers": "methods.cluster_counterfactuals.rules.whole_features",
+    "least_density": "methods.cluster_counterfactuals.rules",
+    "one_hot": "methods.cluster_counterfactuals.rules",
+    "whole_numbers": "methods.cluster_counterfactuals.rules",
     "FeatureProblem": "features.feature_problem",
     "TransportMap": "methods.group_counterfactuals.transport_map",
-    "MixtureTransport": "methods.group_counterfactuals.mixture_transport",
-    "AffineMap": "methods.group_counterfactuals.maps.affine_map",
+    "MixtureTransport": "methods.group_counterfactuals.transport_map",
+    "AffineMap": "methods.group_counterfactuals.maps.affine_maps",
     "BiLipschitzMap": "methods.group_counterfactuals.maps.bi_lipschitz_map",
-    "PSDMap": "methods.group_counterfactuals.maps.psd_map",
+    "PSDMap": "methods.group_counterfactuals.maps.affine_maps",
     "DiagonalMap": "methods.group_counterfactuals.maps.fixed_basis",
     "CommutativeGaussianMap": "methods.group_counterfactuals.maps.fixed_basis",
-    "GaussianMap": "methods.group_counterfactuals.maps.gaussian_map",
-    "ScaledMap": "methods.group_counterfactuals.maps.scaled_map",
-    "MixtureMap": "methods.group_counterfactuals.maps.mixture_map",
-    "immutable": "features.rules.features",
-    "box": "features.rules.features",
-    "monotone": "features.rules.features",
-    "loewner": "methods.group_counterfactuals.rules.loewner",
+    "GaussianMap": "methods.group_counterfactuals.maps.gaussian_maps",
+    "ScaledMap": "methods.group_counterfactuals.maps.fixed_basis",
+    "MixtureMap": "methods.group_counterfactuals.maps.gaussian_maps",
+    "immutable": "features.feature_problem",
+    "box": "features.feature_problem",
+    "monotone": "features.feature_problem",
+    "loewner": "methods.group_counterfactuals.rules.geometry",
     "chance": "methods.group_counterfactuals.rules.chance",
-    "transport_budget": "methods.group_counterfactuals.rules.transport_budget",
-    "l1_sparsity": "methods.group_counterfactuals.rules.sparsity",
-    "at_most": "methods.group_counterfactuals.rules.sparsity",
+    "transport_budget": "methods.group_counterfactuals.rules.geometry",
+    "l1_sparsity": "methods.group_counterfactuals.rules.geometry",
+    "at_most": "methods.group_counterfactuals.rules.geometry",
     "OutOfReach": "methods.group_counterfactuals.attainable",
     "LinearScore": "features.linear_score",
-    "IndependentCounterfactuals": "methods.group_counterfactuals.group_counterfactual",
-    "LipschitzCounterfactuals": "methods.group_counterfactuals.group_counterfactual",
+    "IndependentCounterfactuals": "methods.group_counterfactuals.members",
+    "LipschitzCounterfactuals": "methods.group_counterfactuals.members",
     "BiLipschitzCounterfactuals": "methods.group_counterfactuals.bi_lipschitz",
-    "GramBound": "methods.group_counterfactuals.gram_bound",
+    "GramBound": "methods.group_counterfactuals.bi_lipschitz",
     "bi_lipschitz_baseline": "methods.group_counterfactuals.bi_lipschitz_baseline",
     "BoundedValue": "methods.group_counterfactuals.bi_lipschitz_baseline",
     "ActionPlan": "methods.sparse_counterfactuals.action_plan",
-    "MinimumEdits": "methods.sparse_counterfactuals.minimum_edits",
-    "edited_together": "methods.sparse_counterfactuals.rules.edited_together",
-    "implies": "methods.sparse_counterfactuals.rules.implies",
-    "row_budget": "methods.sparse_counterfactuals.rules.row_budget",
-    "ClusterExplainer": "methods.cluster_counterfactuals.cluster_explainer",
+    "MinimumEdits": "methods.sparse_counterfactuals.action_plan",
+    "edited_together": "methods.sparse_counterfactuals.rules",
+    "implies": "methods.sparse_counterfactuals.rules",
+    "row_budget": "methods.sparse_counterfactuals.rules",
+    "ClusterExplainer": "methods.cluster_counterfactuals.explainer",
     "counterfactual_front": "methods.group_counterfactuals.counterfactual_front",
     "CounterfactualFront": "methods.group_counterfactuals.counterfactual_front",
     "cross_validate_map": "methods.group_counterfactuals.cross_validation",
     "MapValidation": "methods.group_counterfactuals.cross_validation",
     "medoid_groups": "methods.group_counterfactuals.groups",
     "MedoidGroup": "methods.group_counterfactuals.groups",
-    "SparseCounterfactuals": "methods.sparse_counterfactuals.estimator.sparse_counterfactuals",
-    "Refinement": "methods.sparse_counterfactuals.estimator.refinement",
-    "p_shap": "methods.sparse_counterfactuals.estimator.shapley",
-    "Attribution": "methods.sparse_counterfactuals.estimator.attribution",
-    "Counterfactuals": "methods.sparse_counterfactuals.estimator.generated",
-    "given_counterfactuals": "methods.sparse_counterfactuals.estimator.generated",
-    "nearest_unlike_neighbours": "methods.sparse_counterfactuals.estimator.generators",
-    "projected_counterfactuals": "methods.sparse_counterfactuals.estimator.generators",
-    "mapped_counterfactuals": "methods.sparse_counterfactuals.estimator.generators",
-    "dice_counterfactuals": "methods.sparse_counterfactuals.estimator.dice_adapter",
-    "optimal_transport_coupling": "methods.sparse_counterfactuals.estimator.couplings",
-    "aligned_coupling": "methods.sparse_counterfactuals.estimator.couplings",
-    "uniform_coupling": "methods.sparse_counterfactuals.estimator.couplings",
-    "random_coupling": "methods.sparse_counterfactuals.estimator.couplings",
-    "nearest_coupling": "methods.sparse_counterfactuals.estimator.couplings",
-    "FairMixture": "methods.fair_mixtures.estimator.fair_mixture",
-    "MixturePath": "methods.fair_mixtures.estimator.paths",
-    "eps_path": "methods.fair_mixtures.estimator.paths",
-    "lambda_path": "methods.fair_mixtures.estimator.paths",
-    "FairResponsibilities": "methods.fair_mixtures.fair_responsibilities",
-    "FairMixtureLikelihood": "methods.fair_mixtures.mixture_likelihood",
+    "SparseCounterfactuals": "methods.sparse_counterfactuals.sparse_counterfactuals",
+    "Refinement": "methods.sparse_counterfactuals.refinement",
+    "p_shap": "methods.sparse_counterfactuals.shapley",
+    "Attribution": "methods.sparse_counterfactuals.shapley",
+    "Counterfactuals": "methods.sparse_counterfactuals.generators",
+    "given_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "nearest_unlike_neighbours": "methods.sparse_counterfactuals.generators",
+    "projected_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "mapped_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "dice_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "optimal_transport_coupling": "methods.sparse_counterfactuals.couplings",
+    "aligned_coupling": "methods.sparse_counterfactuals.couplings",
+    "uniform_coupling": "methods.sparse_counterfactuals.couplings",
+    "random_coupling": "methods.sparse_counterfactuals.couplings",
+    "nearest_coupling": "methods.sparse_counterfactuals.couplings",
+    "FairMixture": "methods.fair_mixtures.fair_mixture",
+    "MixturePath": "methods.fair_mixtures.paths",
+    "eps_path": "methods.fair_mixtures.paths",
+    "lambda_path": "methods.fair_mixtures.paths",
+    "FairResponsibilities": "methods.fair_mixtures.responsibilities",
+    "FairMixtureLikelihood": "methods.fair_mixtures.likelihood",
     "RowSource": "rows.row_source",
     "Chunk": "rows.row_source",
-    "factor_coupling": "methods.fair_clustering.factor_coupling",
+    "factor_coupling": "methods.fair_clustering.coupling",
     "dualize": "transforms.dualize",
     "Exactness": "transforms.exactness",
     "relax_integrality": "transforms.relax_integrality",
@@ -212,10 +212,10 @@ if TYPE_CHECKING:
     from optfair.errors import Unbounded as Unbounded
     from optfair.errors import UnsupportedProblem as UnsupportedProblem
     from optfair.features.feature_problem import FeatureProblem as FeatureProblem
+    from optfair.features.feature_problem import box as box
+    from optfair.features.feature_problem import immutable as immutable
+    from optfair.features.feature_problem import monotone as monotone
     from optfair.features.linear_score import LinearScore as LinearScore
-    from optfair.features.rules.features import box as box
-    from optfair.features.rules.features import immutable as immutable
-    from optfair.features.rules.features import monotone as monotone
     from optfair.formats.arrays import from_arrays as from_arrays
     from optfair.formats.export import export as export
     from optfair.formats.file_problem import FileProblem as FileProblem
@@ -224,60 +224,61 @@ if TYPE_CHECKING:
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import (
         ClusterCounterfactual as ClusterCounterfactual,
     )
-    from optfair.methods.cluster_counterfactuals.cluster_explainer import (
+    from optfair.methods.cluster_counterfactuals.explainer import (
         ClusterExplainer as ClusterExplainer,
     )
-    from optfair.methods.cluster_counterfactuals.rules.changes import (
+    from optfair.methods.cluster_counterfactuals.rules import (
         at_most_changes as at_most_changes,
     )
-    from optfair.methods.cluster_counterfactuals.rules.plausibility import (
+    from optfair.methods.cluster_counterfactuals.rules import (
         least_density as least_density,
     )
-    from optfair.methods.cluster_counterfactuals.rules.whole_features import one_hot as one_hot
-    from optfair.methods.cluster_counterfactuals.rules.whole_features import (
+    from optfair.methods.cluster_counterfactuals.rules import one_hot as one_hot
+    from optfair.methods.cluster_counterfactuals.rules import (
         whole_numbers as whole_numbers,
     )
     from optfair.methods.fair_clustering.alternation import Alternation as Alternation
     from optfair.methods.fair_clustering.alternation import alternate as alternate
-    from optfair.methods.fair_clustering.balance_under_budget import (
+    from optfair.methods.fair_clustering.assignment import FairAssignment as FairAssignment
+    from optfair.methods.fair_clustering.bound import FairKMeansBound as FairKMeansBound
+    from optfair.methods.fair_clustering.bound import optimality_gap as optimality_gap
+    from optfair.methods.fair_clustering.bounded_cost import (
         BalanceUnderBudget as BalanceUnderBudget,
     )
     from optfair.methods.fair_clustering.bounded_cost import (
         bounded_cost_kmeans as bounded_cost_kmeans,
     )
     from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
-    from optfair.methods.fair_clustering.factor_coupling import factor_coupling as factor_coupling
-    from optfair.methods.fair_clustering.fair_assignment import FairAssignment as FairAssignment
+    from optfair.methods.fair_clustering.coupling import (
+        KantorovichCoupling as KantorovichCoupling,
+    )
+    from optfair.methods.fair_clustering.coupling import factor_coupling as factor_coupling
     from optfair.methods.fair_clustering.fair_kmeans import FairKMeans as FairKMeans
-    from optfair.methods.fair_clustering.fair_kmeans_bound import FairKMeansBound as FairKMeansBound
     from optfair.methods.fair_clustering.fairlets import FairletClustering as FairletClustering
     from optfair.methods.fair_clustering.fairlets import fairlet_clustering as fairlet_clustering
     from optfair.methods.fair_clustering.front import Front as Front
     from optfair.methods.fair_clustering.front import fairness_front as fairness_front
-    from optfair.methods.fair_clustering.kantorovich import (
-        KantorovichCoupling as KantorovichCoupling,
-    )
-    from optfair.methods.fair_clustering.optimality_gap import optimality_gap as optimality_gap
-    from optfair.methods.fair_clustering.rules.gaps import additive_gap as additive_gap
-    from optfair.methods.fair_clustering.rules.gaps import max_gap as max_gap
-    from optfair.methods.fair_clustering.rules.gaps import perfect_fairness as perfect_fairness
-    from optfair.methods.fair_clustering.rules.proportions import balance as balance
-    from optfair.methods.fair_clustering.rules.proportions import proportion as proportion
-    from optfair.methods.fair_clustering.rules.shares import cluster_share as cluster_share
-    from optfair.methods.fair_mixtures.estimator.fair_mixture import FairMixture as FairMixture
-    from optfair.methods.fair_mixtures.estimator.paths import MixturePath as MixturePath
-    from optfair.methods.fair_mixtures.estimator.paths import eps_path as eps_path
-    from optfair.methods.fair_mixtures.estimator.paths import lambda_path as lambda_path
-    from optfair.methods.fair_mixtures.fair_responsibilities import (
-        FairResponsibilities as FairResponsibilities,
-    )
-    from optfair.methods.fair_mixtures.mixture_likelihood import (
+    from optfair.methods.fair_clustering.rules import additive_gap as additive_gap
+    from optfair.methods.fair_clustering.rules import balance as balance
+    from optfair.methods.fair_clustering.rules import cluster_share as cluster_share
+    from optfair.methods.fair_clustering.rules import max_gap as max_gap
+    from optfair.methods.fair_clustering.rules import perfect_fairness as perfect_fairness
+    from optfair.methods.fair_clustering.rules import proportion as proportion
+    from optfair.methods.fair_mixtures.fair_mixture import FairMixture as FairMixture
+    from optfair.methods.fair_mixtures.likelihood import (
         FairMixtureLikelihood as FairMixtureLikelihood,
+    )
+    from optfair.methods.fair_mixtures.paths import MixturePath as MixturePath
+    from optfair.methods.fair_mixtures.paths import eps_path as eps_path
+    from optfair.methods.fair_mixtures.paths import lambda_path as lambda_path
+    from optfair.methods.fair_mixtures.responsibilities import (
+        FairResponsibilities as FairResponsibilities,
     )
     from optfair.methods.group_counterfactuals.attainable import OutOfReach as OutOfReach
     from optfair.methods.group_counterfactuals.bi_lipschitz import (
         BiLipschitzCounterfactuals as BiLipschitzCounterfactuals,
     )
+    from optfair.methods.group_counterfactuals.bi_lipschitz import GramBound as GramBound
     from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import (
         BoundedValue as BoundedValue,
     )
@@ -296,16 +297,10 @@ if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.cross_validation import (
         cross_validate_map as cross_validate_map,
     )
-    from optfair.methods.group_counterfactuals.gram_bound import GramBound as GramBound
-    from optfair.methods.group_counterfactuals.group_counterfactual import (
-        IndependentCounterfactuals as IndependentCounterfactuals,
-    )
-    from optfair.methods.group_counterfactuals.group_counterfactual import (
-        LipschitzCounterfactuals as LipschitzCounterfactuals,
-    )
     from optfair.methods.group_counterfactuals.groups import MedoidGroup as MedoidGroup
     from optfair.methods.group_counterfactuals.groups import medoid_groups as medoid_groups
-    from optfair.methods.group_counterfactuals.maps.affine_map import AffineMap as AffineMap
+    from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap as AffineMap
+    from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap as PSDMap
     from optfair.methods.group_counterfactuals.maps.bi_lipschitz_map import (
         BiLipschitzMap as BiLipschitzMap,
     )
@@ -313,69 +308,74 @@ if TYPE_CHECKING:
         CommutativeGaussianMap as CommutativeGaussianMap,
     )
     from optfair.methods.group_counterfactuals.maps.fixed_basis import DiagonalMap as DiagonalMap
-    from optfair.methods.group_counterfactuals.maps.gaussian_map import GaussianMap as GaussianMap
-    from optfair.methods.group_counterfactuals.maps.mixture_map import MixtureMap as MixtureMap
-    from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap as PSDMap
-    from optfair.methods.group_counterfactuals.maps.scaled_map import ScaledMap as ScaledMap
-    from optfair.methods.group_counterfactuals.mixture_transport import (
-        MixtureTransport as MixtureTransport,
+    from optfair.methods.group_counterfactuals.maps.fixed_basis import ScaledMap as ScaledMap
+    from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap as GaussianMap
+    from optfair.methods.group_counterfactuals.maps.gaussian_maps import MixtureMap as MixtureMap
+    from optfair.methods.group_counterfactuals.members import (
+        IndependentCounterfactuals as IndependentCounterfactuals,
+    )
+    from optfair.methods.group_counterfactuals.members import (
+        LipschitzCounterfactuals as LipschitzCounterfactuals,
     )
     from optfair.methods.group_counterfactuals.rules.chance import chance as chance
-    from optfair.methods.group_counterfactuals.rules.loewner import loewner as loewner
-    from optfair.methods.group_counterfactuals.rules.sparsity import at_most as at_most
-    from optfair.methods.group_counterfactuals.rules.sparsity import l1_sparsity as l1_sparsity
-    from optfair.methods.group_counterfactuals.rules.transport_budget import (
+    from optfair.methods.group_counterfactuals.rules.geometry import at_most as at_most
+    from optfair.methods.group_counterfactuals.rules.geometry import l1_sparsity as l1_sparsity
+    from optfair.methods.group_counterfactuals.rules.geometry import loewner as loewner
+    from optfair.methods.group_counterfactuals.rules.geometry import (
         transport_budget as transport_budget,
+    )
+    from optfair.methods.group_counterfactuals.transport_map import (
+        MixtureTransport as MixtureTransport,
     )
     from optfair.methods.group_counterfactuals.transport_map import TransportMap as TransportMap
     from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan as ActionPlan
-    from optfair.methods.sparse_counterfactuals.estimator.attribution import (
-        Attribution as Attribution,
-    )
-    from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+    from optfair.methods.sparse_counterfactuals.action_plan import MinimumEdits as MinimumEdits
+    from optfair.methods.sparse_counterfactuals.couplings import (
         aligned_coupling as aligned_coupling,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+    from optfair.methods.sparse_counterfactuals.couplings import (
         nearest_coupling as nearest_coupling,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+    from optfair.methods.sparse_counterfactuals.couplings import (
         optimal_transport_coupling as optimal_transport_coupling,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+    from optfair.methods.sparse_counterfactuals.couplings import (
         random_coupling as random_coupling,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+    from optfair.methods.sparse_counterfactuals.couplings import (
         uniform_coupling as uniform_coupling,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.dice_adapter import (
-        dice_counterfactuals as dice_counterfactuals,
-    )
-    from optfair.methods.sparse_counterfactuals.estimator.generated import (
+    from optfair.methods.sparse_counterfactuals.generators import (
         Counterfactuals as Counterfactuals,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.generated import (
+    from optfair.methods.sparse_counterfactuals.generators import (
+        dice_counterfactuals as dice_counterfactuals,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
         given_counterfactuals as given_counterfactuals,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.generators import (
+    from optfair.methods.sparse_counterfactuals.generators import (
         mapped_counterfactuals as mapped_counterfactuals,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.generators import (
+    from optfair.methods.sparse_counterfactuals.generators import (
         nearest_unlike_neighbours as nearest_unlike_neighbours,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.generators import (
+    from optfair.methods.sparse_counterfactuals.generators import (
         projected_counterfactuals as projected_counterfactuals,
     )
-    from optfair.methods.sparse_counterfactuals.estimator.refinement import Refinement as Refinement
-    from optfair.methods.sparse_counterfactuals.estimator.shapley import p_shap as p_shap
-    from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
-        SparseCounterfactuals as SparseCounterfactuals,
-    )
-    from optfair.methods.sparse_counterfactuals.minimum_edits import MinimumEdits as MinimumEdits
-    from optfair.methods.sparse_counterfactuals.rules.edited_together import (
+    from optfair.methods.sparse_counterfactuals.refinement import Refinement as Refinement
+    from optfair.methods.sparse_counterfactuals.rules import (
         edited_together as edited_together,
     )
-    from optfair.methods.sparse_counterfactuals.rules.implies import implies as implies
-    from optfair.methods.sparse_counterfactuals.rules.row_budget import row_budget as row_budget
+    from optfair.methods.sparse_counterfactuals.rules import implies as implies
+    from optfair.methods.sparse_counterfactuals.rules import row_budget as row_budget
+    from optfair.methods.sparse_counterfactuals.shapley import (
+        Attribution as Attribution,
+    )
+    from optfair.methods.sparse_counterfactuals.shapley import p_shap as p_shap
+    from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
+        SparseCounterfactuals as SparseCounterfactuals,
+    )
     from optfair.rows.row_source import Chunk as Chunk
     from optfair.rows.row_source import RowSource as RowSource
     from optfair.solution.files import load_solution as load_solution

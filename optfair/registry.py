@@ -22,10 +22,10 @@ A package may hold folders ``problems`` and ``solvers`` with instances and profi
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from optfair.errors import DeclarationError, nearest
@@ -37,7 +37,7 @@ __all__ = ["KINDS", "Entry", "defaults", "entry", "load", "names", "route"]
 KINDS = {
     "models": "a subclass of Problem that instances may name",
     "rules": "a function that returns a Rule, which instances may name as the kind of a rule",
-    "routes": "a module with `run`, which a solver's profile names as its route",
+    "routes": "a function `run` of a module, by the name that a solver's profile calls its route",
     "arguments": "a function from the [data] of an instance to the arguments of a model",
     "examples": "a function that returns a small problem with a structure",
     "estimators": "a class with fit, or a function that returns a fit",
@@ -120,10 +120,13 @@ def load(kind: str, name: Any, what: str = "") -> Any:
     return entry(kind, name, what).load()
 
 
-def route(name: str) -> ModuleType:
-    """Return the module that runs a structured algorithm: a method's, or one of `backends`."""
-    registered = _tables()["routes"].get(name)
-    return importlib.import_module(registered.module if registered else f"optfair.backends.{name}")
+def route(name: str) -> Callable[..., Any]:
+    """Return what runs a structured algorithm: of a method, or of a module of `backends`."""
+    if name in _tables()["routes"]:
+        run: Callable[..., Any] = _tables()["routes"][name].load()
+    else:
+        run = importlib.import_module(f"optfair.backends.{name}").run
+    return run
 
 
 def defaults() -> tuple[str, ...]:

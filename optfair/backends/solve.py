@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -38,11 +38,11 @@ logger = logging.getLogger("optfair")
 EARLY = ("time_limit", "interrupted")
 
 
-class Adapter(Protocol):
-    """A module that runs solvers: ``run(problem, profile, request)``."""
+class Run(Protocol):
+    """What every adapter has: it compiles, solves and recovers."""
 
-    def run(self, problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-        """Compile, solve and recover."""
+    def __call__(self, problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+        """Return what came of it."""
 
 
 def solve(
@@ -155,10 +155,10 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
         tried = time.perf_counter()
         if i:
             spent["attempts"] = tried - begin - sum(v for k, v in spent.items() if k != "attempts")
-        adapter = _adapter(profile)
+        run = _adapter(profile)
         spent["import"] = spent.get("import", 0.0) + time.perf_counter() - tried
         try:
-            outcome = adapter.run(problem, profile, request)
+            outcome = run(problem, profile, request)
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if isinstance(e, SolverFailure) and e.claim:
                 if claimed is not None and claimed.claim == e.claim:
@@ -193,13 +193,14 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     )
 
 
-def _adapter(profile: SolverProfile) -> Adapter:
+def _adapter(profile: SolverProfile) -> Run:
     """Import what runs the solver, and the solver's own library, which takes longer."""
     if profile.cvxpy_name and profile.module:
         importlib.import_module(profile.module)
     if profile.via == "structured":
-        return cast(Adapter, registry.route(profile.route))
-    return cast(Adapter, importlib.import_module(f"optfair.backends.{profile.via}_backend"))
+        return registry.route(profile.route)
+    run: Run = importlib.import_module(f"optfair.backends.{profile.via}_backend").run
+    return run
 
 
 def _verified(

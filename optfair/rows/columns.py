@@ -1,4 +1,4 @@
-"""Columns of mixed data: which are categories, which categories there are, and what rows become."""
+"""Columns of mixed data: which are categories, and rows with categories as numbers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,55 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
 from optfair.rows.frames import checked_rows, column_names, same_columns
-from optfair.rows.mixed_rows import MixedRows
 
 __all__ = [
     "Columns",
+    "MixedRows",
     "column_of",
     "column_position",
     "is_text",
     "known_values",
     "without_groups",
 ]
+
+
+# Rows with numeric and categorical columns, as arrays that components read.
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class MixedRows:
+    """Rows, numeric columns apart from categorical ones.
+
+    Parameters
+    ----------
+    numeric : array (n, d)
+        Numbers; d may be 0.
+    codes : array (n, c) of int
+        Positions in each column's list of categories, -1 for one that is not in it; c may be 0.
+    """
+
+    numeric: Floats
+    codes: Integers
+
+    @classmethod
+    def of(cls, X: Floats) -> MixedRows:
+        """Return rows without categorical columns."""
+        return cls(X, np.zeros((len(X), 0), dtype=np.intp))
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.numeric)
+
+    def __getitem__(self, rows: slice | Integers) -> MixedRows:
+        """Return some rows; a slice copies nothing."""
+        return MixedRows(self.numeric[rows], self.codes[rows])
+
+
+# Columns of mixed data: which are categories, which categories there are, and what rows become.
 
 # From this many categories on, a column is no category but a name or number of a row.
 MANY = 1_000

@@ -1,18 +1,106 @@
-"""Several starts of one clustering, in turn or in threads; they share nothing but the data."""
+"""Several starts of one fit, in turn or in threads, and what is told while they run."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from optfair.rows.progress import Shown, Step, restart_progress
+__all__ = [
+    "Restart",
+    "Shown",
+    "Step",
+    "Told",
+    "restart_progress",
+    "run_restarts",
+    "step_progress",
+    "unfinished",
+]
 
-__all__ = ["Restart", "run_restarts", "unfinished"]
+
+# What estimators tell while they run: log records, and a status line or bar on the terminal.
+
+logger = logging.getLogger("optfair")
+
+
+class Shown(Protocol):
+    """What a line shows of an iteration: a `Solution`, or what was `Told`."""
+
+    @property
+    def objective(self) -> float:
+        """Value."""
+
+    @property
+    def gap(self) -> float | None:
+        """Certified gap, where there is one."""
+
+
+class Told(NamedTuple):
+    """An iteration that has no `Solution`."""
+
+    objective: float
+    gap: float | None = None
+
+
+Step = Callable[[int, Shown], None]
+
+
+def _line(iteration: int, s: Shown) -> str:
+    gap = "" if s.gap is None else f", gap {s.gap:.1e}"
+    return f"alternation {iteration}: objective {s.objective:.10g}{gap}"
+
+
+@contextmanager
+def step_progress(verbose: int) -> Iterator[Step]:
+    """Yield a function that tells of each iteration of one alternation."""
+    if not verbose:
+        yield lambda iteration, s: logger.info(_line(iteration, s))
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if verbose >= 2:  # the solver has the status line
+        yield lambda iteration, s: console.log(_line(iteration, s))
+        return
+    with console.status("alternation: first assignment") as status:
+        yield lambda iteration, s: status.update(_line(iteration, s))
+
+
+@contextmanager
+def restart_progress(
+    verbose: int, restarts: int
+) -> Iterator[tuple[Callable[[int], Step], Callable[[], None]]]:
+    """Yield (function that returns the reporter of one restart, function that ends one)."""
+    if verbose != 1:
+        yield lambda restart: lambda iteration, s: None, lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("starts"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=restarts)
+
+        def reporter(restart: int) -> Step:
+            return lambda iteration, s: bar.update(
+                task, description=f"start {restart + 1}, {_line(iteration, s)}"
+            )
+
+        yield reporter, lambda: bar.advance(task)
+
+
+# Several starts of one clustering, in turn or in threads; they share nothing but the data.
 
 # What to do about a start that did not converge, by status.
 ADVICE = {

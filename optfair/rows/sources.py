@@ -1,21 +1,38 @@
-"""From what users have to a source of rows."""
+"""From what users have to a source of rows, and rows with categories as numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.rows.columns import without_groups
-from optfair.rows.dask_rows import DaskRows, is_dask
-from optfair.rows.frames import taken_apart
-from optfair.rows.parquet_rows import ParquetRows
-from optfair.rows.row_source import CHUNK, ChunkFactory, MatrixRows, RowSource
+from optfair.rows.columns import (
+    MANY,
+    Columns,
+    column_of,
+    column_position,
+    is_text,
+    known_values,
+    without_groups,
+)
+from optfair.rows.frames import column_names, taken_apart
+from optfair.rows.row_source import CHUNK, Chunk, ChunkFactory, MatrixRows, RowSource
+from optfair.rows.stored_rows import DaskRows, ParquetRows, is_dask
 
-__all__ = ["row_source"]
+__all__ = [
+    "CodedRows",
+    "code_columns",
+    "row_source",
+    "with_codes",
+]
+
+
+# From what users have to a source of rows.
 
 
 def row_source(
@@ -41,7 +58,7 @@ def row_source(
     chunk_rows : int
         Rows per chunk, of arrays and parquet.
     text : bool
-        Whether columns may hold text; see `optfair.rows.coded_rows`.
+        Whether columns may hold text; see `optfair.rows.sources`.
     grouped : bool
         Whether groups are needed; where they are left out all labels are 0 otherwise.
 
@@ -150,3 +167,157 @@ def _need(groups: Any) -> None:
         raise DataError(
             "groups are missing", remedy="give one label per row, or the name of a column"
         )
+
+
+# Rows with categories, as numbers: each category by its position among those of all rows.
+
+T = TypeVar("T")
+Tables = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRows(RowSource):
+    """A source whose categories became positions in the lists of ``columns``, or -1.
+
+    Parameters
+    ----------
+    inner : RowSource
+        Rows as given.
+    columns : Columns
+        Which columns are categories, and all that there are.
+    """
+
+    inner: RowSource
+    columns: Columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks, from the first one on."""
+        return map(_Coder(self.columns), self.inner.chunks())
+
+    def map_reduce(
+        self, function: Callable[[Chunk], T], combine: Callable[[T, T], T], n_jobs: int = 1
+    ) -> T:
+        """Return the results of one pass; rows are coded where they are."""
+        coded: Callable[[Chunk], T] = _Then(_Coder(self.columns), function)
+        return self.inner.map_reduce(coded, combine, n_jobs)
+
+
+def with_codes(
+    source: RowSource, categorical: Any, n_jobs: int = 1
+) -> tuple[RowSource, Columns | None]:
+    """Return a source of numbers, and its columns where some are categories.
+
+    Which columns hold text is read off the first chunk; a pass over all rows then collects their
+    categories. Without such columns there is no pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        Rows as given.
+    categorical : "auto", or sequence of names or positions
+        As of `FairMixture`.
+    n_jobs : int
+        Threads.
+
+    Raises
+    ------
+    DataError
+        Columns that are not there, too many categories, a column without any.
+    """
+    first = next(iter(source.chunks()), None)
+    if first is None:
+        return source, None
+    names, width = column_names(first.X) or first.names, int(np.shape(first.X)[1])
+    if isinstance(categorical, str):
+        if categorical != "auto":
+            raise DataError(
+                f"categorical={categorical!r} is neither 'auto' nor a list of columns",
+                remedy="give names or positions in a list",
+            )
+        chosen = (
+            [] if names is None else [j for j in range(width) if is_text(column_of(first.X, j))]
+        )
+    else:
+        chosen = sorted({column_position(c, names, width) for c in categorical})
+    if not chosen:
+        if isinstance(source, (ChunkFactory, DaskRows, ParquetRows)):
+            return replace(source, text=False), None
+        return source, None
+    empty = Columns(names, width, tuple(chosen), tuple(np.array([]) for _ in chosen))
+    tables = source.map_reduce(_Collector(empty), _united, n_jobs)
+    for j, found in zip(chosen, tables, strict=True):
+        if not 0 < found.size < MANY:
+            raise DataError(
+                f"column {j if names is None else names[j]} has {found.size} categories",
+                remedy="leave it out, or bin it first",
+            )
+    columns = replace(empty, categories=tables)
+    return CodedRows(source, columns), columns
+
+
+def code_columns(columns: Columns) -> Columns:
+    """Return the columns of coded rows: positions are their categories, and -1 is none."""
+    positions = tuple(np.arange(c.size, dtype=float) for c in columns.categories)
+    return Columns(None, columns.width, columns.categorical, positions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Coder:
+    """The map from a chunk to numbers; an object, so that it travels to workers."""
+
+    columns: Columns
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        c = self.columns
+        try:
+            rows = c.encoded(chunk.X)
+        except DataError as e:
+            raise DataError(f"chunk {chunk.index}: {e.cause}", e.evidence, e.remedy) from None
+        X = rows.numeric
+        if c.categorical:
+            X = np.empty((rows.count, c.width))
+            X[:, list(c.numeric)] = rows.numeric
+            X[:, list(c.categorical)] = rows.codes
+        return Chunk(X, chunk.labels, chunk.weights, chunk.index, c.names)
+
+
+@dataclass(frozen=True, eq=False)
+class _Collector:
+    """The map of the pass over categories."""
+
+    columns: Columns
+
+    def __call__(self, chunk: Chunk) -> Tables:
+        own, c = column_names(chunk.X), self.columns
+        if int(np.shape(chunk.X)[1]) != c.width or (own is not None and own != c.names):
+            got = f"{np.shape(chunk.X)[1]} columns" if own is None else ", ".join(own)
+            first = f"{c.width} columns" if c.names is None else ", ".join(c.names)
+            raise DataError(
+                f"chunk {chunk.index} has other columns than the first",
+                f"got {got}; the first has {first}",
+                "give every chunk the same columns in the same order",
+            )
+        tables = []
+        for j in c.categorical:
+            values, missing = known_values(column_of(chunk.X, j))
+            tables.append(np.unique(values[~missing]))
+        return tuple(tables)
+
+
+def _united(a: Tables, b: Tables) -> Tables:
+    # a chunk where all are missing knows no type
+    return tuple(
+        np.union1d(s, t) if s.size and t.size else (s if s.size else t)
+        for s, t in zip(a, b, strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Then:
+    """One map after another."""
+
+    first: Callable[[Chunk], Chunk]
+    second: Callable[[Chunk], Any]
+
+    def __call__(self, chunk: Chunk) -> Any:
+        return self.second(self.first(chunk))

@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.rows import generation
-from optfair.backends.rows.relaxation import Relaxation
+from optfair.backends import lazy_rows as generation
+from optfair.backends.row_relaxation import Relaxation
 from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, ProblemClass
 from optfair.core.structure import LAZY_ROWS
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.features.rules.features import box, immutable, monotone
-from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
-from optfair.methods.group_counterfactuals.gram_bound import GramBound
-from optfair.methods.group_counterfactuals.group_counterfactual import LipschitzCounterfactuals
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
+from optfair.features.feature_problem import box, immutable, monotone
+from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.members import LipschitzCounterfactuals
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(30, 4))

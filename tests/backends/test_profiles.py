@@ -34,7 +34,7 @@ def test_every_profile_names_known_classes() -> None:
     for p in profiles().values():
         assert p.kind in ("open", "commercial") and p.nonconvex in ("", "global", "local")
         if p.via == "structured":
-            assert callable(route(p.route).run), p.name
+            assert callable(route(p.route)), p.name
         else:
             assert (BACKENDS / f"{p.via}_backend.py").is_file(), p.name
         for name in p.classes:

@@ -19,8 +19,8 @@ import pytest
 
 import optfair as of
 from optfair.errors import DataError, SolverFailure
-from optfair.rows.dask_rows import DaskRows, is_dask
 from optfair.rows.sources import row_source
+from optfair.rows.stored_rows import DaskRows, is_dask
 from optfair.rows.survey import surveyed
 
 N = 6_000

@@ -11,19 +11,18 @@ import numpy as np
 from optfair.core.problem import Declaration
 from optfair.core.rule import Rule
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.cluster_counterfactuals.fitted import read_clusters
-from optfair.methods.cluster_counterfactuals.options import (
+from optfair.methods.cluster_counterfactuals.allowances import (
     check_cluster,
     check_factual,
     check_mask,
     check_metric,
     check_plausibility,
     column_names,
+    option_rules,
 )
-from optfair.methods.cluster_counterfactuals.partition import Partition
+from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
-from optfair.methods.cluster_counterfactuals.rules.changes import AtMostChanges
-from optfair.methods.cluster_counterfactuals.sugar import option_rules
+from optfair.methods.cluster_counterfactuals.rules import AtMostChanges
 
 __all__ = ["ClusterCounterfactual"]
 

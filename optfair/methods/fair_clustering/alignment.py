@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.errors import DeclarationError, SolverFailure, nearest
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.entropic import check_regularization, entropic_plan
-from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
-from optfair.methods.fair_clustering.separable_cost import SeparableCost
+from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]

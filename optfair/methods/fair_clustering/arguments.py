@@ -9,8 +9,8 @@ import numpy as np
 
 from optfair.errors import DataError
 from optfair.library.arguments import dataset_rows, named_centers
-from optfair.methods.fair_clustering.fair_assignment import FairAssignment
-from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
+from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 
 __all__ = [
     "assignment_arguments",

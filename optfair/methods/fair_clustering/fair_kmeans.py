@@ -17,15 +17,26 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, NoSuchResult
-from optfair.methods.fair_clustering.factor_coupling import glue
-from optfair.methods.fair_clustering.fits import Fit, exact_fit, fair_problem, printed_fit
-from optfair.methods.fair_clustering.rules.gaps import PerfectFairness
-from optfair.methods.fair_clustering.separable_cost import SeparableCost
-from optfair.methods.fair_clustering.starts import check_distinct, check_init
-from optfair.methods.fair_clustering.streaming.streamed_kmeans import StreamedKMeans
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.coupling import glue
+from optfair.methods.fair_clustering.rules import PerfectFairness
+from optfair.methods.fair_clustering.single_start import (
+    Fit,
+    check_distinct,
+    check_init,
+    exact_fit,
+    fair_problem,
+    printed_fit,
+)
+from optfair.methods.fair_clustering.streamed_kmeans import StreamedKMeans
 from optfair.numbers import check_weights
-from optfair.rows.frames import checked_rows, same_columns, taken_apart
-from optfair.rows.parameters import check_parameters, start_seeds
+from optfair.rows.frames import (
+    check_parameters,
+    checked_rows,
+    same_columns,
+    start_seeds,
+    taken_apart,
+)
 from optfair.rows.restarts import run_restarts, unfinished
 
 Floats = NDArray[np.float64]

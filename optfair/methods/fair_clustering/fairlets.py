@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
-from optfair.methods.fair_clustering.metrics.clustering import balance, cost
-from optfair.methods.fair_clustering.starts import check_distinct
+from optfair.methods.fair_clustering.coupling import KantorovichCoupling
+from optfair.methods.fair_clustering.metrics import balance, cost
+from optfair.methods.fair_clustering.single_start import check_distinct
 from optfair.numbers import check_weights, encode_groups
 from optfair.rows.frames import taken_apart
 

@@ -15,8 +15,7 @@ from sklearn.base import clone
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
-from optfair.methods.fair_clustering.rules.gaps import AdditiveGap, MaxGap, PerfectFairness
-from optfair.methods.fair_clustering.rules.proportions import Balance
+from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
 
 Floats = NDArray[np.float64]
 # (value, what fairness= takes), from tight to loose

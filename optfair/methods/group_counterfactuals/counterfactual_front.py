@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from optfair import registry
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.evolution import hypervolume
 from optfair.methods.group_counterfactuals.map_families import FAMILIES
-from optfair.methods.group_counterfactuals.map_search import MapSearch
-from optfair.methods.group_counterfactuals.metrics.counterfactuals import distortion, transport_cost
-from optfair.methods.group_counterfactuals.metrics.target import Target
+from optfair.methods.group_counterfactuals.map_search import MapSearch, hypervolume
+from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 from optfair.numbers import check_matrix
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, NotInstalled
-from optfair.methods.group_counterfactuals.metrics.counterfactuals import (
+from optfair.methods.group_counterfactuals.metrics import (
     lipschitz_constants,
     transport_cost,
     validity,

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.methods.sparse_counterfactuals.cells import Cells
-from optfair.methods.sparse_counterfactuals.enumeration import enumerated_choices
+from optfair.methods.sparse_counterfactuals.choices import Cells, enumerated_choices
 
 Floats = NDArray[np.float64]
 

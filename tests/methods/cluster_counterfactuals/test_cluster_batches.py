@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.cluster_batches import (
+from optfair.methods.cluster_counterfactuals.batches import (
     Batch,
     Moves,
     join,
@@ -14,7 +14,7 @@ from optfair.methods.cluster_counterfactuals.cluster_batches import (
     quadratic,
 )
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-from optfair.methods.cluster_counterfactuals.cluster_search import different_feature_sets
+from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
 from optfair.methods.cluster_counterfactuals.partition import Partition
 
 D = 4
@@ -101,7 +101,7 @@ def test_quadratics_are_those_of_the_declared_problem(rows, gaussians, metric):
 
 def test_a_moved_boundary_shows_in_the_gap(rows, centers, monkeypatch):
     """The bound is recomputed: a projection that goes too far has a gap."""
-    from optfair.methods.cluster_counterfactuals import cluster_batches as module
+    from optfair.methods.cluster_counterfactuals import batches as module
 
     true = module.nearest_in_half_space
 

@@ -16,10 +16,10 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 import optfair as of
-from optfair.features.rules.features import box, immutable, monotone
+from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import COVARIANCES, Partition
-from optfair.methods.cluster_counterfactuals.rules.plausibility import least_density
+from optfair.methods.cluster_counterfactuals.rules import least_density
 from optfair.transforms.exactness import Exactness
 from optfair.transforms.shor import shor
 

@@ -11,8 +11,8 @@ from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.mixture import GaussianMixture
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.cluster_explainer import ClusterExplainer
-from optfair.methods.cluster_counterfactuals.cluster_explanation import Counterfactual
+from optfair.methods.cluster_counterfactuals.explainer import ClusterExplainer
+from optfair.methods.cluster_counterfactuals.explanation import Counterfactual
 
 NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
 

@@ -9,8 +9,8 @@ import pytest
 
 import optfair as of
 from optfair.locate import fact_files
-from optfair.methods.cluster_counterfactuals.arguments import cluster_arguments
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.partition import cluster_arguments
 
 FILES = {
     name.removeprefix("cluster_counterfactual/"): path

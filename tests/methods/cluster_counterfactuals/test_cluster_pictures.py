@@ -9,11 +9,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.cluster_separability import ClusterSeparability
-from optfair.methods.cluster_counterfactuals.plots.cluster_counterfactuals import (
+from optfair.methods.cluster_counterfactuals.explanation import ClusterSeparability
+from optfair.methods.cluster_counterfactuals.plots.counterfactuals import (
     plot_cluster_counterfactuals,
+    plot_image_counterfactuals,
 )
-from optfair.methods.cluster_counterfactuals.plots.digits import plot_image_counterfactuals
 from optfair.methods.cluster_counterfactuals.plots.separability import (
     plot_distances,
     plot_separability,

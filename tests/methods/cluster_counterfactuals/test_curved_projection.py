@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optfair.methods.cluster_counterfactuals.algorithms.curved import nearest_behind, weighted
-from optfair.methods.cluster_counterfactuals.algorithms.secular import Pencil, nearest_in_quadratic
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
+    Pencil,
+    nearest_behind,
+    nearest_in_quadratic,
+    weighted,
+)
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import Partition
 

@@ -9,8 +9,11 @@ import pytest
 
 from optfair.errors import Infeasible, SolverFailure, Unbounded
 from optfair.methods.cluster_counterfactuals.adapters import pairwise
-from optfair.methods.cluster_counterfactuals.algorithms.inner import Inner, near_point
-from optfair.methods.cluster_counterfactuals.algorithms.several import Several
+from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import (
+    Inner,
+    Several,
+    near_point,
+)
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import Partition
 

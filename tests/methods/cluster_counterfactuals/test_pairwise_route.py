@@ -12,7 +12,7 @@ import pytest
 
 from optfair.errors import Infeasible, SolverFailure
 from optfair.methods.cluster_counterfactuals.adapters import pairwise
-from optfair.methods.cluster_counterfactuals.algorithms.several import Several
+from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import Partition
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.features.rules.features import box
+from optfair.features.feature_problem import box
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-from optfair.methods.cluster_counterfactuals.rules.changes import at_most_changes
-from optfair.methods.cluster_counterfactuals.rules.plausibility import least_density
-from optfair.methods.cluster_counterfactuals.rules.whole_features import one_hot, whole_numbers
+from optfair.methods.cluster_counterfactuals.rules import (
+    at_most_changes,
+    least_density,
+    one_hot,
+    whole_numbers,
+)
 
 CENTERS = [[0.0, 0.0, 0.0], [3.0, 2.0, 1.0]]
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.methods.cluster_counterfactuals.algorithms.half_space import (
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
     nearest_in_bounded_half_space,
     nearest_in_half_space,
+    nearest_in_polyhedron,
 )
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedron import nearest_in_polyhedron
-from optfair.methods.cluster_counterfactuals.algorithms.secular import Pencil, nearest_in_quadratic
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import Pencil, nearest_in_quadratic
 
 
 def random_metric(rng: Any, d: int) -> Any:

@@ -11,8 +11,7 @@ from sklearn.cluster import KMeans
 import optfair as of
 from optfair import metrics
 from optfair.core.verbs import ProblemVerbs
-from optfair.methods.fair_clustering.alternation import alternate
-from optfair.methods.fair_clustering.centers import best_centers
+from optfair.methods.fair_clustering.alternation import alternate, best_centers
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import optfair as of
 from optfair import metrics
 from optfair.core.verbs import ProblemVerbs
-from optfair.methods.fair_clustering import fits
+from optfair.methods.fair_clustering import single_start as fits
 from optfair.methods.fair_clustering.alternation import alternate
 from optfair.rows.restarts import Restart, _Batch
 

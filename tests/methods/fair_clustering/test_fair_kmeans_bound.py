@@ -14,9 +14,8 @@ from scipy.spatial.distance import cdist
 import optfair as of
 from optfair import metrics
 from optfair.core.rule import Rule
-from optfair.methods.fair_clustering.centers import best_centers
-from optfair.methods.fair_clustering.fair_kmeans_bound import FairKMeansBound
-from optfair.methods.fair_clustering.optimality_gap import optimality_gap
+from optfair.methods.fair_clustering.alternation import best_centers
+from optfair.methods.fair_clustering.bound import FairKMeansBound, optimality_gap
 
 # Relative residuals asked for: degenerate semidefinite programs end a little short of 1e-7.
 TOLERANCE = 1e-6

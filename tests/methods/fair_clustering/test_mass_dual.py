@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.backends.registry import profile
 from optfair.core.classify import objective_term
-from optfair.methods.fair_clustering.algorithms import search
-from optfair.methods.fair_clustering.algorithms.cost_rows import CostRows
-from optfair.methods.fair_clustering.separable_cost import SeparableCost
+from optfair.methods.fair_clustering.algorithms import price_search as search
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 
 
 def gaussian(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -239,7 +238,8 @@ def test_blocks_give_the_same_answer_as_one_piece(monkeypatch: pytest.MonkeyPatc
     X, groups, centers = gaussian(9_000)
     p = of.FairAssignment(X, groups=groups, centers=centers)
     whole = p.solve().objective
-    from optfair.methods.fair_clustering.algorithms import cost_rows, pricing
+    from optfair.methods.fair_clustering.algorithms import costs as cost_rows
+    from optfair.methods.fair_clustering.algorithms import pricing
 
     monkeypatch.setattr(cost_rows, "KEEP", 0)  # costs recomputed in each pass
     monkeypatch.setattr(cost_rows, "CHUNK", 700)

@@ -11,8 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.fair_clustering.fair_assignment import FairAssignment
-from optfair.methods.fair_clustering.streaming import kmeans_alternation, streamed_kmeans
+from optfair.methods.fair_clustering import streamed_kmeans
+from optfair.methods.fair_clustering import streamed_kmeans as kmeans_alternation
+from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.rows.survey import surveyed
 
 

@@ -7,19 +7,23 @@ import pytest
 from sklearn.mixture import GaussianMixture
 
 import optfair as of
+from optfair.methods.fair_mixtures import fair_em as module
 from optfair.methods.fair_mixtures.algorithms import entropic_projection
-from optfair.methods.fair_mixtures.estimator import fair_em as module
-from optfair.methods.fair_mixtures.estimator.components import Components
-from optfair.methods.fair_mixtures.estimator.expectation import MemoryPasses, expectation, summary
-from optfair.methods.fair_mixtures.estimator.fair_em import fair_em
-from optfair.methods.fair_mixtures.estimator.first_components import (
+from optfair.methods.fair_mixtures.components import Components
+from optfair.methods.fair_mixtures.expectation import (
+    MemoryPasses,
+    Sample,
+    expectation,
+    log_sums,
+    summary,
+)
+from optfair.methods.fair_mixtures.fair_em import fair_em, mass_program, named_rules
+from optfair.methods.fair_mixtures.gaussians import SHAPES
+from optfair.methods.fair_mixtures.parameters import (
     empty_components,
     first_components,
 )
-from optfair.methods.fair_mixtures.estimator.gaussians import SHAPES
-from optfair.methods.fair_mixtures.estimator.mass_rules import mass_program, named_rules
-from optfair.methods.fair_mixtures.estimator.sample import Sample, log_sums
-from optfair.rows.mixed_rows import MixedRows
+from optfair.rows.columns import MixedRows
 
 K = 4
 

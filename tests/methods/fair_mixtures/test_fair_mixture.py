@@ -15,7 +15,7 @@ from sklearn.mixture import GaussianMixture
 import optfair as of
 from optfair import metrics
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.fair_mixtures.estimator.fair_mixture import FairMixture
+from optfair.methods.fair_mixtures.fair_mixture import FairMixture
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_responsibilities_are_those_of_the_declared_problem(data):
 
 
 def of_declared(log_prob, groups):
-    from optfair.methods.fair_mixtures.fair_responsibilities import FairResponsibilities
+    from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
 
     return FairResponsibilities(log_prob, groups=groups, fairness=of.max_gap(0.02))
 
@@ -393,7 +393,7 @@ def test_draws_come_from_the_mixture(fitted, frame):
 )
 def test_ctrl_c_keeps_what_there_is(data, given, monkeypatch):
     X, sex = data
-    from optfair.methods.fair_mixtures.estimator import one_fit
+    from optfair.methods.fair_mixtures import mixture_fit as one_fit
 
     told = []
 

@@ -7,8 +7,8 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.fair_mixtures.estimator.fair_mixture import FairMixture
-from optfair.methods.fair_mixtures.metrics.mixture import total_cost
+from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+from optfair.methods.fair_mixtures.metrics import total_cost
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_mixtures.estimator.fair_mixture import FairMixture
-from optfair.methods.fair_mixtures.metrics.mixture import mean_gap
+from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+from optfair.methods.fair_mixtures.metrics import mean_gap
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,9 @@ from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 
 from optfair.errors import DataError
-from optfair.methods.fair_mixtures.estimator.components import Components
-from optfair.methods.fair_mixtures.estimator.gaussians import SHAPES, Gaussians
-from optfair.methods.fair_mixtures.estimator.multinoullis import Multinoullis
-from optfair.rows.mixed_rows import MixedRows
+from optfair.methods.fair_mixtures.components import Components, Multinoullis
+from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
+from optfair.rows.columns import MixedRows
 
 K, D = 3, 2
 OFFSETS = np.array([0, 3, 5])

@@ -8,8 +8,8 @@ import pytest
 import optfair as of
 from optfair import metrics
 from optfair.errors import DataError
-from optfair.methods.fair_mixtures.estimator.fair_mixture import FairMixture
-from optfair.methods.fair_mixtures.metrics.mixture import (
+from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+from optfair.methods.fair_mixtures.metrics import (
     category_profile,
     mean_gap,
     negative_log_likelihood,

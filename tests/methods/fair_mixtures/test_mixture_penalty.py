@@ -6,18 +6,22 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from optfair.methods.fair_mixtures.estimator.components import Components
-from optfair.methods.fair_mixtures.estimator.expectation import MemoryPasses
-from optfair.methods.fair_mixtures.estimator.fair_em import fair_em
-from optfair.methods.fair_mixtures.estimator.first_components import (
+from optfair.methods.fair_mixtures.components import Components
+from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample, log_sums, slopes
+from optfair.methods.fair_mixtures.fair_em import fair_em
+from optfair.methods.fair_mixtures.gaussians import SHAPES
+from optfair.methods.fair_mixtures.parameters import (
     empty_components,
     first_components,
 )
-from optfair.methods.fair_mixtures.estimator.gaussians import SHAPES
-from optfair.methods.fair_mixtures.estimator.penalty import State, penalised_em, penalised_gradient
-from optfair.methods.fair_mixtures.estimator.penalty_step import Gaps, penalty_step
-from optfair.methods.fair_mixtures.estimator.sample import Sample, log_sums, slopes
-from optfair.rows.mixed_rows import MixedRows
+from optfair.methods.fair_mixtures.penalty import (
+    Gaps,
+    State,
+    penalised_em,
+    penalised_gradient,
+    penalty_step,
+)
+from optfair.rows.columns import MixedRows
 
 K = 3
 

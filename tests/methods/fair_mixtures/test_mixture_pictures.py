@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from optfair.errors import DataError
-from optfair.methods.fair_mixtures.plots.mixture_front import plot_mixture_front
-from optfair.methods.fair_mixtures.plots.mixture_profile import plot_category_profiles
+from optfair.methods.fair_mixtures.plots import plot_category_profiles, plot_mixture_front
 from optfair.rows.columns import Columns
 
 ONE = ([0.0, 0.1, 0.3], [4.0, 3.0, 2.0])

@@ -14,13 +14,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_mixtures.estimator import one_fit
-from optfair.methods.fair_mixtures.estimator.expectation import MemoryPasses
-from optfair.methods.fair_mixtures.estimator.sample import Sample
-from optfair.methods.fair_mixtures.streaming import mixture_stream
-from optfair.methods.fair_mixtures.streaming.mixture_passes import StreamPasses
-from optfair.rows.coded_rows import code_columns, with_codes
-from optfair.rows.sources import row_source
+from optfair.methods.fair_mixtures import mixture_fit as one_fit
+from optfair.methods.fair_mixtures import streamed_mixture as mixture_stream
+from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample
+from optfair.methods.fair_mixtures.streamed_mixture import StreamPasses
+from optfair.rows.sources import code_columns, row_source, with_codes
 from optfair.rows.survey import surveyed
 
 RNG = np.random.default_rng(0)

@@ -8,15 +8,13 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.group_counterfactuals.maps.affine_map import AffineMap
+from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
+    ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_map import GaussianMap
-from optfair.methods.group_counterfactuals.maps.mixture_map import MixtureMap
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
-from optfair.methods.group_counterfactuals.maps.scaled_map import ScaledMap
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap, MixtureMap
 
 Floats = NDArray[np.float64]
 

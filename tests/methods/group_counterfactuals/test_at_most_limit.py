@@ -15,7 +15,7 @@ import optfair as of
 from optfair.backends.request import Request
 from optfair.backends.solve import solve_as_asked
 from optfair.methods.group_counterfactuals.maps.limits import NoChoice, without_guesses
-from optfair.methods.group_counterfactuals.maps.piece import Piece
+from optfair.methods.group_counterfactuals.maps.map_problem import Piece
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, group, target

@@ -10,11 +10,11 @@ import pytest
 import optfair as of
 from optfair.backends.registry import profile
 from optfair.core.solution import Solution, Status
-from optfair.features.rules.features import box, immutable
+from optfair.features.feature_problem import box, immutable
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
 from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import bi_lipschitz_baseline
-from optfair.methods.group_counterfactuals.group_counterfactual import IndependentCounterfactuals
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(7, 2))

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.features.rules.features import immutable
-from optfair.methods.group_counterfactuals.maps.affine_map import AffineMap
+from optfair.features.feature_problem import immutable
+from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.maps.bi_lipschitz_map import BiLipschitzMap
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
 

@@ -7,12 +7,12 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.group_counterfactuals import map_families, reach
+from optfair.methods.group_counterfactuals import map_families
+from optfair.methods.group_counterfactuals import map_search as reach
 from optfair.methods.group_counterfactuals.counterfactual_front import counterfactual_front
-from optfair.methods.group_counterfactuals.evolution import evolve, hypervolume
 from optfair.methods.group_counterfactuals.map_families import FAMILIES, Group, family_of
-from optfair.methods.group_counterfactuals.metrics.target import Target
-from optfair.methods.group_counterfactuals.reach import valid_translations
+from optfair.methods.group_counterfactuals.map_search import evolve, hypervolume, valid_translations
+from optfair.methods.group_counterfactuals.metrics import Target
 
 
 def group(n: int = 40, d: int = 3, seed: int = 0) -> np.ndarray:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.group_counterfactuals.metrics import counterfactuals
-from optfair.methods.group_counterfactuals.metrics.target import Target
+from optfair.methods.group_counterfactuals import metrics as counterfactuals
+from optfair.methods.group_counterfactuals.metrics import Target
 
 
 def group(n: int = 30, d: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

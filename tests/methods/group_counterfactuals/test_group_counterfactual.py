@@ -11,15 +11,14 @@ import pytest
 
 import optfair as of
 from optfair.core.certificate import NonconvexityWitness
-from optfair.features.rules.features import box, immutable, monotone
-from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
-from optfair.methods.group_counterfactuals.gram_bound import GramBound
-from optfair.methods.group_counterfactuals.group_counterfactual import (
+from optfair.features.feature_problem import box, immutable, monotone
+from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.members import (
     IndependentCounterfactuals,
     LipschitzCounterfactuals,
+    MemberPairs,
 )
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
-from optfair.methods.group_counterfactuals.member_pairs import MemberPairs
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3))

@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 
 import optfair as of
-from optfair.features.rules.features import box, immutable
+from optfair.features.feature_problem import box, immutable
 from optfair.methods.group_counterfactuals.attainable import (
     OutOfReach,
     largest_level,
     with_attainable,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_map import GaussianMap
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
-from optfair.methods.group_counterfactuals.rules.transport_budget import transport_budget
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.rules.geometry import transport_budget
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, W0, W, group, target

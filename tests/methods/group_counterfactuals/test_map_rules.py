@@ -14,18 +14,20 @@ import pytest
 from scipy.stats import beta, norm, t
 
 import optfair as of
-from optfair.features.rules.features import box, immutable, monotone
-from optfair.methods.group_counterfactuals.maps.affine_map import AffineMap
+from optfair.features.feature_problem import box, immutable, monotone
+from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_map import GaussianMap
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.rules.chance import chance, moment_margin
-from optfair.methods.group_counterfactuals.rules.loewner import loewner
-from optfair.methods.group_counterfactuals.rules.sparsity import at_most, l1_sparsity
-from optfair.methods.group_counterfactuals.rules.transport_budget import transport_budget
+from optfair.methods.group_counterfactuals.rules.geometry import (
+    at_most,
+    l1_sparsity,
+    loewner,
+    transport_budget,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, W0, W, group, target

@@ -14,9 +14,9 @@ import optfair as of
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
+    ScaledMap,
 )
 from optfair.methods.group_counterfactuals.maps.moments import Moments
-from optfair.methods.group_counterfactuals.maps.scaled_map import ScaledMap
 from optfair.methods.group_counterfactuals.rules.chance import chance
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -8,15 +8,15 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from optfair.features.rules.features import immutable
+from optfair.features.feature_problem import immutable
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_map import GaussianMap
-from optfair.methods.group_counterfactuals.maps.null_space import nearest_to_identity
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
-from optfair.methods.group_counterfactuals.rules.loewner import loewner
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.maps.moments import nearest_to_identity
+from optfair.methods.group_counterfactuals.rules.geometry import loewner
 
 D = 6
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import optfair as of
-from optfair.features.rules.features import immutable
-from optfair.methods.group_counterfactuals.maps.scaled_map import ScaledMap
-from optfair.methods.group_counterfactuals.rules.loewner import loewner
+from optfair.features.feature_problem import immutable
+from optfair.methods.group_counterfactuals.maps.fixed_basis import ScaledMap
+from optfair.methods.group_counterfactuals.rules.geometry import loewner
 
 W = np.array([1.0, -2.0, 0.5])
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.features.rules.features import box, immutable
-from optfair.methods.group_counterfactuals.maps.affine_map import AffineMap
+from optfair.features.feature_problem import box, immutable
+from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,

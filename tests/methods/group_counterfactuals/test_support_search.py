@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.features.rules.features import box, immutable
+from optfair.features.feature_problem import box, immutable
 from optfair.methods.group_counterfactuals.adapters import support_search
 from optfair.methods.group_counterfactuals.adapters.support_search import SupportProof
-from optfair.methods.group_counterfactuals.maps.affine_map import AffineMap
+from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import DiagonalMap
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
 from optfair.methods.group_counterfactuals.rules.chance import chance
-from optfair.methods.group_counterfactuals.rules.sparsity import at_most
+from optfair.methods.group_counterfactuals.rules.geometry import at_most
 
 W = np.array([1.0, -0.5, 0.3, 0.4])
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
 from optfair.methods.sparse_counterfactuals.arguments import Scorecard, action_arguments
-from optfair.methods.sparse_counterfactuals.minimum_edits import MinimumEdits
 
 POINTS: dict[str, Any] = {
     "duration_in_month": -0.8,

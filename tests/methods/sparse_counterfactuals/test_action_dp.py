@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.backends.request import Request
-from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
-from optfair.methods.sparse_counterfactuals.adapters import action_dp
-from optfair.methods.sparse_counterfactuals.algorithms import closest as nearby
-from optfair.methods.sparse_counterfactuals.algorithms import labels
-from optfair.methods.sparse_counterfactuals.algorithms.closest import closest, window_bound
-from optfair.methods.sparse_counterfactuals.algorithms.labels import merge_width, search_labels
-from optfair.methods.sparse_counterfactuals.algorithms.reach import reach
-from optfair.methods.sparse_counterfactuals.algorithms.table import RowTable
-from optfair.methods.sparse_counterfactuals.minimum_edits import MinimumEdits
-from optfair.methods.sparse_counterfactuals.rules.row_budget import row_budget
+from optfair.methods.sparse_counterfactuals import adapters as action_dp
+from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
+from optfair.methods.sparse_counterfactuals.algorithms import nearest_plan as labels
+from optfair.methods.sparse_counterfactuals.algorithms import nearest_plan as nearby
+from optfair.methods.sparse_counterfactuals.algorithms.budget_table import RowTable, reach
+from optfair.methods.sparse_counterfactuals.algorithms.nearest_plan import (
+    closest,
+    merge_width,
+    search_labels,
+    window_bound,
+)
+from optfair.methods.sparse_counterfactuals.rules import row_budget
 
 
 def group(n: int, d: int, seed: int = 0, digits: int | None = None) -> tuple[Any, Any, Any]:

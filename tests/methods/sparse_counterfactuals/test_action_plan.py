@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.features.rules.features import box, immutable, monotone
-from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
-from optfair.methods.sparse_counterfactuals.cells import Cells
-from optfair.methods.sparse_counterfactuals.choices import Choices, common_unit
-from optfair.methods.sparse_counterfactuals.enumeration import edit_sets, enumerated_choices
-from optfair.methods.sparse_counterfactuals.minimum_edits import MinimumEdits
-from optfair.methods.sparse_counterfactuals.rules.edited_together import edited_together
-from optfair.methods.sparse_counterfactuals.rules.implies import implies
-from optfair.methods.sparse_counterfactuals.rules.row_budget import row_budget
+from optfair.features.feature_problem import box, immutable, monotone
+from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
+from optfair.methods.sparse_counterfactuals.choices import (
+    Cells,
+    Choices,
+    common_unit,
+    edit_sets,
+    enumerated_choices,
+)
+from optfair.methods.sparse_counterfactuals.rules import edited_together, implies, row_budget
 
 EDITS = [[0, 0], [1, 0], [0, 1], [1, 1]]
 EFFECTS = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]

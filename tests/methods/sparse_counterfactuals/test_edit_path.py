@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.errors import DeclarationError
-from optfair.methods.sparse_counterfactuals.estimator.edit_path import EditPath
-from optfair.methods.sparse_counterfactuals.estimator.pruning import pruned
-from optfair.methods.sparse_counterfactuals.estimator.selection import ordered_cells
-from optfair.methods.sparse_counterfactuals.metrics.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.fit_data import ordered_cells
+from optfair.methods.sparse_counterfactuals.metrics import (
     DIVERGENCES,
     output_divergence,
 )
+from optfair.methods.sparse_counterfactuals.refinement import EditPath, pruned
 
 RNG = np.random.default_rng
 
@@ -53,7 +52,7 @@ def test_parts_of_a_path_are_measured_as_the_whole(
     found, _, _ = path(1, 5, 4)
     y = RNG(0).normal(size=4)
     whole = found.divergences(y, name)
-    monkeypatch.setattr("optfair.methods.sparse_counterfactuals.estimator.edit_path.CHUNK", 11)
+    monkeypatch.setattr("optfair.methods.sparse_counterfactuals.refinement.CHUNK", 11)
     np.testing.assert_allclose(found.divergences(y, name), whole)
 
 

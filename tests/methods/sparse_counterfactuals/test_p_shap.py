@@ -18,13 +18,12 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from optfair.errors import DataError, DeclarationError, NotInstalled
-from optfair.methods.sparse_counterfactuals.estimator.coalitions import coalition_values, members
-from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+from optfair.methods.sparse_counterfactuals.couplings import (
     aligned_coupling,
     random_coupling,
     uniform_coupling,
 )
-from optfair.methods.sparse_counterfactuals.estimator.shapley import p_shap
+from optfair.methods.sparse_counterfactuals.shapley import coalition_values, members, p_shap
 
 Floats = np.ndarray
 

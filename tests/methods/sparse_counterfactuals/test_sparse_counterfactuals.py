@@ -18,14 +18,14 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.sparse_counterfactuals.estimator.generators import nearest_unlike_neighbours
-from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
-    SparseCounterfactuals,
-)
-from optfair.methods.sparse_counterfactuals.metrics.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.generators import nearest_unlike_neighbours
+from optfair.methods.sparse_counterfactuals.metrics import (
     DIVERGENCES,
     edit_mask,
     mean_difference,
+)
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
+    SparseCounterfactuals,
 )
 
 RNG = np.random.default_rng(0)

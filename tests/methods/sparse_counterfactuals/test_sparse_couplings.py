@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.sparse_counterfactuals.estimator.couplings import (
+from optfair.methods.sparse_counterfactuals.couplings import (
     COUPLINGS,
+    MixedEncoding,
     aligned_coupling,
     checked_coupling,
     coupling_of,
@@ -18,8 +19,7 @@ from optfair.methods.sparse_counterfactuals.estimator.couplings import (
     optimal_transport_coupling,
     random_coupling,
 )
-from optfair.methods.sparse_counterfactuals.estimator.encoding import MixedEncoding
-from optfair.methods.sparse_counterfactuals.estimator.stacked_rows import StackedRows
+from optfair.methods.sparse_counterfactuals.tables import StackedRows
 
 
 def cost(n: int, m: int, seed: int = 0) -> np.ndarray:

@@ -14,19 +14,19 @@ from sklearn.tree import DecisionTreeClassifier
 
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.maps.psd_map import PSDMap
-from optfair.methods.sparse_counterfactuals.estimator.dice_adapter import dice_counterfactuals
-from optfair.methods.sparse_counterfactuals.estimator.encoding import MixedEncoding
-from optfair.methods.sparse_counterfactuals.estimator.generated import given_counterfactuals
-from optfair.methods.sparse_counterfactuals.estimator.generators import (
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
+from optfair.methods.sparse_counterfactuals.generators import (
+    dice_counterfactuals,
+    given_counterfactuals,
     mapped_counterfactuals,
     nearest_unlike_neighbours,
     projected_counterfactuals,
 )
-from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
     SparseCounterfactuals,
 )
-from optfair.methods.sparse_counterfactuals.estimator.stacked_rows import StackedRows
+from optfair.methods.sparse_counterfactuals.tables import StackedRows
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -50,7 +50,7 @@ def test_neighbours_are_the_nearest_in_the_target_class() -> None:
 def test_neighbours_in_parts_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [nearest_unlike_neighbours(MODEL, LOW, X, n_neighbors=k).rows for k in (1, 3)]
     assert np.array_equal(whole[0], whole[1][::3])
-    monkeypatch.setattr("optfair.methods.sparse_counterfactuals.estimator.generators.ENTRIES", 60)
+    monkeypatch.setattr("optfair.methods.sparse_counterfactuals.generators.ENTRIES", 60)
     for k, expected in zip((1, 3), whole, strict=True):
         found = nearest_unlike_neighbours(MODEL, LOW, X, n_neighbors=k)
         assert np.array_equal(found.rows, expected)

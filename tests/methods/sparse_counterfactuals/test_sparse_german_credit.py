@@ -14,8 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import optfair as of
-from optfair.methods.sparse_counterfactuals.estimator.generators import nearest_unlike_neighbours
-from optfair.methods.sparse_counterfactuals.estimator.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.generators import nearest_unlike_neighbours
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
     SparseCounterfactuals,
 )
 

@@ -10,17 +10,15 @@ from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.sparse_counterfactuals.metrics.line_divergences import (
-    mmd_of_changes,
-    mmd_of_lines,
-)
-from optfair.methods.sparse_counterfactuals.metrics.sparse_counterfactuals import (
+from optfair.methods.sparse_counterfactuals.metrics import (
     DIVERGENCES,
     counterfactual_effect,
     distance_ratio,
     edit_mask,
     mean_difference,
     median_difference,
+    mmd_of_changes,
+    mmd_of_lines,
     output_divergence,
     output_mmd,
     output_transport,

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from optfair.errors import DeclarationError
-from optfair.methods.sparse_counterfactuals.estimator.stacked_rows import StackedRows
-from optfair.methods.sparse_counterfactuals.estimator.value_assignment import assigned_values
+from optfair.methods.sparse_counterfactuals.couplings import assigned_values
+from optfair.methods.sparse_counterfactuals.tables import StackedRows
 
 X = {"age": [30], "income": [1.0], "job": ["u"]}
 R = {"age": [20, 21, 40], "income": [2.0, 4.0, 9.0], "job": ["v", "v", "w"]}

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from optfair.errors import DataError
-from optfair.methods.sparse_counterfactuals.estimator.stacked_rows import StackedRows
+from optfair.methods.sparse_counterfactuals.tables import StackedRows
 
 COLUMNS = {
     "age": [20, 31, 20],

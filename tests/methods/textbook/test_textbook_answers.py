@@ -9,15 +9,11 @@ import pytest
 from scipy.optimize import linprog
 
 import optfair as of
-from optfair.methods.textbook.cardinality_portfolio import CardinalityPortfolio
-from optfair.methods.textbook.chebyshev_center import ChebyshevCenter
-from optfair.methods.textbook.cobb_douglas import CobbDouglas
-from optfair.methods.textbook.integer_least_squares import IntegerLeastSquares
-from optfair.methods.textbook.lovasz_theta import LovaszTheta
-from optfair.methods.textbook.max_cut_relaxation import MaxCutRelaxation
-from optfair.methods.textbook.robust_knapsack import RobustKnapsack
-from optfair.methods.textbook.transport import Transport
-from optfair.methods.textbook.water_filling import WaterFilling
+from optfair.methods.textbook.allocation import CobbDouglas, Transport, WaterFilling
+from optfair.methods.textbook.geometry import ChebyshevCenter
+from optfair.methods.textbook.integer_programs import IntegerLeastSquares, RobustKnapsack
+from optfair.methods.textbook.portfolios import CardinalityPortfolio
+from optfair.methods.textbook.semidefinite_programs import LovaszTheta, MaxCutRelaxation
 
 
 def instance(name):

@@ -11,18 +11,12 @@ from cvxpy.constraints import Equality, Inequality, PowCone3D
 from scipy.optimize import brentq
 
 import optfair as of
-from optfair.methods.textbook.ball_projection import BallProjection
-from optfair.methods.textbook.diet import Diet
-from optfair.methods.textbook.knapsack import Knapsack
-from optfair.methods.textbook.max_cut_relaxation import MaxCutRelaxation
-from optfair.methods.textbook.maximum_entropy import MaximumEntropy
-from optfair.methods.textbook.minimum_variance import MinimumVariance
-from optfair.methods.textbook.nearest_correlation import NearestCorrelation
-from optfair.methods.textbook.ridge_regression import RidgeRegression
-from optfair.methods.textbook.risk_budget import RiskBudget
-from optfair.methods.textbook.simplex_regression import SimplexRegression
-from optfair.methods.textbook.smallest_ball import SmallestBall
-from optfair.methods.textbook.trust_region import TrustRegion
+from optfair.methods.textbook.allocation import Diet
+from optfair.methods.textbook.estimation import MaximumEntropy, RidgeRegression, SimplexRegression
+from optfair.methods.textbook.geometry import BallProjection, SmallestBall, TrustRegion
+from optfair.methods.textbook.integer_programs import Knapsack
+from optfair.methods.textbook.portfolios import MinimumVariance, RiskBudget
+from optfair.methods.textbook.semidefinite_programs import MaxCutRelaxation, NearestCorrelation
 from optfair.transforms.relax_integrality import relax_integrality
 
 NAMES = [n for n in of.library.names() if n.startswith("textbook/")]

@@ -14,23 +14,21 @@ from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
-from optfair.methods.cluster_counterfactuals.algorithms.curved import nearest_behind
-from optfair.methods.cluster_counterfactuals.algorithms.evidence import (
-    BoundaryProof,
-    named_multipliers,
-)
-from optfair.methods.cluster_counterfactuals.algorithms.half_space import nearest_in_half_space
-from optfair.methods.cluster_counterfactuals.algorithms.inner import near_point
-from optfair.methods.cluster_counterfactuals.algorithms.margin import (
+from optfair.methods.cluster_counterfactuals.adapters.evidence import (
     PRODUCTS,
+    BoundaryProof,
+    Setting,
+    named_multipliers,
     out_of_reach,
+    outcome,
+    unreachable,
     with_products,
 )
-from optfair.methods.cluster_counterfactuals.algorithms.refusal import unreachable
-from optfair.methods.cluster_counterfactuals.algorithms.setting import Setting, outcome
-from optfair.methods.cluster_counterfactuals.algorithms.several import Several
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import nearest_in_half_space
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
+from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-from optfair.methods.cluster_counterfactuals.form import SEVERAL_QUADRATICS
+from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.transforms.recovery import recovered
 from optfair.transforms.shor import shor
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.request import Outcome, Request
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
-from optfair.methods.fair_clustering.kantorovich import KantorovichCoupling
+from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
-from optfair.methods.fair_clustering.algorithms.program import Block, MassProgram, stacked
+from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram, stacked
 from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]

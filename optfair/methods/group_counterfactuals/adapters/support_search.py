@@ -18,7 +18,7 @@ from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
-from optfair.methods.group_counterfactuals.maps.support import FREE, covers
+from optfair.methods.group_counterfactuals.maps.limits import FREE, covers
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile

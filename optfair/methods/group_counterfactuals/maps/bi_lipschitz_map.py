@@ -17,10 +17,9 @@ from optfair.core.evidence import Evidence
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ConstraintTerm, Values
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.group_counterfactuals.maps.affine_map import matrix_piece
-from optfair.methods.group_counterfactuals.maps.map_data import checked_bound, map_data
-from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem
-from optfair.methods.group_counterfactuals.maps.piece import Piece
+from optfair.methods.group_counterfactuals.maps.affine_maps import matrix_piece
+from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
+from optfair.methods.group_counterfactuals.maps.moments import checked_bound, map_data
 from optfair.methods.group_counterfactuals.maps.spectrum import spectral_bound
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 

@@ -1,8 +1,8 @@
-"""Limits that a rule guesses to switch features off, and what keeps them from deciding."""
+"""Limits that a rule guesses to switch features off, the features that move, and what keeps guesses from deciding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,72 @@ from numpy.typing import NDArray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import named_term
 from optfair.core.problem_class import ProblemClass
+from optfair.core.structure import Structure
 from optfair.core.term import ConstraintTerm, family
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
-from optfair.methods.group_counterfactuals.maps.support import FREE, MOVED, covers
 
 if TYPE_CHECKING:
+    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem
+
+__all__ = [
+    "FREE",
+    "MOVED",
+    "SUPPORT",
+    "Limit",
+    "NoChoice",
+    "covers",
+    "solved_within",
+    "support_refusal",
+    "without_guesses",
+]
+
+
+# Which features a map moves, as the binary variable of a rule.
+
+#: Part of the name of the binary variable that counts features.
+MOVED = "moved"
+#: A feature that may still move or not, where 1 says that it may and 0 that it may not.
+FREE = -1
+#: A convex problem but for one binary variable that says which features move.
+SUPPORT = Structure("feature-support", (), None, "")
+
+
+def support_refusal(problem: Problem) -> str:
+    """Return why a problem is not convex but for the features that move, else an empty string."""
+    if len(problem.integers) != 1:
+        return f"it has {len(problem.integers)} integer variables and not one"
+    if problem.sense != "minimize":
+        return "its objective is maximised"
+    (name,) = problem.integers
+    count = f"{family(name)}.count"
+    if not name.endswith(f".{MOVED}") or count not in problem.constraints:
+        return f"{name!r} does not count features"
+    for term in problem.terms:
+        if not term.evidence.problem_class.convex:
+            return f"{term.name!r} is not known to be convex"
+    return ""
+
+
+def covers(choices: Sequence[tuple[int, ...]]) -> bool:
+    """Whether no two parts of the choices overlap and their shares of all choices add up to 1."""
+    fixed = np.array(choices)
+    if not fixed.size:
+        return False
+    share = float(np.sum(0.5 ** (fixed != FREE).sum(axis=1)))
+    apart = np.array(
+        [((fixed != row) & (fixed != FREE) & (row != FREE)).any(axis=1) for row in fixed]
+    )
+    np.fill_diagonal(apart, True)
+    return bool(apart.all() and abs(share - 1.0) <= 1e-12)
+
+
+# Limits that a rule guesses to switch features off, and what keeps them from deciding.
 
 Floats = NDArray[np.float64]
 Fixed = tuple[int, ...]
 
-__all__ = ["Limit", "NoChoice", "solved_within", "without_guesses"]
 
 # How often a limit is enlarged, and how many convex problems may be solved to find out how far.
 ROUNDS, MOST = 4, 512

@@ -12,10 +12,9 @@ from scipy.special import ndtri
 
 from optfair.core.rule import Rule
 from optfair.errors import DeclarationError
-from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem
+from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
 from optfair.methods.group_counterfactuals.maps.moments import Moments
-from optfair.methods.group_counterfactuals.maps.piece import Piece
-from optfair.methods.group_counterfactuals.rules.map_target import map_target
+from optfair.methods.group_counterfactuals.rules.geometry import map_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.errors import DataError, NotInstalled
-from optfair.methods.sparse_counterfactuals.cells import Cells
-from optfair.methods.sparse_counterfactuals.plots.directions import (
+from optfair.methods.sparse_counterfactuals.choices import Cells
+from optfair.methods.sparse_counterfactuals.plots.changed_cells import (
     LOWER,
     OTHER,
     RAISED,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.methods.sparse_counterfactuals.metrics.sparse_counterfactuals import DIVERGENCES
+from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.numbers import check_matrix
 from optfair.plots.axes import COLOURS, FAINT, INK, QUIET, legend_below, new_axes, plain, tidy
 

@@ -1,1 +1,0 @@
-"""Problems of many rows, solved with a few of them."""

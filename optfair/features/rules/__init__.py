@@ -1,1 +1,0 @@
-"""Rules on features, and what they need of a problem."""

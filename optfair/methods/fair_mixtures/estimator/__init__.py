@@ -1,1 +1,0 @@
-"""The estimator and its parts."""

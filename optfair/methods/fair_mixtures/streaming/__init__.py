@@ -1,1 +1,0 @@
-"""Fits from rows larger than memory."""
