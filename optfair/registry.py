@@ -168,5 +168,6 @@ def _file(folder: Path, package: str = "") -> tuple[tuple[Entry, ...], tuple[str
                     f"{name} in [{kind}] of {path} is {place!r}", remedy="write a module"
                 )
             module, _, attribute = place.partition(":")
-            entries.append(Entry(kind, name, folder.name, f"{package}.{module}", attribute or name))
+            attribute = attribute or ("run" if kind == "routes" else name)
+            entries.append(Entry(kind, name, folder.name, f"{package}.{module}", attribute))
     return tuple(entries), tuple(facts.get("defaults", ()))
