@@ -79,7 +79,7 @@ class Clustering:
         far = self.fair.transform(q.X)
         if q.metric == "sqeuclidean":  # distances there, their squares here
             far = far**2
-        own = np.bincount(self.labels, far[self.labels, np.arange(len(q.X))], q.clusters)
+        own = np.bincount(self.labels, far[np.arange(len(q.X)), self.labels], q.clusters)
         mean = np.full(q.clusters, np.nan)
         np.divide(own, self.sizes, out=mean, where=self.sizes > 0)
         return mean
