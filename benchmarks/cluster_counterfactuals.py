@@ -41,8 +41,8 @@ from cluster_counterfactual_peers import dice, dice_point, pair_of, recipe, slsq
 from machine import environment
 
 import optfair as of
-from optfair.estimators.cluster_explainer import ClusterExplainer
-from optfair.models.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.explainer import ClusterExplainer
 from optfair.transforms.exactness import Exactness
 
 PLAUSIBILITY = 1e-5
@@ -630,7 +630,7 @@ def picture(distances: dict[str, dict[str, np.ndarray]], file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.plots.separability import plot_distances
+    from optfair.methods.cluster_counterfactuals.plots.separability import plot_distances
 
     shown = {k: v for k, v in distances.items() if "Gaussian" in k}
     columns = min(3, len(shown)) if len(shown) != 4 else 2

@@ -144,7 +144,7 @@ def balanced(name: str, K: int, starts: int) -> Result:
 
 def fairlets(name: str, K: int) -> Result:
     """Fairlets: couple once in blocks of 1,024 rows, then k-means (ten starts)."""
-    from optfair.estimators.fairlets import fairlet_clustering
+    from optfair.methods.fair_clustering.fairlets import fairlet_clustering
 
     X, groups = rows(name)
     warm()
@@ -156,7 +156,7 @@ def fairlets(name: str, K: int) -> Result:
 
 def fcbc(name: str, centers: np.ndarray) -> Result:
     """FCBC at the price of fairness 1.2 on centers of k-means, as the paper runs it."""
-    from optfair.estimators.bounded_cost import largest_balance
+    from optfair.methods.fair_clustering.bounded_cost import largest_balance
 
     X, groups = rows(name)
     warm()

@@ -314,7 +314,7 @@ def large_line(file: str, method: str, jobs: int) -> Result:
 
 def projection(quick: bool) -> Result:
     """Compare the structured projection of responsibilities with a conic solver, and time it."""
-    from optfair.models.fair_responsibilities import FairResponsibilities
+    from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
 
     def problem(n: int, K: int) -> Any:
         rng = np.random.default_rng(0)
@@ -524,7 +524,7 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.plots.mixture_front import plot_mixture_front
+    from optfair.methods.fair_mixtures.plots import plot_mixture_front
 
     made = []
     for name in dict.fromkeys(r["data"] for r in found["fronts"]):

@@ -10,14 +10,16 @@ import numpy as np
 
 from optfair import metrics
 from optfair.comparison.memory import peak_megabytes, reset_peak
-from optfair.models.group_counterfactual import LipschitzCounterfactuals
-from optfair.models.linear_score import LinearScore
-from optfair.models.maps.affine_map import AffineMap
-from optfair.models.maps.fixed_basis import CommutativeGaussianMap, DiagonalMap
-from optfair.models.maps.gaussian_map import GaussianMap
-from optfair.models.maps.psd_map import PSDMap
-from optfair.models.maps.scaled_map import ScaledMap
-from optfair.models.rules.chance import chance
+from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
+from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+    CommutativeGaussianMap,
+    DiagonalMap,
+    ScaledMap,
+)
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.members import LipschitzCounterfactuals
+from optfair.methods.group_counterfactuals.rules.chance import chance
 
 Result = dict[str, Any]
 

@@ -34,19 +34,21 @@ from machine import environment
 
 import optfair as of
 from optfair import metrics
-from optfair.estimators.counterfactual_front import counterfactual_front
-from optfair.estimators.cross_validation import cross_validate_map
-from optfair.estimators.groups import medoid_groups
-from optfair.models.group_counterfactual import (
+from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.counterfactual_front import counterfactual_front
+from optfair.methods.group_counterfactuals.cross_validation import cross_validate_map
+from optfair.methods.group_counterfactuals.groups import medoid_groups
+from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+    CommutativeGaussianMap,
+    DiagonalMap,
+    ScaledMap,
+)
+from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap, MixtureMap
+from optfair.methods.group_counterfactuals.members import (
     IndependentCounterfactuals,
     LipschitzCounterfactuals,
 )
-from optfair.models.linear_score import LinearScore
-from optfair.models.maps.fixed_basis import CommutativeGaussianMap, DiagonalMap
-from optfair.models.maps.gaussian_map import GaussianMap
-from optfair.models.maps.mixture_map import MixtureMap
-from optfair.models.maps.psd_map import PSDMap
-from optfair.models.maps.scaled_map import ScaledMap
 
 HERE = Path(__file__).resolve().parent
 PRINTED = tomllib.loads((HERE / "otg_printed.toml").read_text(encoding="utf-8"))
@@ -352,8 +354,8 @@ def fronts(names: list[str], options: Any) -> list[Result]:
 
 def baseline(names: list[str], options: Any) -> list[Result]:
     """Bracket the bi-Lipschitz baseline on a few members, between its bound and the PSD map."""
-    from optfair.estimators.bi_lipschitz_baseline import bi_lipschitz_baseline
-    from optfair.models.bi_lipschitz import BiLipschitzCounterfactuals
+    from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
+    from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import bi_lipschitz_baseline
 
     size, limit = (8, 3.0) if options.quick else (15, 60.0)
     found = []

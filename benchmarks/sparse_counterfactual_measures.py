@@ -21,10 +21,12 @@ from sparse_counterfactual_scenarios import (
 )
 
 import optfair as of
-from optfair.estimators.sparse.couplings import random_coupling
-from optfair.estimators.sparse.shapley import p_shap
-from optfair.estimators.sparse.sparse_counterfactuals import SparseCounterfactuals
-from optfair.models.action_plan import ActionPlan
+from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+from optfair.methods.sparse_counterfactuals.couplings import random_coupling
+from optfair.methods.sparse_counterfactuals.shapley import p_shap
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
+    SparseCounterfactuals,
+)
 
 LEVELS = (0.8, 1.0)
 Result = dict[str, Any]

@@ -18,7 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sparse_counterfactual_measures import fewest_edits
 
-from optfair.estimators.sparse.sparse_counterfactuals import SparseCounterfactuals
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
+    SparseCounterfactuals,
+)
 
 HERE = Path(__file__).resolve().parent
 PEER = "xai-cola==0.1.1"

@@ -26,8 +26,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 import optfair as of
-from optfair.estimators.sparse.generators import nearest_unlike_neighbours
-from optfair.estimators.sparse.sparse_counterfactuals import SparseCounterfactuals
+from optfair.methods.sparse_counterfactuals.generators import nearest_unlike_neighbours
+from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
+    SparseCounterfactuals,
+)
 
 # Table 1 of the paper, as far as scikit-learn has it: no LightGBM, no XGBoost; support vectors
 # with a Gaussian kernel for the radial basis network.

@@ -88,7 +88,7 @@ def have(name: str) -> bool:
 def stamp() -> str:
     """Return what kept scenarios depend on: the code that measures and what it measures."""
     files = [HERE / f"sparse_counterfactual_{end}.py" for end in ("measures", "scenarios")]
-    files += sorted((Path(of.__file__).parent / "estimators" / "sparse").glob("*.py"))
+    files += sorted((Path(of.__file__).parent / "methods" / "sparse_counterfactuals").rglob("*.py"))
     code = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(code + of.__version__.encode()).hexdigest()[:12]
 

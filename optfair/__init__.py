@@ -25,95 +25,95 @@ _PUBLIC = {
     "ConstraintTerm": "core.term",
     "ObjectiveTerm": "core.term",
     "from_cvxpy": "core.adopt",
-    "Alternation": "estimators.alternation",
-    "alternate": "estimators.alternation",
-    "FairKMeans": "estimators.fair_kmeans",
-    "BalanceUnderBudget": "estimators.balance_under_budget",
-    "bounded_cost_kmeans": "estimators.bounded_cost",
-    "largest_balance": "estimators.bounded_cost",
-    "FairletClustering": "estimators.fairlets",
-    "fairlet_clustering": "estimators.fairlets",
-    "Front": "estimators.front",
-    "fairness_front": "estimators.front",
-    "FairKMeansBound": "models.fair_kmeans_bound",
-    "optimality_gap": "models.optimality_gap",
-    "FairAssignment": "models.fair_assignment",
-    "KantorovichCoupling": "models.kantorovich",
-    "perfect_fairness": "models.rules.gaps",
-    "additive_gap": "models.rules.gaps",
-    "max_gap": "models.rules.gaps",
-    "balance": "models.rules.proportions",
-    "proportion": "models.rules.proportions",
-    "cluster_share": "models.rules.shares",
-    "ClusterCounterfactual": "models.cluster_counterfactual",
-    "at_most_changes": "models.rules.changes",
-    "best_known": "backends.structured.pairwise",
-    "least_density": "models.rules.plausibility",
-    "one_hot": "models.rules.whole_features",
-    "whole_numbers": "models.rules.whole_features",
-    "FeatureProblem": "models.feature_problem",
-    "TransportMap": "models.transport_map",
-    "MixtureTransport": "models.mixture_transport",
-    "AffineMap": "models.maps.affine_map",
-    "BiLipschitzMap": "models.maps.bi_lipschitz_map",
-    "PSDMap": "models.maps.psd_map",
-    "DiagonalMap": "models.maps.fixed_basis",
-    "CommutativeGaussianMap": "models.maps.fixed_basis",
-    "GaussianMap": "models.maps.gaussian_map",
-    "ScaledMap": "models.maps.scaled_map",
-    "MixtureMap": "models.maps.mixture_map",
-    "immutable": "models.rules.features",
-    "box": "models.rules.features",
-    "monotone": "models.rules.features",
-    "loewner": "models.rules.loewner",
-    "chance": "models.rules.chance",
-    "transport_budget": "models.rules.transport_budget",
-    "l1_sparsity": "models.rules.sparsity",
-    "at_most": "models.rules.sparsity",
-    "OutOfReach": "models.attainable",
-    "LinearScore": "models.linear_score",
-    "IndependentCounterfactuals": "models.group_counterfactual",
-    "LipschitzCounterfactuals": "models.group_counterfactual",
-    "BiLipschitzCounterfactuals": "models.bi_lipschitz",
-    "GramBound": "models.gram_bound",
-    "bi_lipschitz_baseline": "estimators.bi_lipschitz_baseline",
-    "BoundedValue": "estimators.bi_lipschitz_baseline",
-    "ActionPlan": "models.action_plan",
-    "MinimumEdits": "models.actions.minimum_edits",
-    "edited_together": "models.rules.edited_together",
-    "implies": "models.rules.implies",
-    "row_budget": "models.rules.row_budget",
-    "ClusterExplainer": "estimators.cluster_explainer",
-    "counterfactual_front": "estimators.counterfactual_front",
-    "CounterfactualFront": "estimators.counterfactual_front",
-    "cross_validate_map": "estimators.cross_validation",
-    "MapValidation": "estimators.cross_validation",
-    "medoid_groups": "estimators.groups",
-    "MedoidGroup": "estimators.groups",
-    "SparseCounterfactuals": "estimators.sparse.sparse_counterfactuals",
-    "Refinement": "estimators.sparse.refinement",
-    "p_shap": "estimators.sparse.shapley",
-    "Attribution": "estimators.sparse.attribution",
-    "Counterfactuals": "estimators.sparse.generated",
-    "given_counterfactuals": "estimators.sparse.generated",
-    "nearest_unlike_neighbours": "estimators.sparse.generators",
-    "projected_counterfactuals": "estimators.sparse.generators",
-    "mapped_counterfactuals": "estimators.sparse.generators",
-    "dice_counterfactuals": "estimators.sparse.dice_adapter",
-    "optimal_transport_coupling": "estimators.sparse.couplings",
-    "aligned_coupling": "estimators.sparse.couplings",
-    "uniform_coupling": "estimators.sparse.couplings",
-    "random_coupling": "estimators.sparse.couplings",
-    "nearest_coupling": "estimators.sparse.couplings",
-    "FairMixture": "estimators.mixture.fair_mixture",
-    "MixturePath": "estimators.mixture.paths",
-    "eps_path": "estimators.mixture.paths",
-    "lambda_path": "estimators.mixture.paths",
-    "FairResponsibilities": "models.fair_responsibilities",
-    "FairMixtureLikelihood": "models.mixture_likelihood",
-    "RowSource": "estimators.streaming.row_source",
-    "Chunk": "estimators.streaming.row_source",
-    "factor_coupling": "transforms.factor_coupling",
+    "Alternation": "methods.fair_clustering.alternation",
+    "alternate": "methods.fair_clustering.alternation",
+    "FairKMeans": "methods.fair_clustering.fair_kmeans",
+    "BalanceUnderBudget": "methods.fair_clustering.bounded_cost",
+    "bounded_cost_kmeans": "methods.fair_clustering.bounded_cost",
+    "largest_balance": "methods.fair_clustering.bounded_cost",
+    "FairletClustering": "methods.fair_clustering.fairlets",
+    "fairlet_clustering": "methods.fair_clustering.fairlets",
+    "Front": "methods.fair_clustering.front",
+    "fairness_front": "methods.fair_clustering.front",
+    "FairKMeansBound": "methods.fair_clustering.bound",
+    "optimality_gap": "methods.fair_clustering.bound",
+    "FairAssignment": "methods.fair_clustering.assignment",
+    "KantorovichCoupling": "methods.fair_clustering.coupling",
+    "perfect_fairness": "methods.fair_clustering.rules",
+    "additive_gap": "methods.fair_clustering.rules",
+    "max_gap": "methods.fair_clustering.rules",
+    "balance": "methods.fair_clustering.rules",
+    "proportion": "methods.fair_clustering.rules",
+    "cluster_share": "methods.fair_clustering.rules",
+    "ClusterCounterfactual": "methods.cluster_counterfactuals.cluster_counterfactual",
+    "at_most_changes": "methods.cluster_counterfactuals.rules",
+    "best_known": "methods.cluster_counterfactuals.adapters.pairwise",
+    "least_density": "methods.cluster_counterfactuals.rules",
+    "one_hot": "methods.cluster_counterfactuals.rules",
+    "whole_numbers": "methods.cluster_counterfactuals.rules",
+    "FeatureProblem": "features.feature_problem",
+    "TransportMap": "methods.group_counterfactuals.transport_map",
+    "MixtureTransport": "methods.group_counterfactuals.transport_map",
+    "AffineMap": "methods.group_counterfactuals.maps.affine_maps",
+    "BiLipschitzMap": "methods.group_counterfactuals.maps.bi_lipschitz_map",
+    "PSDMap": "methods.group_counterfactuals.maps.affine_maps",
+    "DiagonalMap": "methods.group_counterfactuals.maps.fixed_basis",
+    "CommutativeGaussianMap": "methods.group_counterfactuals.maps.fixed_basis",
+    "GaussianMap": "methods.group_counterfactuals.maps.gaussian_maps",
+    "ScaledMap": "methods.group_counterfactuals.maps.fixed_basis",
+    "MixtureMap": "methods.group_counterfactuals.maps.gaussian_maps",
+    "immutable": "features.feature_problem",
+    "box": "features.feature_problem",
+    "monotone": "features.feature_problem",
+    "loewner": "methods.group_counterfactuals.rules.geometry",
+    "chance": "methods.group_counterfactuals.rules.chance",
+    "transport_budget": "methods.group_counterfactuals.rules.geometry",
+    "l1_sparsity": "methods.group_counterfactuals.rules.geometry",
+    "at_most": "methods.group_counterfactuals.rules.geometry",
+    "OutOfReach": "methods.group_counterfactuals.attainable",
+    "LinearScore": "features.linear_score",
+    "IndependentCounterfactuals": "methods.group_counterfactuals.members",
+    "LipschitzCounterfactuals": "methods.group_counterfactuals.members",
+    "BiLipschitzCounterfactuals": "methods.group_counterfactuals.bi_lipschitz",
+    "GramBound": "methods.group_counterfactuals.bi_lipschitz",
+    "bi_lipschitz_baseline": "methods.group_counterfactuals.bi_lipschitz_baseline",
+    "BoundedValue": "methods.group_counterfactuals.bi_lipschitz_baseline",
+    "ActionPlan": "methods.sparse_counterfactuals.action_plan",
+    "MinimumEdits": "methods.sparse_counterfactuals.action_plan",
+    "edited_together": "methods.sparse_counterfactuals.rules",
+    "implies": "methods.sparse_counterfactuals.rules",
+    "row_budget": "methods.sparse_counterfactuals.rules",
+    "ClusterExplainer": "methods.cluster_counterfactuals.explainer",
+    "counterfactual_front": "methods.group_counterfactuals.counterfactual_front",
+    "CounterfactualFront": "methods.group_counterfactuals.counterfactual_front",
+    "cross_validate_map": "methods.group_counterfactuals.cross_validation",
+    "MapValidation": "methods.group_counterfactuals.cross_validation",
+    "medoid_groups": "methods.group_counterfactuals.groups",
+    "MedoidGroup": "methods.group_counterfactuals.groups",
+    "SparseCounterfactuals": "methods.sparse_counterfactuals.sparse_counterfactuals",
+    "Refinement": "methods.sparse_counterfactuals.refinement",
+    "p_shap": "methods.sparse_counterfactuals.shapley",
+    "Attribution": "methods.sparse_counterfactuals.shapley",
+    "Counterfactuals": "methods.sparse_counterfactuals.generators",
+    "given_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "nearest_unlike_neighbours": "methods.sparse_counterfactuals.generators",
+    "projected_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "mapped_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "dice_counterfactuals": "methods.sparse_counterfactuals.generators",
+    "optimal_transport_coupling": "methods.sparse_counterfactuals.couplings",
+    "aligned_coupling": "methods.sparse_counterfactuals.couplings",
+    "uniform_coupling": "methods.sparse_counterfactuals.couplings",
+    "random_coupling": "methods.sparse_counterfactuals.couplings",
+    "nearest_coupling": "methods.sparse_counterfactuals.couplings",
+    "FairMixture": "methods.fair_mixtures.fair_mixture",
+    "MixturePath": "methods.fair_mixtures.paths",
+    "eps_path": "methods.fair_mixtures.paths",
+    "lambda_path": "methods.fair_mixtures.paths",
+    "FairResponsibilities": "methods.fair_mixtures.responsibilities",
+    "FairMixtureLikelihood": "methods.fair_mixtures.likelihood",
+    "RowSource": "rows.row_source",
+    "Chunk": "rows.row_source",
+    "factor_coupling": "methods.fair_clustering.coupling",
     "dualize": "transforms.dualize",
     "Exactness": "transforms.exactness",
     "relax_integrality": "transforms.relax_integrality",
@@ -176,7 +176,6 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from optfair.backends.registry import solvers as solvers
     from optfair.backends.solve import solve as solve
-    from optfair.backends.structured.pairwise import best_known as best_known
     from optfair.comparison.compare import compare_solvers as compare_solvers
     from optfair.comparison.comparison import Comparison as Comparison
     from optfair.compile.cone_program import ConeProgram as ConeProgram
@@ -212,120 +211,179 @@ if TYPE_CHECKING:
     from optfair.errors import SolverFailure as SolverFailure
     from optfair.errors import Unbounded as Unbounded
     from optfair.errors import UnsupportedProblem as UnsupportedProblem
-    from optfair.estimators.alternation import Alternation as Alternation
-    from optfair.estimators.alternation import alternate as alternate
-    from optfair.estimators.balance_under_budget import BalanceUnderBudget as BalanceUnderBudget
-    from optfair.estimators.bi_lipschitz_baseline import BoundedValue as BoundedValue
-    from optfair.estimators.bi_lipschitz_baseline import (
-        bi_lipschitz_baseline as bi_lipschitz_baseline,
-    )
-    from optfair.estimators.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
-    from optfair.estimators.bounded_cost import largest_balance as largest_balance
-    from optfair.estimators.cluster_explainer import ClusterExplainer as ClusterExplainer
-    from optfair.estimators.counterfactual_front import CounterfactualFront as CounterfactualFront
-    from optfair.estimators.counterfactual_front import counterfactual_front as counterfactual_front
-    from optfair.estimators.cross_validation import MapValidation as MapValidation
-    from optfair.estimators.cross_validation import cross_validate_map as cross_validate_map
-    from optfair.estimators.fair_kmeans import FairKMeans as FairKMeans
-    from optfair.estimators.fairlets import FairletClustering as FairletClustering
-    from optfair.estimators.fairlets import fairlet_clustering as fairlet_clustering
-    from optfair.estimators.front import Front as Front
-    from optfair.estimators.front import fairness_front as fairness_front
-    from optfair.estimators.groups import MedoidGroup as MedoidGroup
-    from optfair.estimators.groups import medoid_groups as medoid_groups
-    from optfair.estimators.mixture.fair_mixture import FairMixture as FairMixture
-    from optfair.estimators.mixture.paths import MixturePath as MixturePath
-    from optfair.estimators.mixture.paths import eps_path as eps_path
-    from optfair.estimators.mixture.paths import lambda_path as lambda_path
-    from optfair.estimators.sparse.attribution import Attribution as Attribution
-    from optfair.estimators.sparse.couplings import aligned_coupling as aligned_coupling
-    from optfair.estimators.sparse.couplings import nearest_coupling as nearest_coupling
-    from optfair.estimators.sparse.couplings import (
-        optimal_transport_coupling as optimal_transport_coupling,
-    )
-    from optfair.estimators.sparse.couplings import random_coupling as random_coupling
-    from optfair.estimators.sparse.couplings import uniform_coupling as uniform_coupling
-    from optfair.estimators.sparse.dice_adapter import dice_counterfactuals as dice_counterfactuals
-    from optfair.estimators.sparse.generated import Counterfactuals as Counterfactuals
-    from optfair.estimators.sparse.generated import given_counterfactuals as given_counterfactuals
-    from optfair.estimators.sparse.generators import (
-        mapped_counterfactuals as mapped_counterfactuals,
-    )
-    from optfair.estimators.sparse.generators import (
-        nearest_unlike_neighbours as nearest_unlike_neighbours,
-    )
-    from optfair.estimators.sparse.generators import (
-        projected_counterfactuals as projected_counterfactuals,
-    )
-    from optfair.estimators.sparse.refinement import Refinement as Refinement
-    from optfair.estimators.sparse.shapley import p_shap as p_shap
-    from optfair.estimators.sparse.sparse_counterfactuals import (
-        SparseCounterfactuals as SparseCounterfactuals,
-    )
-    from optfair.estimators.streaming.row_source import Chunk as Chunk
-    from optfair.estimators.streaming.row_source import RowSource as RowSource
+    from optfair.features.feature_problem import FeatureProblem as FeatureProblem
+    from optfair.features.feature_problem import box as box
+    from optfair.features.feature_problem import immutable as immutable
+    from optfair.features.feature_problem import monotone as monotone
+    from optfair.features.linear_score import LinearScore as LinearScore
     from optfair.formats.arrays import from_arrays as from_arrays
     from optfair.formats.export import export as export
     from optfair.formats.file_problem import FileProblem as FileProblem
     from optfair.formats.read import read as read
-    from optfair.models.action_plan import ActionPlan as ActionPlan
-    from optfair.models.actions.minimum_edits import MinimumEdits as MinimumEdits
-    from optfair.models.attainable import OutOfReach as OutOfReach
-    from optfair.models.bi_lipschitz import BiLipschitzCounterfactuals as BiLipschitzCounterfactuals
-    from optfair.models.cluster_counterfactual import ClusterCounterfactual as ClusterCounterfactual
-    from optfair.models.fair_assignment import FairAssignment as FairAssignment
-    from optfair.models.fair_kmeans_bound import FairKMeansBound as FairKMeansBound
-    from optfair.models.fair_responsibilities import FairResponsibilities as FairResponsibilities
-    from optfair.models.feature_problem import FeatureProblem as FeatureProblem
-    from optfair.models.gram_bound import GramBound as GramBound
-    from optfair.models.group_counterfactual import (
+    from optfair.methods.cluster_counterfactuals.adapters.pairwise import best_known as best_known
+    from optfair.methods.cluster_counterfactuals.cluster_counterfactual import (
+        ClusterCounterfactual as ClusterCounterfactual,
+    )
+    from optfair.methods.cluster_counterfactuals.explainer import (
+        ClusterExplainer as ClusterExplainer,
+    )
+    from optfair.methods.cluster_counterfactuals.rules import (
+        at_most_changes as at_most_changes,
+    )
+    from optfair.methods.cluster_counterfactuals.rules import (
+        least_density as least_density,
+    )
+    from optfair.methods.cluster_counterfactuals.rules import one_hot as one_hot
+    from optfair.methods.cluster_counterfactuals.rules import (
+        whole_numbers as whole_numbers,
+    )
+    from optfair.methods.fair_clustering.alternation import Alternation as Alternation
+    from optfair.methods.fair_clustering.alternation import alternate as alternate
+    from optfair.methods.fair_clustering.assignment import FairAssignment as FairAssignment
+    from optfair.methods.fair_clustering.bound import FairKMeansBound as FairKMeansBound
+    from optfair.methods.fair_clustering.bound import optimality_gap as optimality_gap
+    from optfair.methods.fair_clustering.bounded_cost import (
+        BalanceUnderBudget as BalanceUnderBudget,
+    )
+    from optfair.methods.fair_clustering.bounded_cost import (
+        bounded_cost_kmeans as bounded_cost_kmeans,
+    )
+    from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
+    from optfair.methods.fair_clustering.coupling import (
+        KantorovichCoupling as KantorovichCoupling,
+    )
+    from optfair.methods.fair_clustering.coupling import factor_coupling as factor_coupling
+    from optfair.methods.fair_clustering.fair_kmeans import FairKMeans as FairKMeans
+    from optfair.methods.fair_clustering.fairlets import FairletClustering as FairletClustering
+    from optfair.methods.fair_clustering.fairlets import fairlet_clustering as fairlet_clustering
+    from optfair.methods.fair_clustering.front import Front as Front
+    from optfair.methods.fair_clustering.front import fairness_front as fairness_front
+    from optfair.methods.fair_clustering.rules import additive_gap as additive_gap
+    from optfair.methods.fair_clustering.rules import balance as balance
+    from optfair.methods.fair_clustering.rules import cluster_share as cluster_share
+    from optfair.methods.fair_clustering.rules import max_gap as max_gap
+    from optfair.methods.fair_clustering.rules import perfect_fairness as perfect_fairness
+    from optfair.methods.fair_clustering.rules import proportion as proportion
+    from optfair.methods.fair_mixtures.fair_mixture import FairMixture as FairMixture
+    from optfair.methods.fair_mixtures.likelihood import (
+        FairMixtureLikelihood as FairMixtureLikelihood,
+    )
+    from optfair.methods.fair_mixtures.paths import MixturePath as MixturePath
+    from optfair.methods.fair_mixtures.paths import eps_path as eps_path
+    from optfair.methods.fair_mixtures.paths import lambda_path as lambda_path
+    from optfair.methods.fair_mixtures.responsibilities import (
+        FairResponsibilities as FairResponsibilities,
+    )
+    from optfair.methods.group_counterfactuals.attainable import OutOfReach as OutOfReach
+    from optfair.methods.group_counterfactuals.bi_lipschitz import (
+        BiLipschitzCounterfactuals as BiLipschitzCounterfactuals,
+    )
+    from optfair.methods.group_counterfactuals.bi_lipschitz import GramBound as GramBound
+    from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import (
+        BoundedValue as BoundedValue,
+    )
+    from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import (
+        bi_lipschitz_baseline as bi_lipschitz_baseline,
+    )
+    from optfair.methods.group_counterfactuals.counterfactual_front import (
+        CounterfactualFront as CounterfactualFront,
+    )
+    from optfair.methods.group_counterfactuals.counterfactual_front import (
+        counterfactual_front as counterfactual_front,
+    )
+    from optfair.methods.group_counterfactuals.cross_validation import (
+        MapValidation as MapValidation,
+    )
+    from optfair.methods.group_counterfactuals.cross_validation import (
+        cross_validate_map as cross_validate_map,
+    )
+    from optfair.methods.group_counterfactuals.groups import MedoidGroup as MedoidGroup
+    from optfair.methods.group_counterfactuals.groups import medoid_groups as medoid_groups
+    from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap as AffineMap
+    from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap as PSDMap
+    from optfair.methods.group_counterfactuals.maps.bi_lipschitz_map import (
+        BiLipschitzMap as BiLipschitzMap,
+    )
+    from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+        CommutativeGaussianMap as CommutativeGaussianMap,
+    )
+    from optfair.methods.group_counterfactuals.maps.fixed_basis import DiagonalMap as DiagonalMap
+    from optfair.methods.group_counterfactuals.maps.fixed_basis import ScaledMap as ScaledMap
+    from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap as GaussianMap
+    from optfair.methods.group_counterfactuals.maps.gaussian_maps import MixtureMap as MixtureMap
+    from optfair.methods.group_counterfactuals.members import (
         IndependentCounterfactuals as IndependentCounterfactuals,
     )
-    from optfair.models.group_counterfactual import (
+    from optfair.methods.group_counterfactuals.members import (
         LipschitzCounterfactuals as LipschitzCounterfactuals,
     )
-    from optfair.models.kantorovich import KantorovichCoupling as KantorovichCoupling
-    from optfair.models.linear_score import LinearScore as LinearScore
-    from optfair.models.maps.affine_map import AffineMap as AffineMap
-    from optfair.models.maps.bi_lipschitz_map import BiLipschitzMap as BiLipschitzMap
-    from optfair.models.maps.fixed_basis import CommutativeGaussianMap as CommutativeGaussianMap
-    from optfair.models.maps.fixed_basis import DiagonalMap as DiagonalMap
-    from optfair.models.maps.gaussian_map import GaussianMap as GaussianMap
-    from optfair.models.maps.mixture_map import MixtureMap as MixtureMap
-    from optfair.models.maps.psd_map import PSDMap as PSDMap
-    from optfair.models.maps.scaled_map import ScaledMap as ScaledMap
-    from optfair.models.mixture_likelihood import FairMixtureLikelihood as FairMixtureLikelihood
-    from optfair.models.mixture_transport import MixtureTransport as MixtureTransport
-    from optfair.models.optimality_gap import optimality_gap as optimality_gap
-    from optfair.models.rules.chance import chance as chance
-    from optfair.models.rules.changes import at_most_changes as at_most_changes
-    from optfair.models.rules.edited_together import edited_together as edited_together
-    from optfair.models.rules.features import box as box
-    from optfair.models.rules.features import immutable as immutable
-    from optfair.models.rules.features import monotone as monotone
-    from optfair.models.rules.gaps import additive_gap as additive_gap
-    from optfair.models.rules.gaps import max_gap as max_gap
-    from optfair.models.rules.gaps import perfect_fairness as perfect_fairness
-    from optfair.models.rules.implies import implies as implies
-    from optfair.models.rules.loewner import loewner as loewner
-    from optfair.models.rules.plausibility import least_density as least_density
-    from optfair.models.rules.proportions import balance as balance
-    from optfair.models.rules.proportions import proportion as proportion
-    from optfair.models.rules.row_budget import row_budget as row_budget
-    from optfair.models.rules.shares import cluster_share as cluster_share
-    from optfair.models.rules.sparsity import at_most as at_most
-    from optfair.models.rules.sparsity import l1_sparsity as l1_sparsity
-    from optfair.models.rules.transport_budget import transport_budget as transport_budget
-    from optfair.models.rules.whole_features import one_hot as one_hot
-    from optfair.models.rules.whole_features import whole_numbers as whole_numbers
-    from optfair.models.transport_map import TransportMap as TransportMap
+    from optfair.methods.group_counterfactuals.rules.chance import chance as chance
+    from optfair.methods.group_counterfactuals.rules.geometry import at_most as at_most
+    from optfair.methods.group_counterfactuals.rules.geometry import l1_sparsity as l1_sparsity
+    from optfair.methods.group_counterfactuals.rules.geometry import loewner as loewner
+    from optfair.methods.group_counterfactuals.rules.geometry import (
+        transport_budget as transport_budget,
+    )
+    from optfair.methods.group_counterfactuals.transport_map import (
+        MixtureTransport as MixtureTransport,
+    )
+    from optfair.methods.group_counterfactuals.transport_map import TransportMap as TransportMap
+    from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan as ActionPlan
+    from optfair.methods.sparse_counterfactuals.action_plan import MinimumEdits as MinimumEdits
+    from optfair.methods.sparse_counterfactuals.couplings import (
+        aligned_coupling as aligned_coupling,
+    )
+    from optfair.methods.sparse_counterfactuals.couplings import (
+        nearest_coupling as nearest_coupling,
+    )
+    from optfair.methods.sparse_counterfactuals.couplings import (
+        optimal_transport_coupling as optimal_transport_coupling,
+    )
+    from optfair.methods.sparse_counterfactuals.couplings import (
+        random_coupling as random_coupling,
+    )
+    from optfair.methods.sparse_counterfactuals.couplings import (
+        uniform_coupling as uniform_coupling,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
+        Counterfactuals as Counterfactuals,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
+        dice_counterfactuals as dice_counterfactuals,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
+        given_counterfactuals as given_counterfactuals,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
+        mapped_counterfactuals as mapped_counterfactuals,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
+        nearest_unlike_neighbours as nearest_unlike_neighbours,
+    )
+    from optfair.methods.sparse_counterfactuals.generators import (
+        projected_counterfactuals as projected_counterfactuals,
+    )
+    from optfair.methods.sparse_counterfactuals.refinement import Refinement as Refinement
+    from optfair.methods.sparse_counterfactuals.rules import (
+        edited_together as edited_together,
+    )
+    from optfair.methods.sparse_counterfactuals.rules import implies as implies
+    from optfair.methods.sparse_counterfactuals.rules import row_budget as row_budget
+    from optfair.methods.sparse_counterfactuals.shapley import (
+        Attribution as Attribution,
+    )
+    from optfair.methods.sparse_counterfactuals.shapley import p_shap as p_shap
+    from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
+        SparseCounterfactuals as SparseCounterfactuals,
+    )
+    from optfair.rows.row_source import Chunk as Chunk
+    from optfair.rows.row_source import RowSource as RowSource
     from optfair.solution.files import load_solution as load_solution
     from optfair.solution.residuals import Residuals as Residuals
     from optfair.solution.residuals import residuals as residuals
     from optfair.solution.shadow_prices import shadow_prices as shadow_prices
     from optfair.transforms.dualize import dualize as dualize
     from optfair.transforms.exactness import Exactness as Exactness
-    from optfair.transforms.factor_coupling import factor_coupling as factor_coupling
     from optfair.transforms.relax_integrality import relax_integrality as relax_integrality
     from optfair.transforms.shor import shor as shor
     from optfair.transforms.soften import soften as soften

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -11,7 +13,7 @@ from typing import Any
 
 from optfair.errors import DeclarationError, nearest
 
-__all__ = ["check_keys", "fact_files", "folders", "load_facts"]
+__all__ = ["check_keys", "fact_files", "folders", "load_facts", "method_folders"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -29,9 +31,40 @@ def _root() -> Path:
 
 
 def folders(kind: str) -> tuple[Path, ...]:
-    """Return the folders of "problems" or "solvers": ours, then the user's (``OPTFAIR_...``)."""
+    """Return the folders of "problems" or "solvers": ours, methods', the user's (``OPTFAIR_...``)."""
     extra = os.environ.get(f"OPTFAIR_{kind.upper()}", "")
-    return (_root() / kind, *(Path(part) for part in extra.split(os.pathsep) if part))
+    brought = (folder / kind for folder in method_folders().values())
+    return (
+        _root() / kind,
+        *(folder for folder in brought if folder.is_dir()),
+        *(Path(part) for part in extra.split(os.pathsep) if part),
+    )
+
+
+@lru_cache(maxsize=1)
+def method_folders() -> dict[str, Path]:
+    """Return the folder of every package that has a ``method.toml``: ours, then installed ones.
+
+    Raises
+    ------
+    DeclarationError
+        An entry point ``optfair.methods`` names a package that is not there, or has no such file.
+    """
+    ours = sorted(path.parent for path in _PACKAGE.glob("methods/*/method.toml"))
+    known = {f"optfair.methods.{folder.name}": folder for folder in ours}
+    known["optfair.features"] = _PACKAGE / "features"
+    for point in importlib.metadata.entry_points(group="optfair.methods"):
+        spec = importlib.util.find_spec(point.value)
+        places = [] if spec is None else [Path(p) for p in spec.submodule_search_locations or ()]
+        there = [folder for folder in places if (folder / "method.toml").is_file()]
+        if not there:
+            raise DeclarationError(
+                f"the method {point.name!r} has no method.toml",
+                f"its entry point names the package {point.value!r}",
+                "name the package whose folder holds the file, or uninstall it",
+            )
+        known[point.value] = there[0]
+    return known
 
 
 def fact_files(kind: str) -> dict[str, Path]:

@@ -1,8 +1,9 @@
-"""The layers: imports point downwards, each solver library is imported in one file."""
+"""The rooms: which may import which, and each solver library is imported in one file."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,31 +11,48 @@ from pathlib import Path
 import pytest
 
 import optfair
+from optfair import registry
 
 PACKAGE = Path(optfair.__file__).parent
 
-LAYERS = {
-    "errors": 0,
-    "locate": 0,
-    "proofs": 0,
-    "core": 0,
-    "solution": 1,
-    "models": 2,
-    "compile": 2,
-    "transforms": 3,
-    "backends": 3,
-    "library": 4,
-    "formats": 4,
-    "diagnosis": 4,
-    "datasets": 3,
-    "metrics": 5,
-    "estimators": 5,
-    "comparison": 5,
-    "plots": 5,
-    "cli": 6,
+# Which room may import which: the language, from the bottom up. Nothing that is not here.
+LANGUAGE = {
+    "errors": set(),
+    "locate": {"errors"},
+    "numbers": {"errors"},
+    "registry": {"errors", "locate"},
+    "proofs": set(),
+    "core": {"errors", "proofs"},
+    "solution": {"core", "errors", "proofs"},
+    "compile": {"core", "errors", "proofs", "solution"},
+    "transforms": {"backends", "compile", "core", "errors", "proofs", "solution"},
+    "backends": {
+        *("compile", "core", "errors", "locate", "proofs", "registry", "solution", "transforms"),
+    },
+    "datasets": {"errors", "locate", "numbers"},
+    "diagnosis": {"backends", "compile", "core", "errors", "transforms"},
+    "formats": {"backends", "compile", "core", "errors", "proofs", "transforms"},
+    "library": {
+        *("backends", "compile", "core", "datasets", "errors", "locate", "registry", "transforms"),
+    },
+    "metrics": {"registry"},
+    "plots": {"errors", "registry"},
+    "rows": {"errors", "numbers"},
+    "features": {"core", "errors", "numbers"},
 }
+# A method may import the language, and these others.
+METHODS = {
+    "fair_clustering": set(),
+    "fair_mixtures": {"fair_clustering"},
+    "group_counterfactuals": set(),
+    "cluster_counterfactuals": set(),
+    "sparse_counterfactuals": {"fair_clustering", "group_counterfactuals"},
+    "textbook": set(),
+}
+# What people run: it reaches methods through the registry only.
+ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 # the verbs of a problem and a solution forward to the layer that does the work
-ALLOWED = {
+VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.transforms.soften"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
@@ -47,13 +65,13 @@ ALLOWED = {
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
-    "ot": {"backends/structured/network_simplex.py"},
+    "ot": {"methods/fair_clustering/adapters/network_simplex.py"},
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},
     "gurobipy": {"backends/gurobi_backend.py"},
-    "pymoo": {"estimators/evolution.py"},
-    "kmedoids": {"estimators/groups.py"},
+    "pymoo": {"methods/group_counterfactuals/map_search.py"},
+    "kmedoids": {"methods/group_counterfactuals/groups.py"},
     "dccp": {"backends/dccp_backend.py"},
     "pyscipopt": {"backends/scip_model.py"},
 }
@@ -83,33 +101,83 @@ def imports(path: Path) -> list[tuple[str, bool]]:
     return found
 
 
-def layer_of(module: str) -> int | None:
-    parts = module.split(".")
-    return LAYERS.get(parts[1]) if len(parts) > 1 and parts[0] == "optfair" else None
+def room(module: str) -> str:
+    """Return the room of a module: a folder or file of the package, ``methods.NAME`` for a method."""
+    parts = [*module.split("."), "", ""]
+    return f"methods.{parts[2]}" if parts[1] == "methods" and parts[2] else parts[1]
 
 
-def test_imports_point_downwards() -> None:
-    upward = set()
+def allowed(own: str) -> set[str]:
+    """Return the rooms that one may import."""
+    if own.startswith("methods."):
+        return {*LANGUAGE, *(f"methods.{other}" for other in METHODS[own.partition(".")[2]])}
+    return LANGUAGE[own] if own in LANGUAGE else ABOVE[own]
+
+
+def edges() -> set[tuple[str, str, str]]:
+    """Return (file, its room, other room) of every import that is more than a type."""
+    found = set()
     for path in modules():
         name = path.relative_to(PACKAGE).as_posix()
-        own = LAYERS.get(name.split("/")[0].removesuffix(".py"))
-        if own is None:  # the package's own __init__
+        own = room("optfair." + name.removesuffix(".py").replace("/", "."))
+        if own in ("__init__", "__main__", "methods"):
             continue
         for module, typing_only in imports(path):
-            layer = layer_of(module)
-            if layer is not None and layer > own and not typing_only:
-                upward.add((name, module))
-    assert upward - ALLOWED == set()
+            other = room(module)
+            facade = module.startswith("optfair.__") or not module.startswith("optfair.")
+            if not (typing_only or facade or other == own or (name, module) in VERBS):
+                found.add((name, own, other))
+    return found
 
 
-def test_every_allowed_upward_import_exists() -> None:
+def test_imports_stay_in_the_table() -> None:
+    assert {(name, other) for name, own, other in edges() if other not in allowed(own)} == set()
+
+
+def test_every_edge_in_the_table_is_used() -> None:
+    used = {(own, other) for _, own, other in edges()}
+    listed = {(own, other) for own, others in LANGUAGE.items() for other in others}
+    listed |= {(f"methods.{m}", f"methods.{o}") for m, others in METHODS.items() for o in others}
+    assert listed - used == set()
+
+
+def test_what_stands_below_the_methods_names_none() -> None:
+    for path in modules():
+        if "methods" in path.relative_to(PACKAGE).parts or path == PACKAGE / "__init__.py":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(n.body[0].value) for n in ast.walk(tree) if ast_docstring(n)}
+        said = {
+            n.value
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in docs
+        }
+        assert not any(re.search(r"optfair\.methods\.\w", text) for text in said), path
+        assert not any(m.startswith("optfair.methods") for m, _ in imports(path)), path
+
+
+def ast_docstring(node: ast.AST) -> bool:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return isinstance(node, kinds) and ast.get_docstring(node) is not None
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_everything_that_is_registered_is_there(kind: str) -> None:
+    for name in registry.names(kind):
+        thing = registry.load(kind, name)
+        assert callable(thing), name
+
+
+def test_every_verb_forwards() -> None:
     verbs = {m for m, typing_only in imports(PACKAGE / "core/verbs.py") if not typing_only}
-    assert {module for _, module in ALLOWED} <= verbs
+    assert {module for _, module in VERBS} <= verbs
 
 
-def test_every_folder_has_a_layer() -> None:
-    folders = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
-    assert folders <= set(LAYERS)
+def test_every_folder_is_in_the_table() -> None:
+    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    assert rooms == ({*LANGUAGE, *ABOVE, "methods"} & rooms)
+    assert {p.parent.name for p in PACKAGE.glob("methods/*/__init__.py")} == set(METHODS)
+    assert {p.parent.name for p in PACKAGE.glob("methods/*/method.toml")} == set(METHODS)
 
 
 @pytest.mark.parametrize("library", ADAPTERS)

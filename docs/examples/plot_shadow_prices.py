@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import optfair as of
-from optfair.models.textbook.minimum_variance import MinimumVariance
+from optfair.methods.textbook.portfolios import MinimumVariance
 
 data = dict(of.library.load("textbook/minimum_variance").data)
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optfair import registry
 from optfair.backends.probes import refuse_unlicensed
 from optfair.backends.profile import Refusal, SolverProfile
 from optfair.backends.registry import open_takers, profile, profiles, takers
@@ -48,7 +49,8 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
         return (named,)
     policy = _policy(fact_files("solvers")["_policy"])
     known = profiles()
-    by_structure = [name for name in policy["structures"] if known[name].accepts(problem)]
+    structured = (*policy["structures"], *registry.defaults())
+    by_structure = [name for name in structured if known[name].accepts(problem)]
     pc = problem.problem_class
     by_class = [
         name

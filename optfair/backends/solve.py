@@ -8,10 +8,11 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from optfair import registry
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
@@ -38,11 +39,11 @@ logger = logging.getLogger("optfair")
 EARLY = ("time_limit", "interrupted")
 
 
-class Adapter(Protocol):
-    """A module that runs solvers: ``run(problem, profile, request)``."""
+class Run(Protocol):
+    """What every adapter has: it compiles, solves and recovers."""
 
-    def run(self, problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-        """Compile, solve and recover."""
+    def __call__(self, problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+        """Return what came of it."""
 
 
 def solve(
@@ -197,10 +198,10 @@ class _Search:
             self.spent["attempts"] = tried - self.begin - known
         if left:
             request = request.until(tried + PATIENCE * (self.request.deadline - tried))
-        adapter = _adapter(profile)
+        run = _adapter(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         try:
-            outcome = adapter.run(self.problem, profile, request)
+            outcome = run(self.problem, profile, request)
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if isinstance(e, SolverFailure) and e.claim:
                 if self.claimed is not None and self.claimed.claim == e.claim:
@@ -266,16 +267,15 @@ class _Search:
         )
 
 
-def _adapter(profile: SolverProfile) -> Adapter:
+def _adapter(profile: SolverProfile) -> Run:
     """Import what runs the solver, and the solver's own library, which takes longer."""
     if profile.cvxpy_name and profile.module:
         with contextlib.suppress(ImportError):  # the probe says what is missing
             importlib.import_module(profile.module)
     if profile.via == "structured":
-        module = f"optfair.backends.structured.{profile.route}"
-    else:
-        module = f"optfair.backends.{profile.via}_backend"
-    return cast(Adapter, importlib.import_module(module))
+        return registry.route(profile.route)
+    run: Run = importlib.import_module(f"optfair.backends.{profile.via}_backend").run
+    return run
 
 
 def _verified(

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair import metrics, registry
 from optfair.cli.question import Question
-from optfair.estimators.fair_kmeans import FairKMeans
-from optfair.metrics.clustering import composition
-from optfair.models.separable_cost import SeparableCost
 
 Floats = NDArray[np.float64]
 
@@ -36,8 +34,8 @@ class Clustering:
     """
 
     question: Question
-    fair: FairKMeans
-    plain: FairKMeans
+    fair: Any
+    plain: Any
     seconds: float
     plain_seconds: float
     notices: tuple[str, ...] = ()
@@ -56,7 +54,7 @@ class Clustering:
     def shares(self) -> Floats:
         """Share of each group in each cluster (G, K); NaN for an empty cluster."""
         hard = np.eye(self.question.clusters)[self.labels]
-        return composition(self.question.groups, hard)
+        return np.asarray(metrics.composition(self.question.groups, hard))
 
     @property
     def best_balance(self) -> float:
@@ -78,8 +76,10 @@ class Clustering:
     def costs(self) -> Floats:
         """Mean cost of the rows of each cluster; NaN for an empty one."""
         q = self.question
-        far = SeparableCost(q.metric, q.X, self.fair.cluster_centers_).columns(slice(None))
-        own = np.bincount(self.labels, far[self.labels, np.arange(len(q.X))], q.clusters)
+        far = self.fair.transform(q.X)
+        if q.metric == "sqeuclidean":  # distances there, their squares here
+            far = far**2
+        own = np.bincount(self.labels, far[np.arange(len(q.X)), self.labels], q.clusters)
         mean = np.full(q.clusters, np.nan)
         np.divide(own, self.sizes, out=mean, where=self.sizes > 0)
         return mean
@@ -112,6 +112,7 @@ class Clustering:
 
 def clustered(question: Question, verbose: int = 0) -> Clustering:
     """Cluster under the rule, and without it for comparison."""
+    FairKMeans = registry.load("estimators", "FairKMeans")
     starts: Any = "auto" if question.n_init is None else question.n_init
     common: dict[str, Any] = {"metric": question.metric, "random_state": question.seed}
     common |= {"verbose": verbose, "n_clusters": question.clusters}

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from rich.console import Console
 
-from optfair import datasets, metrics
+from optfair import datasets, metrics, registry
 from optfair.core.solution import Solution
 from optfair.errors import NotInstalled
-from optfair.estimators.alternation import Alternation, alternate
-from optfair.models.fair_assignment import FairAssignment
-from optfair.models.rules.gaps import additive_gap
-from optfair.models.rules.shares import cluster_share
 from optfair.plots import plot_composition, plot_front
 
 if TYPE_CHECKING:
@@ -85,7 +81,7 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
         f" hard labels; the population has {population:.4f}"
     )
     numbers["composed"] = _composed(say, problem, solution)
-    fair = alternate(problem, tolerance=TOLERANCE)
+    fair = registry.load("estimators", "alternate")(problem, tolerance=TOLERANCE)
     numbers["alternation"] = _alternated(say, fair, sex)
     plain = fair.problem.without("fairness").solve(tolerance=TOLERANCE)
     front = _swept(say, fair.problem, plain, sex, points=6 if quick else 15)
@@ -123,11 +119,11 @@ def _speaker() -> Say:
     return say
 
 
-def _declared(say: Say, X: Any, sex: Any) -> FairAssignment:
+def _declared(say: Say, X: Any, sex: Any) -> Any:
     from sklearn.cluster import kmeans_plusplus
 
     centers, _ = kmeans_plusplus(X, CLUSTERS, random_state=SEED)
-    problem = FairAssignment(X, groups=sex, centers=centers)
+    problem = registry.load("models", "FairAssignment")(X, groups=sex, centers=centers)
     say("Declare and classify", title=True)
     say(
         f"German Credit: {X.shape[0]} applicants, {X.shape[1]} standardised columns, groups by"
@@ -139,9 +135,9 @@ def _declared(say: Say, X: Any, sex: Any) -> FairAssignment:
     return problem
 
 
-def _composed(say: Say, problem: FairAssignment, solution: Solution) -> dict[str, Any]:
+def _composed(say: Say, problem: Any, solution: Solution) -> dict[str, Any]:
     """Add a rule, solve on the same route, and ask what integrality would change."""
-    share = problem.with_constraints(share=cluster_share(lower=0.15))
+    share = problem.with_constraints(share=registry.load("rules", "cluster_share")(lower=0.15))
     again = share.solve(tolerance=TOLERANCE, warm_start=solution)
     sizes = np.asarray(again["masses"]).sum(axis=0)
     integral = share.with_integrality("assignment")
@@ -163,7 +159,7 @@ def _composed(say: Say, problem: FairAssignment, solution: Solution) -> dict[str
     }
 
 
-def _alternated(say: Say, fair: Alternation, sex: Any) -> dict[str, Any]:
+def _alternated(say: Say, fair: Any, sex: Any) -> dict[str, Any]:
     balance = metrics.balance(sex, fair.labels)
     say("Alternate assignment and centers to a fair clustering", title=True)
     say(fair)
@@ -181,10 +177,11 @@ def _alternated(say: Say, fair: Alternation, sex: Any) -> dict[str, Any]:
 
 
 def _swept(
-    say: Say, problem: FairAssignment, plain: Solution, sex: Any, points: int
+    say: Say, problem: Any, plain: Solution, sex: Any, points: int
 ) -> dict[str, list[float]]:
     """Return cost and soft balance over tolerances from perfectly fair to plain."""
     widest = metrics.additive_gap(sex, plain["assignment"], soft=True)
+    additive_gap = registry.load("rules", "additive_gap")
     unruled = problem.without("fairness")
     eps = np.linspace(0.0, widest, points).tolist()
     solutions: list[Solution] = []
@@ -216,7 +213,7 @@ def _figure(height: float) -> Figure:
     return Figure(figsize=(7.2, height), layout=roomy)
 
 
-def _composition(sex: Any, plain: Solution, fair: Alternation) -> Figure:
+def _composition(sex: Any, plain: Solution, fair: Any) -> Figure:
     figure = _figure(7.4)
     above, below = figure.subplots(2, 1)
     plot_composition(sex, plain["assignment"], ax=above, title="Nearest center: clusters differ")

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair import registry
 from optfair.cli.table_file import TableFile
 from optfair.core.rule import Rule
 from optfair.errors import DataError, DeclarationError
-from optfair.models.data import check_weights, encode_groups
-from optfair.models.rules.gaps import additive_gap, perfect_fairness
-from optfair.models.rules.proportions import balance
+from optfair.numbers import check_weights, encode_groups
 
 Floats = NDArray[np.float64]
 
@@ -276,9 +275,9 @@ def _rule(groups: NDArray[Any], least: float | None, largest: float | None) -> R
             "give one of them, or none for perfect fairness",
         )
     if largest is not None:
-        return additive_gap(largest)
+        return _named("additive_gap", largest)
     if least is None:
-        return perfect_fairness()
+        return _named("perfect_fairness")
     _, counts = np.unique(groups, return_counts=True)
     best = float(counts.min() / counts.max())
     if least > best:
@@ -287,4 +286,9 @@ def _rule(groups: NDArray[Any], least: float | None, largest: float | None) -> R
             f"the population itself has balance {best:.6g}, and clusters average to it",
             f"give --balance {np.floor(best * 1e4) / 1e4:g} or less",
         )
-    return balance(least)
+    return _named("balance", least)
+
+
+def _named(rule: str, *arguments: float) -> Rule:
+    made: Rule = registry.load("rules", rule)(*arguments)
+    return made

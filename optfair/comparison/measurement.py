@@ -6,8 +6,10 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from optfair import registry
 from optfair.comparison.memory import peak_megabytes, reset_peak, resident_megabytes
 from optfair.comparison.run import finite
 from optfair.errors import (
@@ -131,17 +133,14 @@ def _warm_up(facts: SolverProfile) -> None:
     import cvxpy as cp
 
     from optfair.core.adopt import from_cvxpy
-    from optfair.models.fair_assignment import FairAssignment
-    from optfair.models.kantorovich import KantorovichCoupling
 
     x = cp.Variable(2, name="x")
-    one = [[0.0], [1.0], [3.0]]
-    small = (
+    small: list[Callable[[], Problem]] = [
         lambda: from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])),
         lambda: from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [x >= 1])),
-        lambda: KantorovichCoupling(cost=[[0.0, 1.0], [1.0, 0.0]]),
-        lambda: FairAssignment(one, groups=[0, 1, 0], centers=one[:2]),
-    )
+    ]
+    if facts.structure in registry.names("examples"):
+        small.append(registry.load("examples", facts.structure))
     for declared in small:
         problem = declared()
         if facts.accepts(problem):

@@ -172,7 +172,6 @@ def _load() -> None:
 
     import optfair.backends.solve
     import optfair.library
-    import optfair.models
 
     del cvxpy, scipy, threadpoolctl, optfair
 

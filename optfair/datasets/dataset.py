@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled, nearest
-from optfair.models.data import check_matrix
+from optfair.numbers import check_matrix
 
 Floats = NDArray[np.float64]
 

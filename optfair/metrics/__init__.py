@@ -1,53 +1,23 @@
-"""Numbers that describe clusterings and counterfactuals; each says what it is measured on."""
+"""Numbers that describe clusterings and counterfactuals; each says what it is measured on.
+
+Methods register them; importing this imports none.
+"""
 
 from __future__ import annotations
 
-from optfair.metrics.clustering import additive_gap, balance, composition, cost, max_gap
-from optfair.metrics.counterfactuals import (
-    LipschitzConstants,
-    distortion,
-    lipschitz_constants,
-    transport_cost,
-    validity,
-)
-from optfair.metrics.mixture import (
-    category_profile,
-    mean_gap,
-    negative_log_likelihood,
-    total_cost,
-)
-from optfair.metrics.silhouette import silhouette
-from optfair.metrics.sparse_counterfactuals import (
-    counterfactual_effect,
-    distance_ratio,
-    edit_mask,
-    mean_difference,
-    median_difference,
-    output_mmd,
-    output_transport,
-)
+from typing import Any
 
-__all__ = [
-    "LipschitzConstants",
-    "additive_gap",
-    "balance",
-    "category_profile",
-    "composition",
-    "cost",
-    "counterfactual_effect",
-    "distance_ratio",
-    "distortion",
-    "edit_mask",
-    "lipschitz_constants",
-    "max_gap",
-    "mean_difference",
-    "mean_gap",
-    "median_difference",
-    "negative_log_likelihood",
-    "output_mmd",
-    "output_transport",
-    "silhouette",
-    "total_cost",
-    "transport_cost",
-    "validity",
-]
+from optfair import registry
+
+__all__ = registry.names("metrics")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = registry.load("metrics", name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,43 +1,24 @@
-"""Pictures; needs the extra `plot`."""
+"""Pictures; needs the extra `plot`.
+
+Methods register theirs; importing this imports none.
+"""
 
 from __future__ import annotations
 
-from optfair.plots.changed_cells import EditTable, edit_table
-from optfair.plots.cluster_counterfactuals import plot_cluster_counterfactuals
-from optfair.plots.composition import plot_composition
-from optfair.plots.convergence import plot_convergence
-from optfair.plots.counterfactuals import plot_arrows, plot_groups
-from optfair.plots.digits import plot_image_counterfactuals
-from optfair.plots.distortion import plot_counterfactual_front
-from optfair.plots.edits import plot_edits, plot_row_edits
-from optfair.plots.effect import plot_effect
-from optfair.plots.front import plot_front
-from optfair.plots.maps import plot_map
-from optfair.plots.mixture_front import plot_mixture_front
-from optfair.plots.mixture_profile import plot_category_profiles
-from optfair.plots.profile import plot_profile
-from optfair.plots.projection import plot_projection
-from optfair.plots.separability import plot_distances, plot_separability
+from typing import Any
 
-__all__ = [
-    "EditTable",
-    "edit_table",
-    "plot_arrows",
-    "plot_category_profiles",
-    "plot_cluster_counterfactuals",
-    "plot_composition",
-    "plot_convergence",
-    "plot_counterfactual_front",
-    "plot_distances",
-    "plot_edits",
-    "plot_effect",
-    "plot_front",
-    "plot_groups",
-    "plot_image_counterfactuals",
-    "plot_map",
-    "plot_mixture_front",
-    "plot_profile",
-    "plot_projection",
-    "plot_row_edits",
-    "plot_separability",
-]
+from optfair import registry
+from optfair.plots.profile import plot_profile
+
+__all__ = ("plot_profile", *registry.names("plots"))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = registry.load("plots", name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -178,7 +178,7 @@ def shor(problem: Problem) -> ShorRelaxation:
 
     Examples
     --------
-    >>> from optfair.models.textbook.trust_region import TrustRegion
+    >>> from optfair.methods.textbook.geometry import TrustRegion
     >>> p = TrustRegion(H=[[-2.0, 0.0], [0.0, 1.0]], g=[1.0, 1.0], radius=1.0)
     >>> relaxation = shor(p)
     >>> p.problem_class, relaxation.problem.problem_class

@@ -16,7 +16,7 @@ from optfair.backends import nlp_backend
 from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
-from optfair.models.textbook.trust_region import TrustRegion
+from optfair.methods.textbook.geometry import TrustRegion
 
 
 def run(problem: Any, solver: str = "uno", **asked: Any) -> Outcome:

@@ -13,6 +13,7 @@ from optfair.backends.profile import SolverProfile, load_profile
 from optfair.backends.registry import profile, profiles
 from optfair.core.problem_class import ProblemClass
 from optfair.locate import fact_files, load_facts
+from optfair.registry import route
 
 BACKENDS = Path(of.__file__).parent / "backends"
 GOOD = """schema = 1
@@ -32,8 +33,10 @@ classes = ["LP"]
 def test_every_profile_names_known_classes() -> None:
     for p in profiles().values():
         assert p.kind in ("open", "commercial") and p.nonconvex in ("", "global", "local")
-        module = f"structured/{p.route}" if p.via == "structured" else f"{p.via}_backend"
-        assert (BACKENDS / f"{module}.py").is_file(), p.name
+        if p.via == "structured":
+            assert callable(route(p.route)), p.name
+        else:
+            assert (BACKENDS / f"{p.via}_backend.py").is_file(), p.name
         for name in p.classes:
             assert ProblemClass.parse(name).name == name
         assert set(p.returns) <= {"primal", "dual", "farkas", "ray", "bound"}

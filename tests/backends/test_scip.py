@@ -22,7 +22,7 @@ from optfair.backends.lifted import quadratic_form
 from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
 from optfair.backends.scip_backend import export_scip
-from optfair.models.textbook.trust_region import TrustRegion
+from optfair.methods.textbook.geometry import TrustRegion
 
 pyscipopt = importlib.import_module("pyscipopt")
 

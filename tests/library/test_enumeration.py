@@ -11,10 +11,8 @@ import pytest
 
 import optfair as of
 from optfair.library.enumeration import enumerated
-from optfair.models.textbook.cardinality_portfolio import CardinalityPortfolio
-from optfair.models.textbook.integer_least_squares import IntegerLeastSquares
-from optfair.models.textbook.knapsack import Knapsack
-from optfair.models.textbook.minimum_variance import MinimumVariance
+from optfair.methods.textbook.integer_programs import IntegerLeastSquares, Knapsack
+from optfair.methods.textbook.portfolios import CardinalityPortfolio, MinimumVariance
 from optfair.transforms.relax_integrality import relax_integrality
 
 

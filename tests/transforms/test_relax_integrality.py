@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.models.textbook.knapsack import Knapsack
+from optfair.methods.textbook.integer_programs import Knapsack
 from optfair.transforms.dualize import dualize
 from optfair.transforms.relax_integrality import relax_integrality
 

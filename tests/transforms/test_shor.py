@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 import optfair as of
-from optfair.models.textbook.trust_region import TrustRegion
+from optfair.methods.textbook.geometry import TrustRegion
 from optfair.transforms.exactness import Exactness
 from optfair.transforms.lagrangian import quadratic_lagrangian
 from optfair.transforms.shor import shor

@@ -1,1 +1,0 @@
-"""Routes of special algorithms, offered while a structure stands."""

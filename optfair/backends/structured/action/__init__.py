@@ -1,1 +1,0 @@
-"""Parts of the route of the structure ``row-choices``."""

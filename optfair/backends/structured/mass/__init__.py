@@ -1,1 +1,0 @@
-"""The mass-dual algorithm, piece by piece."""

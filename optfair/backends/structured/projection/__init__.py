@@ -1,1 +1,0 @@
-"""Nearest points of half-spaces, polyhedra and quadratics, for many rows at once."""

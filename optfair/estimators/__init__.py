@@ -1,1 +1,0 @@
-"""Algorithms that alternate declared problems."""

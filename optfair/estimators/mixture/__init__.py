@@ -1,1 +1,0 @@
-"""Fair mixtures: components with additive statistics, two kinds of fairness, paths over both."""

@@ -1,1 +1,0 @@
-"""Counterfactuals refined to few edits: coupling, attribution, values, selection."""

@@ -1,1 +1,0 @@
-"""Fits that pass over rows chunk by chunk and never hold them."""

@@ -1,0 +1,382 @@
+"""A problem of one point that is to lie in a cluster: which algorithm fits, and how far off it stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.adopt import from_cvxpy
+from optfair.core.certificate import Certificate, NonconvexityWitness, Verdict
+from optfair.errors import DeclarationError, Infeasible, OptfairError
+from optfair.features.feature_problem import FeatureProblem
+from optfair.methods.cluster_counterfactuals.partition import Partition
+from optfair.methods.cluster_counterfactuals.terms import (
+    FLAGS,
+    BoundTerm,
+    SideTerm,
+    bound_term,
+    distance_term,
+    opposite_points,
+    side_term,
+)
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = [
+    "CELL",
+    "HALF_SPACE",
+    "MARGIN",
+    "ONE_QUADRATIC",
+    "SEVERAL_QUADRATICS",
+    "MarginBound",
+    "PointProblem",
+    "least_maximum",
+    "structure_loss",
+    "with_margin",
+]
+
+
+# Which special algorithm fits a counterfactual: read off its terms.
+
+HALF_SPACE = "half-space"
+CELL = "cell"
+ONE_QUADRATIC = "one-quadratic"
+SEVERAL_QUADRATICS = "several-quadratics"
+
+
+def structure_loss(problem: Problem, name: str) -> str:
+    """Return why a structure does not stand, empty if it does.
+
+    - ``half-space``: one linear boundary, and bounds if the metric is diagonal;
+    - ``cell``: any linear boundaries and bounds;
+    - ``one-quadratic``: one boundary with curvature, and no bounds but fixed features;
+    - ``several-quadratics``: boundaries of which one has curvature, and any bounds.
+    """
+    p: Any = problem
+    if name not in (HALF_SPACE, CELL, ONE_QUADRATIC, SEVERAL_QUADRATICS):
+        return f"a {p.title} does not have it"
+    if p.data["distance"] != "l2":
+        return f"its distance is {p.data['distance']!r}, not a squared distance"
+    for integer in sorted(p.integers):
+        return f"{integer!r} is integer"
+    if set(p.objective) != {"distance"}:
+        extra = sorted(set(p.objective) - {"distance"})
+        return f"{extra[0]!r} is in the objective" if extra else "the distance was removed"
+    if set(p.variables) != {"point"}:
+        extra = sorted(set(p.variables) - {"point"})
+        return f"{extra[0]!r} is a further variable"
+    for t in p.constraints.values():
+        if not isinstance(t, (SideTerm, BoundTerm)):
+            return f"{t.name!r} is not a bound on a feature"
+    return _shape_loss(p, name)
+
+
+def _shape_loss(p: Any, name: str) -> str:
+    sides = p.sides
+    if not sides:
+        return "no boundary is left"
+    curved = [t for t in sides if not t.section.linear]
+    lower, upper = p.limits
+    bounded = bool((np.isfinite(lower) | np.isfinite(upper))[p.free].any())
+    if name in (HALF_SPACE, CELL):
+        if curved:
+            return f"{curved[0].name!r} is curved"
+        if name == CELL:
+            return ""
+        if len(sides) > 1:
+            return f"there are {len(sides)} boundaries"
+        matrix = p.metric is not None and p.metric.ndim == 2
+        return "bounds and a metric matrix do not go together" if bounded and matrix else ""
+    if name == ONE_QUADRATIC:
+        if len(sides) > 1:
+            return f"there are {len(sides)} boundaries"
+        if bounded:
+            return "a free feature is bounded"
+        return "" if curved else f"{sides[0].name!r} is linear"
+    if not curved:
+        return "every boundary is linear"
+    return "" if len(sides) > 1 or bounded else "there is one boundary only"
+
+
+# How far from a cluster the constraints keep a point that cannot reach it.
+
+#: how the evidence of an error begins that says how far one can get
+MARGIN = "the largest margin that can be attained"
+
+# Dual residual up to which the bound of a relaxation is taken for proved.
+PROVED = 1e-6
+# Seconds for what is only said in a message.
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MarginBound(Certificate):
+    r"""A bound above 0 on the least t with :math:`g_k(z) \le t` for every boundary.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of the problem min t, or with the multipliers of its semidefinite relaxation.
+    """
+
+    solution: Solution
+
+    def verify(self) -> Verdict:
+        """Recompute the Lagrange bound from the terms."""
+        s = self.solution
+        if s.proof is None:
+            return Verdict(False, ("there is no bound",))
+        found = s.proof.check(s.values, s.multipliers)
+        reasons = [] if found.bound > 0.0 else [f"the bound is {found.bound:.3g}"]
+        if not found.dual <= PROVED:
+            reasons.append(f"dual residual {found.dual:.1e}")
+        return Verdict(not reasons, tuple(reasons))
+
+    def __str__(self) -> str:
+        return f"boundaries that stay {self.solution.bound:.6g} short of the target"
+
+
+def least_maximum(p: PointProblem, constraints: Any, further: Any = None) -> Any:
+    r"""Return the problem :math:`\min_{z, t} t` s.t. :math:`g_k(z) \le t` and constraints.
+
+    A density that is asked for stays a constraint.
+
+    Parameters
+    ----------
+    p : PointProblem
+        Whose boundaries g are meant.
+    constraints : iterable of ConstraintTerm
+        What z must satisfy beside them.
+    further : dict, optional
+        CVXPY constraints by name.
+    """
+    t = cp.Variable(name="short")
+    built: dict[str, Any] = {}
+    for side in p.sides:
+        row = side.build()
+        built[side.name] = row.expr <= t if side.against >= 0 else row
+    built |= {term.name: term.build() for term in constraints} | dict(further or {})
+    return from_cvxpy(cp.Problem(cp.Minimize(t), list(built.values())), list(built))
+
+
+def with_margin(p: PointProblem, error: Infeasible) -> Infeasible:
+    """Return the error with the largest margin to the target, where that is what fails.
+
+    Parameters
+    ----------
+    p : PointProblem
+        What was infeasible.
+    error : Infeasible
+        What was found; without a certificate, it gets the one found here.
+    """
+    if error.evidence.startswith(MARGIN):
+        return error
+    sides = {t.name for t in p.sides}
+    if error.conflict and not sides & set(error.conflict):
+        return error  # other constraints exclude each other
+    try:
+        aim = least_maximum(p, [t for n, t in p.constraints.items() if n not in sides])
+        if not aim.problem_class.convex:
+            return error
+        best = aim.solve(time_limit=SECONDS)
+    except OptfairError:
+        return error
+    proof = MarginBound(best)
+    if not (best.is_optimal(1e-6) and best.bound > 0.0):
+        return error
+    certificate = error.certificate
+    if certificate is None and not aim.integers and proof.verify():
+        certificate = proof
+    says = f"{MARGIN} is {-best.objective:.6g}, it must be at least 0"
+    return Infeasible(
+        f"no point that may be chosen is in cluster {p.target}",
+        f"{says}; {error.evidence}",
+        "free more features, widen their bounds, or ask for less plausibility",
+        certificate=certificate,
+        conflict=error.conflict or tuple(p.constraints),
+    )
+
+
+# A problem of one point that is to lie in a cluster.
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+class PointProblem(FeatureProblem):
+    """A point near a row, on one side of boundaries between clusters.
+
+    It reads its own terms: which features are free, between which bounds, and which boundaries
+    the point must respect. Features that are held fixed are substituted into the boundaries and
+    into the distance whenever its terms change.
+
+    Attributes
+    ----------
+    free : array (f,)
+        Columns of the features that may change.
+    anchor : array (d,)
+        The row, with what fixed features are held at.
+    """
+
+    free: Indices
+    anchor: Floats
+
+    @property
+    def clusters(self) -> Partition:
+        """The clusters."""
+        clusters: Partition = self.data["clusters"]
+        return clusters
+
+    @property
+    def factual(self) -> Floats:
+        """The row (d,)."""
+        return np.asarray(self.data["factual"])
+
+    @property
+    def source(self) -> int:
+        """Cluster to leave."""
+        return int(self.data["source"])
+
+    @property
+    def target(self) -> int:
+        """Cluster to reach."""
+        return int(self.data["target"])
+
+    @property
+    def metric(self) -> Floats | None:
+        """Weights (d,), matrix (d, d), or None."""
+        metric: Floats | None = self.data["metric"]
+        return metric
+
+    @property
+    def sides(self) -> tuple[SideTerm, ...]:
+        """The terms that say on which side of a boundary the point lies."""
+        return tuple(t for t in self.constraints.values() if isinstance(t, SideTerm))
+
+    @property
+    def bounds(self) -> tuple[BoundTerm, ...]:
+        """The terms that bound single features."""
+        return tuple(t for t in self.constraints.values() if isinstance(t, BoundTerm))
+
+    @property
+    def limits(self) -> tuple[Floats, Floats]:
+        """Lower and upper bound of every feature (d,), infinite where there is none."""
+        lower, upper = np.full(self.factual.size, -np.inf), np.full(self.factual.size, np.inf)
+        for t in self.bounds:
+            if t.relation != "<=":
+                np.maximum.at(lower, t.indices, t.limits)
+            if t.relation != ">=":
+                np.minimum.at(upper, t.indices, t.limits)
+        return lower, upper
+
+    @property
+    def inside(self) -> bool:
+        """Whether the row satisfies every constraint as it is: then its distance is 0."""
+        if set(self.variables) - {"point", FLAGS}:
+            return False  # whole features: the row may not be whole
+        lower, upper = self.limits
+        y = self.factual
+        bounded = bool(((lower <= y) & (y <= upper)).all())
+        return bounded and all(t.section.boundary.value(y) <= 0.0 for t in self.sides)
+
+    @property
+    def objective_unit(self) -> float:
+        """Mean squared distance between the clusters' centers, at most 1."""
+        return self.clusters.unit if self.data["distance"] == "l2" else 1.0
+
+    def _side(self, k: int) -> SideTerm:
+        boundary = self.clusters.boundary(k, self.target, self.data["plausibility"])
+        section = boundary.section(self.anchor, self.free)
+        return side_term(f"target.{k}", self["point"], boundary, k, section)
+
+    def _distance(self, variables: Any) -> Any:
+        d = self.data
+        return distance_term(
+            d["distance"], variables, self.factual, d["metric"], self.free, self.anchor
+        )
+
+    def _child(self, **fields: Any) -> Any:
+        child = super()._child(**fields)
+        return child._substituted() if "constraints" in fields else child
+
+    def _substituted(self) -> PointProblem:
+        """Return this problem with the features that are now held fixed substituted."""
+        lower, upper = self.limits
+        held = lower == upper
+        anchor = np.where(held, lower, self.factual)
+        free = np.flatnonzero(~held)
+        counted = FLAGS in self.variables and self.data["distance"] == "changes"
+        counted = counted and "changes" not in self.objective
+        same = np.array_equal(free, self.free) and np.array_equal(anchor, self.anchor)
+        if same and not counted:
+            return self
+        self._set(free=free, anchor=anchor)
+        terms = {n: self._resected(t) for n, t in self.constraints.items()}
+        objective = dict(self.objective)
+        if counted or "distance" in objective:
+            again = self._distance(self.variables)
+            objective[again.name] = again
+        self._set(constraints=MappingProxyType(terms), objective=MappingProxyType(objective))
+        return self
+
+    def _resected(self, t: Any) -> Any:
+        if not isinstance(t, SideTerm):
+            return t
+        section = t.boundary.section(self.anchor, self.free)
+        again = side_term(t.name, self["point"], t.boundary, t.against, section)
+        object.__setattr__(again, "origin", t.origin)
+        return again
+
+    def structure_refusal(self, name: str) -> str:
+        """Return why a special algorithm does not apply, empty if it does."""
+        return structure_loss(self, name)
+
+    def find_witness(self) -> NonconvexityWitness | None:
+        """Return opposite points beyond a boundary that curves away, else search."""
+        return opposite_points(self) or super().find_witness()
+
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with the largest margin to the target, where that is out of reach."""
+        return with_margin(self, error)
+
+    # --- what rules ask for --------------------------------------------------------------
+
+    def fixed(self, indices: Indices) -> BoundTerm:
+        """Return the term that these features stay."""
+        return bound_term(self["point"], indices, "==", self.factual[indices])
+
+    def within(self, indices: Indices, lower: Floats, upper: Floats) -> dict[str, BoundTerm]:
+        """Return the bounds of these features."""
+        parts = {}
+        for word, relation, limit in (("lower", ">=", lower), ("upper", "<=", upper)):
+            at = np.isfinite(limit)
+            if at.any():
+                parts[word] = bound_term(self["point"], indices[at], relation, limit[at])
+        return parts
+
+    def moves(self, indices: Indices, sign: Floats) -> dict[str, BoundTerm]:
+        """Return the directions of these features as bounds at the row."""
+        parts = {}
+        for word, relation, at in (("up", ">=", sign > 0), ("down", "<=", sign < 0)):
+            if at.any():
+                held = self.factual[indices[at]]
+                parts[word] = bound_term(self["point"], indices[at], relation, held)
+        return parts
+
+    def dense(self, density: float) -> SideTerm:
+        """Return the ellipsoid where the target's density is at least this."""
+        if self.clusters.kind != "gaussian":
+            raise DeclarationError(
+                "clusters of k-means have no density",
+                remedy="use plausibility=, or ClusterCounterfactual.gaussian",
+            )
+        boundary = self.clusters.ellipsoid(self.target, density)
+        section = boundary.section(self.anchor, self.free)
+        return side_term("density", self["point"], boundary, -1, section)

@@ -1,0 +1,1 @@
+"""Fair clustering: assignments under rules on the masses of groups, and centers."""

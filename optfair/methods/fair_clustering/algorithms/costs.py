@@ -1,0 +1,163 @@
+"""Costs D[i, k] of a row in a cluster, whole or block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from optfair.errors import DeclarationError, nearest
+
+__all__ = [
+    "METRICS",
+    "CostRows",
+    "SeparableCost",
+]
+
+
+# Costs D[i, k] of a row in a cluster: a metric between rows and centers, or a given matrix.
+
+Floats = NDArray[np.float64]
+
+
+METRICS = ("sqeuclidean", "l1", "lp", "precomputed")
+
+
+@dataclass(frozen=True, eq=False)
+class SeparableCost:
+    """Cost of row i in cluster k, computed on demand for any set of rows.
+
+    Parameters
+    ----------
+    metric : {"sqeuclidean", "l1", "lp", "precomputed"}
+        Sum over columns of the squared, absolute or p-th power difference, or given numbers.
+    points : array (n, d)
+        Rows; the cost matrix (n, K) itself when the metric is precomputed.
+    centers : array (K, d)
+        Centers; empty when the metric is precomputed.
+    p : float
+        Power of metric ``lp``, at least 1 so that the cost stays convex in the center.
+    """
+
+    metric: str
+    points: Floats
+    centers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    p: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.metric not in METRICS:
+            raise DeclarationError(
+                f"unknown metric {self.metric!r}", remedy=nearest(self.metric, METRICS)
+            )
+        if not self.p >= 1.0 or not np.isfinite(self.p):
+            raise DeclarationError(
+                f"metric power p={self.p} is not a number of at least 1",
+                "below 1 the cost is not convex in the center",
+                "give p >= 1",
+            )
+
+    @property
+    def clusters(self) -> int:
+        """Number of clusters K."""
+        return int(self.points.shape[1] if self.metric == "precomputed" else self.centers.shape[0])
+
+    @property
+    def rows(self) -> int:
+        """Number of rows n."""
+        return int(self.points.shape[0])
+
+    def columns(self, rows: NDArray[np.intp] | slice) -> Floats:
+        """Return the costs of some rows, clusters along the first axis (K x m)."""
+        points = self.points[rows]
+        if self.metric == "precomputed":
+            return np.ascontiguousarray(points.T)
+        if self.metric == "sqeuclidean":
+            return np.asarray(cdist(self.centers, points, "sqeuclidean"))
+        if self.metric == "l1":
+            return np.asarray(cdist(self.centers, points, "cityblock"))
+        return np.asarray(cdist(self.centers, points, "minkowski", p=self.p) ** self.p)
+
+    def matrix(self) -> Floats:
+        """Return the whole n x K matrix."""
+        return np.ascontiguousarray(self.columns(slice(None)).T)
+
+    def mean(self, weights: Floats, assignment: Floats, chunk: int = 65_536) -> float:
+        """Return sum_ik w_i A_ik D_ik without forming D."""
+        total = 0.0
+        for start in range(0, self.rows, chunk):
+            rows = slice(start, start + chunk)
+            block = self.columns(rows)
+            total += float(np.einsum("ki,ik,i->", block, assignment[rows], weights[rows]))
+        return total
+
+
+# The cost of putting each row into each cluster, produced block by block.
+
+# Costs of up to this many arcs (128 MB) are kept; beyond it they are recomputed in each pass.
+KEEP = 16_000_000
+# Rows per block otherwise.
+CHUNK = 65_536
+
+
+class CostRows:
+    """Costs with clusters along the first axis and rows ordered by group.
+
+    Minima over clusters then run along contiguous memory, and adding one price vector per
+    group is a broadcast instead of a gather.
+
+    Parameters
+    ----------
+    cost : SeparableCost
+        Costs of the declared problem, rows in the user's order.
+    groups : array (n,) of int
+        Group index of each row.
+    weights : array (n,)
+        Weights, total 1.
+    rows : array of int, optional
+        Use these rows only; ``weights`` then belong to them.
+    """
+
+    def __init__(
+        self,
+        cost: SeparableCost,
+        groups: NDArray[np.intp],
+        weights: Floats,
+        rows: NDArray[np.intp] | None = None,
+    ) -> None:
+        rows = np.arange(groups.size) if rows is None else rows
+        order = np.argsort(groups[rows], kind="stable")
+        self.rows = rows[order]
+        self.groups = groups[self.rows]
+        self.weights = weights[order] if weights.size == rows.size else weights[self.rows]
+        self.size, self.clusters = self.rows.size, cost.clusters
+        self.group_count = int(groups.max()) + 1
+        bounds = np.searchsorted(self.groups, np.arange(self.group_count + 1))
+        self._bounds = bounds
+        self._pieces = [
+            (g, start, min(start + CHUNK, int(bounds[g + 1])))
+            for g in range(self.group_count)
+            for start in range(int(bounds[g]), int(bounds[g + 1]), CHUNK)
+        ]
+        self.cost, self.labels = cost, groups
+        self._kept: list[Floats] | None = None
+        if self.size * self.clusters <= KEEP:
+            self._kept = [self._compute(start, stop) for _, start, stop in self._pieces]
+
+    def _compute(self, start: int, stop: int) -> Floats:
+        return self.cost.columns(self.rows[start:stop])
+
+    def blocks(self) -> Iterator[tuple[int, int, int, Floats]]:
+        """Yield (group, start, stop, costs K x m); the costs must not be written to."""
+        for index, (g, start, stop) in enumerate(self._pieces):
+            yield g, start, stop, self._kept[index] if self._kept else self._compute(start, stop)
+
+    def members(self, group: int) -> NDArray[np.intp]:
+        """Return the positions of the rows of one group."""
+        return np.arange(self._bounds[group], self._bounds[group + 1])
+
+    def gather(self, positions: NDArray[np.intp]) -> Floats:
+        """Return the costs (K x m) of rows given by their position in this ordering."""
+        return self.cost.columns(self.rows[positions])

@@ -1,0 +1,393 @@
+"""The mass-dual algorithm: the search for the best prices of the masses, in a few passes over the rows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.master import MasterResult, solve_master
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
+    FreeRows,
+    Pricing,
+    box_for,
+    price,
+    repaired,
+    select_arcs,
+    spread,
+)
+
+__all__ = [
+    "Candidate",
+    "MassResult",
+    "PriceSearch",
+    "Round",
+    "coarse_prices",
+    "solve_mass_dual",
+]
+
+
+# Prices from few rows that stand for all of them: the long steps of the search.
+
+Floats = NDArray[np.float64]
+
+
+# A block r ranks from a boundary holds about r rows.
+BLOCK = 2.0
+
+
+def coarse_prices(
+    program: MassProgram, costs: CostRows, prices: Floats, time_limit: float = np.inf
+) -> tuple[Floats, Floats] | None:
+    """Return prices and masses that are optimal for a thinned set of rows, None if that fails.
+
+    Rows of one group with the same two cheapest clusters are lined up by regret and cut into
+    blocks that double in size: next to a boundary every row stands for itself, far away one
+    stands for many. Prices that are r ranks off are put right to a fraction of r, whatever
+    n, so a few calls replace thousands of short steps.
+    """
+    weight, rows = _representatives(costs, prices)
+    few = CostRows(costs.cost, costs.labels, weight, rows)
+    start = price(few, prices)
+    free = select_arcs(few, start, None, program.shares)
+    master = solve_master(program, free.arcs, prices, None, time_limit)
+    if master.status != "optimal":
+        return None
+    return program.prices(master.y, master.z), master.y[program.masses]
+
+
+def _representatives(costs: CostRows, prices: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """Return weight and row (user's order) of one row per block."""
+    n, K = costs.size, costs.clusters
+    stratum, regret = np.empty(n, dtype=np.intp), np.zeros(n)
+    for g, start, stop, block in costs.blocks():
+        reduced = block + prices[g][:, None]
+        here = np.arange(stop - start)
+        best = reduced.argmin(axis=0)
+        lowest = reduced[best, here]
+        second = best
+        if K > 1:
+            reduced[best, here] = np.inf
+            second = reduced.argmin(axis=0)
+            regret[start:stop] = reduced[second, here] - lowest
+        stratum[start:stop] = (g * K + best) * K + second
+    order = np.lexsort((regret, stratum))
+    stratum = stratum[order]
+    new_stratum = np.diff(stratum, prepend=-1) != 0
+    begin = np.flatnonzero(new_stratum)
+    rank = np.arange(n) - np.repeat(begin, np.diff(np.append(begin, n)))
+    level = np.floor(np.log(rank + 1.0) / np.log(BLOCK))
+    cut = np.flatnonzero(new_stratum | (np.diff(level, prepend=-1.0) != 0.0))
+    middle = (cut + np.append(cut[1:], n)) // 2
+    return np.add.reduceat(costs.weights[order], cut), costs.rows[order[middle]]
+
+
+# The search for the best prices: price all arcs, solve a master that is exact in a box, repeat.
+
+logger = logging.getLogger("optfair")
+
+
+# Rows up to which all arcs enter one master; rows a box may grow to.
+SMALL, LARGEST = 100, 12_000
+# Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
+SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 50
+# A master that misses this many rows is far from the optimum: take a long step instead of many.
+FAR, LONG_STEPS = 300, 4
+ROUNDS = 200
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the search.
+
+    Attributes
+    ----------
+    rows, arcs : int
+        Free rows (identical ones once) and arcs in the master.
+    bound : float
+        Best lower bound on the optimum so far.
+    slack : float
+        Weight by which the master missed the mass definition; 0 when its box was not active.
+    gap : float
+        Relative gap of the candidate, infinite before there is one.
+    """
+
+    rows: int
+    arcs: int
+    bound: float
+    slack: float
+    gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule-feasible flow on the arcs of one master, and what it costs."""
+
+    pricing: Pricing
+    free: FreeRows
+    flow: Floats
+    y: Floats
+    objective: float
+
+
+class PriceSearch:
+    r"""Maximise :math:`q(\Lambda)`, one restricted master at a time.
+
+    A master is exact for prices in a box around the current ones, because it holds every arc
+    that can become cheapest there. So each round either ends with the box inactive, and its
+    prices are optimal, or moves to a strictly better bound, after which the box is widened
+    where it was active.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    costs : CostRows
+        The rows.
+    tolerance : float
+        Relative gap at which the search ends.
+    deadline : float
+        ``time.perf_counter()`` value after which no new pass starts.
+    report : callable, optional
+        Called with each `Round`.
+    """
+
+    def __init__(
+        self,
+        program: MassProgram,
+        costs: CostRows,
+        tolerance: float,
+        deadline: float = np.inf,
+        report: Callable[[Round], None] | None = None,
+    ) -> None:
+        self.program, self.costs = program, costs
+        self.tolerance, self.deadline, self.report = tolerance, deadline, report
+        self.cap = max(2 * costs.size, 20_000)
+        self.bound = -np.inf
+        self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
+        self.candidate: Candidate | None = None
+        self.pricing: Pricing | None = None
+        # masses that satisfy the rules, from the last master: what an incumbent aims at
+        self.masses: Floats | None = None
+        self.history: list[Round] = []
+
+    def run(self, prices: Floats | None) -> str:
+        """Search from given prices, or from none; return optimal, stalled or time_limit."""
+        steps, quiet, best_gap = LONG_STEPS, 0, np.inf
+        rows = min(max(SHARE * self.costs.size, FEWEST), MOST)
+        if prices is None:
+            prices = np.zeros(self.program.masses.shape)
+            rows = min(2 * rows, MOST)
+            for _ in range(1 if rows < MOST else 2):
+                if self.costs.size > SMALL and time.perf_counter() < self.deadline:
+                    prices = self._long_step(prices)
+        ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
+        opened: tuple[FreeRows, MasterResult] | None = None
+        inactive = False
+        for _ in range(ROUNDS):
+            pricing = self.pricing = price(self.costs, prices)
+            if opened is not None:
+                free, master = opened
+                bound = pricing.value + self.program.rule_bound(master.y, master.z)
+                if bound > self.bound:
+                    self.bound, self.y, self.z = bound, master.y, master.z
+                gap = self._record(free, master)
+                if gap <= self.tolerance:
+                    return "optimal"
+                if inactive:  # only rounding is left
+                    quiet = 0 if gap <= best_gap / 2.0 else quiet + 1
+                    best_gap = min(gap, best_gap)
+                    if quiet >= (3 if self.program.polyhedral else 2):
+                        return "stalled"
+            if time.perf_counter() > self.deadline:
+                return "time_limit"
+            box, free = self._open(pricing, ranks)
+            result = self._solve(free, prices, box)
+            if result is None:
+                return "time_limit" if time.perf_counter() > self.deadline else "stalled"
+            self.masses = result.y[self.program.masses]
+            fresh = self._candidate(pricing, free, box, result)
+            inactive = fresh is not None
+            if fresh is not None and (
+                self.candidate is None or fresh.objective < self.candidate.objective
+            ):
+                self.candidate = fresh
+            opened, prices = (free, result), self.program.prices(result.y, result.z)
+            if inactive:  # near the optimum a small box is scaled better
+                ranks = np.maximum(ranks / 8.0, 1.0)
+            else:
+                missing = result.slack * self.costs.size
+                if missing.sum() > FAR and steps > 0:
+                    steps, opened, prices = steps - 1, None, self._long_step(prices)
+                else:
+                    active = result.slack > 1e-3 * result.slack.max()
+                    wider = np.clip(missing, 2.0 * ranks, 8.0 * ranks)
+                    ranks = np.where(active, wider, ranks)
+        return "stalled"
+
+    def _long_step(self, prices: Floats) -> Floats:
+        left = self.deadline - time.perf_counter()
+        step = coarse_prices(self.program, self.costs, prices, left)
+        if step is None:
+            return prices
+        self.masses = step[1]
+        return step[0]
+
+    def gap(self) -> float:
+        """Return the relative gap of the candidate, infinite before there is one."""
+        if self.candidate is None:
+            return np.inf
+        objective = self.candidate.objective
+        # an optimum of zero needs a unit: a millionth of the typical regret
+        arcs = self.candidate.free.arcs
+        typical = float(arcs.regret.mean()) if arcs.regret.size else 0.0
+        unit = abs(objective) + 1e-6 * typical + np.finfo(float).tiny
+        return float(max(0.0, objective - self.bound) / unit)
+
+    def _record(self, free: FreeRows, master: MasterResult) -> float:
+        gap, slack = self.gap(), float(master.slack.sum())
+        entry = Round(free.arcs.weight.size, free.arcs.row.size, self.bound, slack, gap)
+        self.history.append(entry)
+        logger.debug("mass-dual %s", entry)
+        if self.report is not None:
+            self.report(entry)
+        return gap
+
+    def _open(self, pricing: Pricing, ranks: Floats) -> tuple[Box | None, FreeRows]:
+        """Choose box and arcs of the next master: wide enough to move, never above the cap."""
+        if self.costs.size <= SMALL:
+            return None, select_arcs(self.costs, pricing, None, self.program.shares)
+        while True:
+            box = box_for(self.costs, pricing, ranks)
+            free = select_arcs(self.costs, pricing, box, self.program.shares)
+            fits = free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST
+            if fits or ranks.max() <= 1e-3:
+                return box, free
+            ranks /= 2.0
+
+    def _solve(self, free: FreeRows, prices: Floats, box: Box | None) -> MasterResult | None:
+        """Solve the master; a numerical failure is tried again with more room, then less box."""
+        for shrink, tolerance in ((1.0, 1e-10), (1.0, 1e-9), (0.25, 1e-9), (0.0625, 1e-8)):
+            left = self.deadline - time.perf_counter()
+            bounds = None if box is None else (shrink * box.down, shrink * box.up)
+            master = solve_master(
+                self.program, free.arcs, prices, bounds, left, tolerance=tolerance
+            )
+            if master.status == "optimal":
+                return master
+        return None
+
+    def _candidate(
+        self, pricing: Pricing, free: FreeRows, box: Box | None, master: MasterResult
+    ) -> Candidate | None:
+        """Turn a master whose box is not active into a candidate with a sparse flow."""
+        program, arcs = self.program, free.arcs
+        if master.slack.sum() > (1e-12 if program.polyhedral else 1e-8):
+            return None
+        flow, y = master.flow, master.y.copy()
+        if not program.polyhedral:  # an interior point is not sparse: fix M, take a vertex
+            fixed = y[program.masses]
+            bounds = None if box is None else (box.down, box.up)
+            vertex = solve_master(program, arcs, pricing.prices, bounds, masses=fixed)
+            flow = vertex.flow if vertex.status == "optimal" else flow
+        total = np.bincount(arcs.row, flow, arcs.weight.size)
+        flow = flow * (arcs.weight / total)[arcs.row]
+        shape = program.masses.shape
+        index = arcs.group[arcs.row] * shape[1] + arcs.cluster
+        masses = arcs.fixed + np.bincount(index, flow, arcs.fixed.size).reshape(shape)
+        y[program.masses] = masses
+        objective = (
+            pricing.value
+            + float(flow @ arcs.regret)
+            - float((pricing.prices * masses).sum())
+            + program.form.objective(y)
+        )
+        return Candidate(pricing, free, flow, y, objective)
+
+
+# The mass-dual algorithm: exact fair assignment at the cost of a few passes over the rows.
+
+Integers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class MassResult:
+    """Assignment and prices found, rows in the user's order.
+
+    Attributes
+    ----------
+    rows, clusters, fractions : arrays
+        Entries of the assignment; a row that is not split has one entry.
+    y, z : arrays
+        Masses and auxiliaries at the best bound, and the multipliers of the rules;
+        the prices are ``program.prices(y, z)``.
+    status : str
+        optimal, stalled, time_limit or interrupted.
+    history : list of Round
+    """
+
+    rows: Integers
+    clusters: Integers
+    fractions: Floats
+    y: Floats
+    z: Floats
+    status: str
+    history: list[Round] = field(default_factory=list)
+
+
+def solve_mass_dual(
+    program: MassProgram,
+    cost: SeparableCost,
+    groups: Integers,
+    weights: Floats,
+    *,
+    feasible: Floats,
+    prices: Floats | None = None,
+    tolerance: float = 1e-9,
+    deadline: float = np.inf,
+    report: Callable[[Round], None] | None = None,
+) -> MassResult:
+    r"""Minimise :math:`\sum_{ik} w_i A_{ik} D_{ik} + h(M(A))` subject to the rules on M.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Rules and mass objective.
+    cost : SeparableCost
+        Costs of rows in clusters.
+    groups, weights : arrays (n,)
+        Group index and weight (total 1) of each row.
+    feasible : array
+        A feasible y: the incumbent's masses when time runs out before a master is solved.
+    prices : array (G, K), optional
+        Prices to start from.
+    tolerance : float
+        Relative gap at which the search ends.
+    deadline : float
+        ``time.perf_counter()`` value after which the incumbent is returned.
+    report : callable, optional
+        Called after each round.
+    """
+    search = PriceSearch(program, CostRows(cost, groups, weights), tolerance, deadline, report)
+    try:
+        status = search.run(prices)
+    except KeyboardInterrupt:
+        status = "interrupted"
+    costs = search.costs
+    if search.candidate is not None:
+        c = search.candidate
+        rows, clusters, fractions = spread(costs, c.pricing, c.free, c.flow)
+    else:
+        pricing = search.pricing or price(costs, np.zeros(program.masses.shape))
+        masses = feasible[program.masses] if search.masses is None else search.masses
+        rows, clusters, fractions = repaired(costs, pricing, masses)
+    return MassResult(
+        costs.rows[rows], clusters, fractions, search.y, search.z, status, search.history
+    )

@@ -1,0 +1,305 @@
+"""Passes over the rows at given prices, and the assignment that their flows leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.master import Arcs
+
+__all__ = [
+    "Box",
+    "Entries",
+    "FreeRows",
+    "Pricing",
+    "box_for",
+    "price",
+    "repaired",
+    "select_arcs",
+    "spread",
+]
+
+
+# One pass over the rows at given prices, and the choice of the arcs that stay open.
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+
+# Rows looked at to choose the size of a box; any size is valid, so a sample will do.
+PROBE = 8_192
+# Numbers looked at to see how large costs typically are.
+TYPICAL = 1_024
+
+
+@dataclass(frozen=True, eq=False)
+class Pricing:
+    """Every row's cheapest cluster at prices Λ.
+
+    Attributes
+    ----------
+    prices : array (G, K)
+        Λ, added to the costs of each group.
+    value : float
+        Σ w_i min_k (D_ik + Λ_gk).
+    best : array (n,)
+        Cheapest cluster.
+    low : array (n,)
+        Its reduced cost D + Λ.
+    """
+
+    prices: Floats
+    value: float
+    best: Integers
+    low: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """How far each price may fall and rise in one master.
+
+    Attributes
+    ----------
+    down, up : arrays (G, K)
+        Largest decrease and increase of Λ_gk; infinite where every arc concerned is open.
+    """
+
+    down: Floats
+    up: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class FreeRows:
+    """The rows left to the master and how they were merged into classes.
+
+    Attributes
+    ----------
+    arcs : Arcs
+        What the master sees.
+    positions : array (r,)
+        Free rows (positions in the ordering of the costs).
+    members : array (r,)
+        Class of each free row.
+    """
+
+    arcs: Arcs
+    positions: Integers
+    members: Integers
+
+
+def price(costs: CostRows, prices: Floats) -> Pricing:
+    """Price every arc: the only work proportional to n K, done in blocks."""
+    n = costs.size
+    best, low = np.empty(n, dtype=np.intp), np.empty(n)
+    value = 0.0
+    for g, start, stop, block in costs.blocks():
+        reduced = block + prices[g][:, None]
+        index = reduced.argmin(axis=0)
+        lowest = reduced[index, np.arange(stop - start)]
+        value += float(costs.weights[start:stop] @ lowest)
+        best[start:stop], low[start:stop] = index, lowest
+    return Pricing(prices, value, best, low)
+
+
+def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
+    """Return the box in which about ``ranks[g, k]`` rows can enter or leave cluster k.
+
+    A price that falls by the r-th smallest regret of a cluster attracts r rows, whatever the
+    units: a far cluster gets a wide box and a crowded boundary a narrow one.
+    """
+    shape = pricing.prices.shape
+    down, up = np.zeros(shape), np.zeros(shape)
+    step = max(1, costs.size // PROBE)
+    for g in range(shape[0]):
+        rows = costs.members(g)[::step]
+        regret = costs.gather(rows) + pricing.prices[g][:, None] - pricing.low[rows]
+        best = pricing.best[rows]
+        here = np.arange(rows.size)
+        grain = _grain(pricing.low[rows], regret)
+        regret[best, here] = np.inf
+        # arcs that tie are open in any box: ranks count the others
+        regret[regret <= grain] = np.inf
+        leave = regret.min(axis=0)
+        for k in range(shape[1]):
+            down[g, k] = _ranked(regret[k][best != k], ranks[g, k] / step)
+            up[g, k] = _ranked(leave[best == k], ranks[g, k] / step)
+    return Box(down, up)
+
+
+def _grain(low: Floats, regrets: Floats) -> float:
+    """Return the size below which a regret is rounding; outliers do not count."""
+    if regrets.size == 0:
+        return 0.0
+    thin = (v[:: max(1, v.size // TYPICAL)] for v in (low, regrets.ravel()))
+    return 1e-13 * sum(float(np.median(np.abs(part))) for part in thin)
+
+
+def _ranked(regrets: Floats, rank: float) -> float:
+    """Return the rank-th smallest regret, or infinity when that opens every arc.
+
+    Below rank 1 it is that part of the first one: of a thinned sample, or of a gap that is
+    empty of rows, which would otherwise open everything on both its sides.
+    """
+    r = max(1, int(rank))
+    return float(np.partition(regrets, r)[r]) * min(rank, 1.0) if r < regrets.size else np.inf
+
+
+def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floats) -> FreeRows:
+    """Keep every arc that can become cheapest in the box (all arcs without one).
+
+    Rows of weight 0 move no mass: they stay in their cheapest cluster.
+    """
+    K = costs.clusters
+    chosen: list[Integers] = []
+    for g, start, stop, block in costs.blocks():
+        best = pricing.best[start:stop]
+        regret = block + (pricing.prices[g][:, None] - pricing.low[start:stop])
+        if box is not None:
+            regret -= box.up[g][best]
+            regret -= box.down[g][:, None]
+            regret[best, np.arange(stop - start)] = np.inf
+            free = (regret <= 0.0).any(axis=0)
+        else:
+            free = np.ones(stop - start, dtype=bool)
+        rows = np.flatnonzero(free & (costs.weights[start:stop] > 0.0))
+        chosen.append(rows + start)
+    positions = np.concatenate(chosen)
+    groups = costs.groups[positions]
+    fixed_weight = costs.weights.copy()
+    fixed_weight[positions] = 0.0
+    fixed = np.bincount(
+        costs.groups * K + pricing.best, fixed_weight, minlength=costs.group_count * K
+    ).reshape(costs.group_count, K)
+    regrets = costs.gather(positions) + pricing.prices[groups].T - pricing.low[positions]
+    regrets = np.maximum(regrets, 0.0)
+    here, best = np.arange(positions.size), pricing.best[positions]
+    if box is None:
+        keep = np.ones(regrets.shape, dtype=bool)
+    else:
+        keep = regrets <= box.down[groups].T + box.up[groups, best]
+        keep[best, here] = True
+    # rows whose regrets differ by rounding only are one class
+    grain = _grain(pricing.low, regrets)
+    regrets[regrets <= grain] = 0.0
+    members, first = _classes(groups, np.where(keep, np.round(regrets / (grain or 1.0)), -1.0))
+    weight = np.bincount(members, costs.weights[positions], minlength=first.size)
+    regrets, keep, kinds = regrets[:, first].T, keep[:, first].T, groups[first]
+    held, total = _exact_totals(
+        np.asarray(fixed, dtype=float), np.asarray(weight, dtype=float), kinds, shares
+    )
+    row, cluster = np.nonzero(keep)
+    arcs = Arcs(row, cluster, regrets[row, cluster], kinds, total, held)
+    return FreeRows(arcs, positions, members)
+
+
+def _exact_totals(
+    fixed: Floats, weight: Floats, kinds: Integers, shares: Floats
+) -> tuple[Floats, Floats]:
+    """Scale masses so that each group's total is its share to the last digit.
+
+    A million weights added up in two orders differ by 1e-11; the equalities of a master
+    would turn that into slack that no prices can remove.
+    """
+    free = np.asarray(np.bincount(kinds, weight, shares.size), dtype=float)
+    held = fixed.sum(axis=1)
+    for g, share in enumerate(shares):
+        if held[g] > 0.0:
+            fixed[g] *= (share - free[g]) / held[g]
+        elif free[g] > 0.0:
+            weight = np.where(kinds == g, weight * (share / free[g]), weight)
+    return np.maximum(fixed, 0.0), weight
+
+
+def _classes(groups: Integers, keys: Floats) -> tuple[Integers, Integers]:
+    """Merge rows of one group with the same open arcs and regrets.
+
+    Returns (class of each row, a row of each class). This is what keeps ties small: all the
+    rows that two equal centers tie for are one class.
+    """
+    n = groups.size
+    # a cheap test first: without equal sums there are no equal rows
+    if n == 0 or np.unique(keys.sum(axis=0)).size > 0.98 * n:
+        return np.arange(n), np.arange(n)
+    keys = np.vstack([groups.astype(float), keys])
+    _, first, members = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    return np.asarray(members.ravel()), np.asarray(first)
+
+
+# From flows to assignments: hand a flow out to rows, or repair an assignment to given masses.
+
+Entries = tuple[Integers, Integers, Floats]  # positions, clusters, fractions
+
+SLIVER = 1e-9  # fractions of a row below this are rounding
+
+
+def spread(costs: CostRows, pricing: Pricing, free: FreeRows, flow: Floats) -> Entries:
+    """Hand each class's flow out to its rows one after the other, so that few are split.
+
+    All classes are laid end to end on one line, once cut into rows and once into arcs; each
+    piece between neighbouring cuts belongs to one row and one arc.
+    """
+    fixed = np.ones(costs.size, dtype=bool)
+    fixed[free.positions] = False
+    rest = np.flatnonzero(fixed)
+    rows, clusters, fractions = rest, pricing.best[rest], np.ones(rest.size)
+    if free.positions.size:
+        r, k, f = _pieces(costs, free, flow)
+        rows, clusters = np.concatenate([rows, r]), np.concatenate([clusters, k])
+        fractions = np.concatenate([fractions, f])
+    return rows, clusters, fractions
+
+
+def _pieces(costs: CostRows, free: FreeRows, flow: Floats) -> Entries:
+    rows = free.positions[np.argsort(free.members, kind="stable")]
+    weight = costs.weights[rows]
+    used = np.flatnonzero(flow > 0.0)
+    row_end, arc_end = np.cumsum(weight), np.cumsum(flow[used])
+    ends = np.union1d(row_end, arc_end)
+    length = np.diff(ends, prepend=0.0)
+    middle = ends - length / 2.0
+    owner = np.minimum(np.searchsorted(row_end, middle), rows.size - 1)
+    arc = np.minimum(np.searchsorted(arc_end, middle), used.size - 1)
+    share = length / weight[owner]
+    keep = share > SLIVER
+    # rounding may cut a row twice within one cluster: add such pieces up
+    key = rows[owner[keep]] * costs.clusters + free.arcs.cluster[used[arc[keep]]]
+    entry, inverse = np.unique(key, return_inverse=True)
+    r, k = np.divmod(entry, costs.clusters)
+    f = np.bincount(inverse, share[keep])
+    return r, k, f / np.bincount(r, f, costs.size)[r]
+
+
+def repaired(costs: CostRows, pricing: Pricing, masses: Floats) -> Entries:
+    """Return an assignment with the given masses, close to every row's cheapest cluster.
+
+    Used when time runs out before a master is solved: from clusters with too much mass the
+    rows that lose least move to those with too little.
+    """
+    n, K = costs.size, costs.clusters
+    assignment = np.zeros((n, K))
+    assignment[np.arange(n), pricing.best] = 1.0
+    for g in range(masses.shape[0]):
+        rows = costs.members(g)
+        weights = costs.weights[rows]
+        reduced = costs.gather(rows) + pricing.prices[g][:, None]
+        surplus = np.bincount(pricing.best[rows], weights, K) - masses[g]
+        for _ in range(2 * K):
+            k, j = int(surplus.argmax()), int(surplus.argmin())
+            amount = min(surplus[k], -surplus[j])
+            if amount <= 0.0:
+                break
+            here = np.flatnonzero((assignment[rows, k] > 0.0) & (weights > 0.0))
+            here = here[np.argsort(reduced[j, here] - reduced[k, here], kind="stable")]
+            have = assignment[rows[here], k] * weights[here]
+            moved = np.clip(amount - (np.cumsum(have) - have), 0.0, have) / weights[here]
+            assignment[rows[here], k] -= moved
+            assignment[rows[here], j] += moved
+            surplus[k] -= amount
+            surplus[j] += amount
+    assignment[assignment < SLIVER] = 0.0
+    assignment /= assignment.sum(axis=1, keepdims=True)
+    rows, clusters = np.nonzero(assignment)
+    return rows, clusters, assignment[rows, clusters]

@@ -1,0 +1,337 @@
+"""Fair clustering via alignment, FCA and FCA-C, as its paper prints it; for comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.errors import DeclarationError, SolverFailure, nearest
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.entropic import check_regularization, entropic_plan
+from optfair.methods.fair_clustering.coupling import KantorovichCoupling
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+__all__ = ["AlignmentRun", "printed_alignment"]
+
+COUPLINGS = ("network-simplex", "sinkhorn")
+# Entries of an entropic plan below this share of the mean entry are left out.
+NEGLIGIBLE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class AlignmentRun:
+    """The best iteration of a run, by hard cost as in the paper.
+
+    Attributes
+    ----------
+    centers : array (K, d)
+        Centers.
+    assignment : array (n, K)
+        Soft assignment, eq. (6).
+    plan : scipy.sparse.csr_array (n0, n1)
+        Coupling of the two groups, block by block.
+    history : tuple of float
+        Hard cost of every iteration; it may rise.
+    status : {"converged", "max_iter", "time_limit", "interrupted"}
+        Why it stopped.
+    seconds : float
+        Wall time.
+    """
+
+    centers: Floats
+    assignment: Floats
+    plan: sp.csr_array
+    history: tuple[float, ...]
+    status: str
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs with mass: rows of each group, mass (total 1), and whether each is in W."""
+
+    first: Integers
+    second: Integers
+    mass: Floats
+    free: NDArray[np.bool_]
+
+
+def printed_alignment(
+    X: Floats,
+    groups: Integers,
+    centers: Floats,
+    *,
+    free_share: float = 0.0,
+    partition_size: int = 1024,
+    coupling: str = "network-simplex",
+    regularization: float = 0.01,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    time_limit: float | None = None,
+    rng: np.random.Generator,
+    callback: Callable[[int, float], None] | None = None,
+) -> AlignmentRun:
+    r"""Run FCA (``free_share`` 0) or FCA-C as printed, on two groups.
+
+    Every iteration couples the groups within random blocks at the cost
+    :math:`2\pi_0\pi_1\|x_i - x_j\|^2 + \min_k \|\pi_0 x_i + \pi_1 x_j - \mu_k\|^2` and moves the
+    centers by k-means on the aligned points. In FCA-C the share ε of the pairs with the
+    largest such cost, the set W, costs :math:`\min_k \pi_0 \|x_i - \mu_k\|^2 + \min_k \pi_1
+    \|x_j - \mu_k\|^2` instead and is clustered row by row. W follows the centers that were
+    moved, before rows are assigned. Its quantile is taken in each block, over all pairs there:
+    a reading of §4.3, which couples block by block and does not say. The iteration of least
+    hard cost is returned.
+
+    Parameters
+    ----------
+    X : array (n, d)
+        Rows.
+    groups : array (n,) of 0 and 1
+        Group of each row.
+    centers : array (K, d)
+        Start.
+    free_share : float in [0, 1]
+        ε, the share of pairs in W.
+    partition_size : int
+        Rows per block, both groups together; blocks are drawn once.
+    coupling : {"network-simplex", "sinkhorn"}
+        Exact transport in each block, or the entropic approximation.
+    regularization : float
+        λ of the approximation.
+    max_iter : int
+        Largest number of iterations.
+    tol : float
+        Stop when the centers move by at most this, relative to their spread.
+    time_limit : float, optional
+        Wall seconds, checked between blocks.
+    rng : Generator
+        Draws the blocks.
+    callback : callable, optional
+        Called with the number of the iteration and its hard cost.
+
+    Returns
+    -------
+    AlignmentRun
+
+    Raises
+    ------
+    DeclarationError
+        Options out of range.
+    SolverFailure
+        An entropic coupling that does not converge; see `entropic_plan`.
+
+    References
+    ----------
+    Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, Algorithms 1 and 2, §4.3.
+    """
+    _check(free_share, partition_size, coupling, regularization, max_iter, tol)
+    begin = time.perf_counter()
+    deadline = np.inf if time_limit is None else begin + time_limit
+    sides = [np.flatnonzero(groups == g) for g in (0, 1)]
+    blocks = _blocks(sides, partition_size, rng)
+    pi0 = len(sides[0]) / len(X)
+    scale = float(np.sqrt(((X - X.mean(axis=0)) ** 2).sum(axis=1).mean())) or 1.0
+    best: tuple[float, Floats, Floats, _Pairs] | None = None
+    history: list[float] = []
+    status = "max_iter"
+    try:
+        for iteration in range(1, max_iter + 1):
+            pairs = _coupled(
+                X,
+                blocks,
+                centers,
+                pi0,
+                free_share,
+                coupling,
+                regularization,
+                deadline,
+                best is None,
+            )
+            if pairs is None:
+                status = "time_limit"
+                break
+            moved = _moved(X, pairs, centers, pi0)
+            shift = float(np.sqrt(((moved - centers) ** 2).sum(axis=1).max())) / scale
+            centers = moved
+            if free_share > 0:
+                pairs = replace(pairs, free=_parted(X, blocks, pairs, centers, pi0, free_share))
+            A = _assignment(X, pairs, centers, pi0)
+            labels = A.argmax(axis=1)
+            cost = float(((X - centers[labels]) ** 2).sum(axis=1).mean())
+            history.append(cost)
+            if callback is not None:
+                callback(iteration, cost)
+            if best is None or cost < best[0]:
+                best = (cost, centers, A, pairs)
+            if shift <= tol:
+                status = "converged"
+                break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        status = "interrupted"
+    if best is None:  # the first iteration ignores the deadline
+        raise SolverFailure("no iteration was run", remedy="give more time")
+    _, centers, A, pairs = best
+    place = np.empty(len(X), dtype=np.intp)
+    for side in sides:
+        place[side] = np.arange(side.size)
+    plan = sp.csr_array(
+        (pairs.mass, (place[pairs.first], place[pairs.second])),
+        shape=(sides[0].size, sides[1].size),
+    )
+    return AlignmentRun(centers, A, plan, tuple(history), status, time.perf_counter() - begin)
+
+
+def _check(
+    free_share: Any,
+    partition_size: Any,
+    coupling: Any,
+    regularization: Any,
+    max_iter: Any,
+    tol: Any,
+) -> None:
+    """Raise when an option is out of range, before any work."""
+    for name, value, least in (("partition_size", partition_size, 2), ("max_iter", max_iter, 1)):
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < least:
+            raise DeclarationError(
+                f"{name}={value!r} is not an integer of at least {least}",
+                remedy="give e.g. 1024" if name == "partition_size" else "give e.g. 100",
+            )
+    for name, value, most in (("free_share", free_share, 1.0), ("tol", tol, np.inf)):
+        number = isinstance(value, (int, float, np.integer, np.floating))
+        if not number or not 0.0 <= value <= most or not np.isfinite(value):
+            where = f"in [0, {most:g}]" if np.isfinite(most) else "of at least 0"
+            raise DeclarationError(
+                f"{name}={value!r} is not a number {where}",
+                remedy="give e.g. 1e-6" if name == "tol" else "give e.g. 0.05",
+            )
+    if coupling not in COUPLINGS:
+        raise DeclarationError(
+            f"unknown coupling {coupling!r}", remedy=nearest(str(coupling), COUPLINGS)
+        )
+    check_regularization(regularization)
+
+
+def _blocks(
+    sides: list[Integers], partition_size: int, rng: np.random.Generator
+) -> list[tuple[Integers, Integers]]:
+    """Split each group at random into equally many parts of about equal size."""
+    rows = sides[0].size + sides[1].size
+    count = min(max(1, round(rows / partition_size)), sides[0].size, sides[1].size)
+    first, second = (np.array_split(rng.permutation(side), count) for side in sides)
+    return list(zip(first, second, strict=True))
+
+
+def _coupled(
+    X: Floats,
+    blocks: list[tuple[Integers, Integers]],
+    centers: Floats,
+    pi0: float,
+    free_share: float,
+    coupling: str,
+    regularization: float,
+    deadline: float,
+    first_iteration: bool,
+) -> _Pairs | None:
+    """Couple each block at the printed cost (phase 1), with W by the centers it is given."""
+    parts = []
+    for i, j in blocks:
+        if time.perf_counter() > deadline and not first_iteration:
+            return None
+        cost = _cost_together(X[i], X[j], centers, pi0)
+        free = np.zeros(cost.shape, dtype=bool)
+        if free_share > 0:
+            free = cost > np.quantile(cost, 1.0 - free_share)
+            apart = np.add.outer(
+                pi0 * _distances(X[i], centers).min(axis=0),
+                (1.0 - pi0) * _distances(X[j], centers).min(axis=0),
+            )
+            cost = np.where(free, apart, cost)
+        if coupling == "sinkhorn":
+            plan = entropic_plan(cost, regularization)
+            keep = np.nonzero(plan > NEGLIGIBLE / plan.size)
+        else:
+            plan = KantorovichCoupling(cost=cost).solve()["plan"]
+            keep = np.nonzero(plan)
+        mass = plan[keep]
+        parts.append((i[keep[0]], j[keep[1]], mass / (mass.sum() * len(blocks)), free[keep]))
+    return _Pairs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+def _cost_together(first: Floats, second: Floats, centers: Floats, pi0: float) -> Floats:
+    """Return the printed cost η of every pair of two sets of rows."""
+    return KantorovichCoupling(
+        first, second, centers=centers, shares=(pi0, 1.0 - pi0), transport_weight="paper"
+    ).cost
+
+
+def _parted(
+    X: Floats,
+    blocks: list[tuple[Integers, Integers]],
+    pairs: _Pairs,
+    centers: Floats,
+    pi0: float,
+    free_share: float,
+) -> NDArray[np.bool_]:
+    """Return which pairs are in W by the centers given (phase 3)."""
+    block, place = np.empty(len(X), dtype=np.intp), np.empty(len(X), dtype=np.intp)
+    for number, sides in enumerate(blocks):
+        for side in sides:
+            block[side], place[side] = number, np.arange(side.size)
+    free = np.empty(pairs.mass.size, dtype=bool)
+    for number, (i, j) in enumerate(blocks):
+        cost = _cost_together(X[i], X[j], centers, pi0)
+        own = np.flatnonzero(block[pairs.first] == number)
+        eta = cost[place[pairs.first[own]], place[pairs.second[own]]]
+        free[own] = eta > np.quantile(cost, 1.0 - free_share)
+    return free
+
+
+def _distances(points: Floats, centers: Floats) -> Floats:
+    return SeparableCost("sqeuclidean", points, centers).columns(slice(None))
+
+
+def _aligned(X: Floats, pairs: _Pairs, pi0: float) -> Floats:
+    together = ~pairs.free
+    return np.asarray(
+        pi0 * X[pairs.first[together]] + (1.0 - pi0) * X[pairs.second[together]], dtype=float
+    )
+
+
+def _moved(X: Floats, pairs: _Pairs, centers: Floats, pi0: float) -> Floats:
+    """Run k-means to convergence on aligned points, and on the rows of W by themselves."""
+    from sklearn.cluster import KMeans
+
+    together, free = ~pairs.free, pairs.free
+    points = [_aligned(X, pairs, pi0)]
+    mass = [pairs.mass[together]]
+    if free.any():
+        points += [X[pairs.first[free]], X[pairs.second[free]]]
+        mass += [pi0 * pairs.mass[free], (1.0 - pi0) * pairs.mass[free]]
+    weights = np.concatenate(mass)
+    fitted = KMeans(len(centers), init=centers, n_init=1, max_iter=300)
+    fitted.fit(np.concatenate(points), sample_weight=weights * weights.size)
+    return np.asarray(fitted.cluster_centers_)
+
+
+def _assignment(X: Floats, pairs: _Pairs, centers: Floats, pi0: float) -> Floats:
+    """Return the soft assignment of eq. (6): each row's pairs vote with their mass."""
+    A = np.zeros((len(X), len(centers)))
+    together, free = ~pairs.free, pairs.free
+    shared = _distances(_aligned(X, pairs, pi0), centers).argmin(axis=0)
+    for rows in (pairs.first, pairs.second):
+        np.add.at(A, (rows[together], shared), pairs.mass[together])
+        if free.any():
+            own = _distances(X[rows[free]], centers).argmin(axis=0)
+            np.add.at(A, (rows[free], own), pairs.mass[free])
+    return np.asarray(A / A.sum(axis=1, keepdims=True))

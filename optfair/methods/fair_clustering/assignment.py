@@ -1,0 +1,344 @@
+"""The fair assignment problem: rows to clusters, with rules on the masses of groups."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.core.evidence import Evidence
+from optfair.core.problem import Declaration, Problem
+from optfair.core.problem_class import LP
+from optfair.core.rule import Rule
+from optfair.core.structure import Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.rules import PerfectFairness
+from optfair.numbers import check_matrix, check_weights, encode_groups
+
+__all__ = [
+    "FairAssignment",
+    "GroupedRows",
+    "gathered_masses",
+    "mass_terms",
+]
+
+
+# The terms that fractions of rows and the masses of groups have in common.
+
+Floats = NDArray[np.float64]
+
+
+def gathered_masses(
+    fractions: Floats, groups: NDArray[np.intp], weights: Floats, count: int
+) -> Floats:
+    r"""Return the masses of ``count`` groups (G x K).
+
+    .. math:: M_{gk} = \sum_{i \in g} w_i R_{ik}
+    """
+    # one bincount per cluster: no n x K copy, whatever the number of groups
+    columns = range(fractions.shape[1])
+    return np.stack(
+        [np.bincount(groups, weights * fractions[:, k], count) for k in columns], axis=1
+    )
+
+
+def mass_terms(
+    fractions: Any, masses: Any, groups: NDArray[np.intp], weights: Floats, symbol: str
+) -> tuple[ConstraintTerm, ConstraintTerm, ConstraintTerm]:
+    """Return ``row sum``, ``nonnegativity`` and ``mass definition``, built when asked for.
+
+    Parameters
+    ----------
+    fractions, masses : cvxpy.Variable
+        (n, K) fractions of rows and (G, K) masses of groups.
+    groups, weights : arrays (n,)
+        Group index and weight of each row.
+    symbol : str
+        What the fractions are called in print.
+    """
+    n, K = fractions.shape
+    G = masses.shape[0]
+    name = fractions.name()
+
+    def gathering() -> Any:
+        return sp.csr_array((weights, (groups, np.arange(n))), shape=(G, n))
+
+    def row_violation(v: Values) -> Floats:
+        return np.asarray(np.abs(np.asarray(v[name]).sum(axis=1) - 1.0), dtype=float)
+
+    def mass_violation(v: Values) -> Floats:
+        apart = gathered_masses(np.asarray(v[name]), groups, weights, G) - v["masses"]
+        return np.asarray(np.abs(apart), dtype=float)
+
+    def term(label: str, scope: set[str], where: str, **rest: Any) -> ConstraintTerm:
+        return ConstraintTerm(label, frozenset(scope), Evidence(label, "affine", where, LP), **rest)
+
+    return (
+        term(
+            "row sum",
+            {name},
+            "Zero",
+            build=lambda: cp.sum(fractions, axis=1) == 1,
+            violation=row_violation,
+            shape=(n,),
+            scale=1.0,
+            latex=rf"\textstyle\sum_k {symbol}_{{ik}} = 1",
+        ),
+        term(
+            "nonnegativity",
+            {name},
+            "Nonpositive",
+            build=lambda: fractions >= 0,
+            violation=lambda v: np.maximum(-np.asarray(v[name]), 0.0),
+            shape=(n, K),
+            latex=rf"{symbol}_{{ik}} \ge 0",
+        ),
+        term(
+            "mass definition",
+            {name, "masses"},
+            "Zero",
+            build=lambda: gathering() @ fractions == masses,
+            violation=mass_violation,
+            shape=(G, K),
+            latex=rf"M_{{gk}} = \textstyle\sum_{{i \in g}} w_i {symbol}_{{ik}}",
+        ),
+    )
+
+
+# Problems on rows that belong to groups.
+
+
+class GroupedRows(Problem):
+    """Problem whose data name a group for each row, declared with a rule of fairness.
+
+    Models put ``groups``, ``group_names`` and ``shares`` into their data, as `encode_groups`
+    returns them.
+    """
+
+    @property
+    def group_names(self) -> NDArray[Any]:
+        """Sorted group labels."""
+        return np.asarray(self.data["group_names"])
+
+    @property
+    def shares(self) -> Floats:
+        """Weight share of each group."""
+        return np.asarray(self.data["shares"])
+
+    def _add_fairness(self, fairness: Rule | None, example: str) -> None:
+        """Bind the rule that was given with the declaration, if any."""
+        if fairness is None:
+            return
+        if not isinstance(fairness, Rule):
+            raise DeclarationError(
+                f"fairness is a {type(fairness).__name__}, not a rule",
+                remedy=f"give a rule such as optfair.{example}, or None and add constraints after",
+            )
+        self._set(constraints=self.with_constraints(fairness=fairness).constraints)
+
+
+# The fair assignment problem: rows to clusters, with rules on the masses of groups.
+
+# Rows whose costs say what size a cost has.
+SAMPLED = 1_000
+
+
+class FairAssignment(GroupedRows):
+    r"""Assign rows to clusters at least cost, with a fair share of every group in each.
+
+    .. math::
+        \min_{A, M}\; \sum_{i,k} w_i A_{ik} D_{ik}
+        \quad\text{s.t.}\quad A \ge 0,\; A 1 = 1,\;
+        M_{gk} = \sum_{i \in g} w_i A_{ik},\; \text{rules on } M
+
+    Class: LP, and whatever class the rules on the masses have.
+
+    With perfect fairness and two groups this is the Kantorovich problem of fair clustering
+    via alignment in (n0 + n1) K instead of n0 n1 variables, with the same optimum; see
+    `factor_coupling`. It holds for any number of groups and any cost.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame (n, d), optional
+        Rows. Give ``X`` and ``centers``, or ``costs``.
+    groups : array-like (n,)
+        Group label of each row; at least two groups.
+    centers : array-like (K, d), optional
+        Cluster centers.
+    costs : array-like (n, K), optional
+        Cost of each row in each cluster, in place of ``X`` and ``centers``.
+    sample_weight : array-like (n,), optional
+        Non-negative weights; rescaled to sum 1. Equal by default.
+    metric : {"sqeuclidean", "l1", "lp"}
+        Cost between row and center: sum of squared, absolute or p-th power differences.
+    p : float
+        Power of metric "lp".
+    fairness : Rule or None
+        Rule under the name ``fairness``; perfect fairness by default, None for plain
+        assignment.
+
+    Attributes
+    ----------
+    variables : ``assignment`` (n, K) fractions, ``masses`` (G, K) weight shares
+    group_names, shares : arrays (G,)
+        Sorted labels and their weight shares.
+
+    Raises
+    ------
+    DataError
+        NaN or infinite entries, lengths that do not fit, one group, an empty group, K > n.
+    DeclarationError
+        Unknown metric, a rule that cannot hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import optfair as of
+    >>> X = np.array([[0.0], [1.0], [2.0], [10.0]])
+    >>> p = of.FairAssignment(X, groups=["a", "a", "b", "b"], centers=[[0.0], [10.0]])
+    >>> p.problem_class
+    LP
+    >>> s = p.solve()
+    >>> float(s.objective), s.solver
+    (21.25, 'mass-dual')
+
+    References
+    ----------
+    Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, eq. (4), in factored form.
+    Bera et al.: Fair Algorithms for Clustering, NeurIPS 2019 (proportional bounds).
+    """
+
+    title = "FairAssignment"
+    structures: ClassVar[tuple[Structure, ...]] = (
+        Structure(
+            "mass-assignment",
+            ("cost", "row sum", "nonnegativity", "mass definition"),
+            frozenset({"masses"}),
+            "a rule on the masses",
+        ),
+    )
+
+    def __init__(
+        self,
+        X: Any = None,
+        *,
+        groups: Any,
+        centers: Any = None,
+        costs: Any = None,
+        sample_weight: Any = None,
+        metric: str = "sqeuclidean",
+        p: float = 2.0,
+        fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
+    ) -> None:
+        cost = _declared_cost(X, centers, costs, metric, p)
+        n, K = cost.rows, cost.clusters
+        if n < K:
+            raise DataError(f"{K} clusters for {n} rows", remedy="ask for at most as many as rows")
+        weights = check_weights(sample_weight, n)
+        index, names, shares = encode_groups(groups, n, weights)
+        super().__init__(
+            {
+                "cost": cost,
+                "weights": weights,
+                "groups": index,
+                "group_names": names,
+                "shares": shares,
+            }
+        )
+        self._add_fairness(fairness, "balance(0.4)")
+
+    @property
+    def cost(self) -> SeparableCost:
+        """Costs of rows in clusters."""
+        cost: SeparableCost = self.data["cost"]
+        return cost
+
+    @property
+    def objective_unit(self) -> float:
+        """Mean cost of some rows over all clusters, at most 1: gaps mean the same in any units."""
+        unit: float | None = self.__dict__.get("_unit")
+        if unit is None:
+            step = max(1, self.cost.rows // SAMPLED)
+            typical = float(np.abs(self.cost.columns(slice(None, None, step))).mean())
+            unit = min(1.0, typical) or 1.0
+            self._set(_unit=unit)
+        return unit
+
+    def declare(self) -> Declaration:
+        """Declare variables and the model's own terms; nothing of size n is built."""
+        n, K, G = self.cost.rows, self.cost.clusters, self.shares.size
+        w, groups = self.data["weights"], self.data["groups"]
+        A, M = cp.Variable((n, K), name="assignment"), cp.Variable((G, K), name="masses")
+
+        return Declaration(
+            variables={"assignment": A, "masses": M},
+            objective=(self._cost_term(self.cost, A),),
+            constraints=mass_terms(A, M, groups, w, "A"),
+        )
+
+    def _cost_term(self, cost: SeparableCost, A: Any) -> ObjectiveTerm:
+        w = self.data["weights"]
+        return ObjectiveTerm(
+            "cost",
+            frozenset({"assignment"}),
+            Evidence("cost", "affine", "minimize", LP),
+            build=lambda: cp.sum(cp.multiply(w[:, None] * cost.matrix(), A)),
+            latex=r"\textstyle\sum_{i,k} w_i A_{ik} D_{ik}",
+            value=lambda v: cost.mean(w, np.asarray(v["assignment"])),
+        )
+
+    def with_centers(self, centers: Any) -> FairAssignment:
+        """Return this problem with other centers; rules, groups and weights stay.
+
+        Parameters
+        ----------
+        centers : array-like (K, d)
+            As many centers as before.
+        """
+        old = self.cost
+        if old.metric == "precomputed":
+            raise DeclarationError(
+                "this problem was declared from costs, it has no centers",
+                remedy="declare it from X and centers",
+            )
+        new = check_matrix(centers, "centers", columns=old.points.shape[1])
+        if new.shape != old.centers.shape:
+            raise DataError(
+                f"{new.shape[0]} centers for {old.clusters} clusters",
+                remedy="give as many centers as before",
+            )
+        cost = SeparableCost(old.metric, old.points, new, old.p)
+        objective = {**self.objective, "cost": self._cost_term(cost, self["assignment"])}
+        child: FairAssignment = self._child(
+            data=MappingProxyType({**self.data, "cost": cost}),
+            objective=MappingProxyType(objective),
+        )
+        return child
+
+
+def _declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> SeparableCost:
+    if (costs is None) == (X is None):
+        raise DeclarationError(
+            "give rows X with centers, or a cost matrix, and not both",
+            remedy="FairAssignment(X, groups=, centers=) or FairAssignment(costs=, groups=)",
+        )
+    if costs is not None:
+        if centers is not None:
+            raise DeclarationError("centers are not used with costs", remedy="leave centers out")
+        return SeparableCost("precomputed", check_matrix(costs, "costs"))
+    if centers is None:
+        raise DeclarationError("centers are missing", remedy="give centers (K x d), or costs")
+    if metric == "precomputed":
+        raise DeclarationError(
+            "metric 'precomputed' needs costs", remedy="FairAssignment(costs=, groups=)"
+        )
+    points = check_matrix(X, "X")
+    return SeparableCost(
+        metric, points, check_matrix(centers, "centers", columns=points.shape[1]), p
+    )

@@ -1,0 +1,1 @@
+"""Fair mixtures: responsibilities under rules on the masses of groups."""

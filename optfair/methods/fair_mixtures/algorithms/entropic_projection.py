@@ -1,0 +1,455 @@
+"""The projection of responsibilities on rules of their masses, through the prices of the masses."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.cone_program import solve_cone_program
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.price_search import Round
+from optfair.methods.fair_mixtures.algorithms.log_rows import LogRows, MassOracle, MassPass
+from optfair.proofs.cones import Cone
+
+__all__ = [
+    "EntropicProjection",
+    "PriceStep",
+    "only_equations",
+    "price_step",
+    "project",
+    "project_masses",
+]
+
+
+# One step of the prices: the rules against a quadratic model of the rows, in a box of prices.
+
+Floats = NDArray[np.float64]
+
+
+# Least damping of the equations' Newton matrix, relative to its largest eigenvalue.
+RANK = 1e-14
+
+
+@dataclass(frozen=True, eq=False)
+class PriceStep:
+    """Masses, auxiliaries and multipliers of the model.
+
+    Attributes
+    ----------
+    y, z : arrays
+        Masses and auxiliaries, and the multipliers of the rules.
+    inside : bool
+        Whether the box of prices was not active: the step is Newton's.
+    """
+
+    y: Floats
+    z: Floats
+    inside: bool
+
+
+def price_step(
+    program: MassProgram,
+    point: MassPass,
+    prices: Floats,
+    radius: float,
+    z: Floats | None,
+    time_limit: float = np.inf,
+) -> PriceStep | None:
+    r"""Maximise the dual with the rows' part replaced by its quadratic model, None if that fails.
+
+    .. math::
+        \min_{M, d, s}\; h(M) - \langle\hat\Lambda, M\rangle + \tfrac12 d^T H d + r \|s\|_1
+        \quad\text{s.t.}\quad M = \hat M - H d + s,\; \text{rules}(M),\; M 1 = \pi,\; s \text{ free}
+
+    The multiplier of the definition of M is the step of the prices, and r bounds it: the dual
+    of a slack is a box. So the model has a solution however far the masses are from the rules.
+    Signs of M are left out: masses of responsibilities have them anyway, and their multipliers
+    are no part of the prices, which they would leave undetermined where a rule forces a 0.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    point : MassPass
+        Masses and curvature at the current prices.
+    prices : array (G, K)
+        Current prices.
+    radius : float
+        Half the side of the box.
+    z : array or None
+        Multipliers of the rules whose prices are the current ones, where they are known.
+    time_limit : float
+        Seconds.
+    """
+    if only_equations(program):
+        return _equations(program, point, radius, z)
+    return _model(program, point, prices, radius, time_limit)
+
+
+def only_equations(program: MassProgram) -> bool:
+    """Whether all rules are equations in the masses alone, with a linear objective."""
+    form = program.form
+    zero = all(c.kind == "zero" for c in form.cones)
+    return zero and form.P.nnz == 0 and form.q.size == program.masses.size
+
+
+def _equations(
+    program: MassProgram, point: MassPass, radius: float, z: Floats | None
+) -> PriceStep | None:
+    """Newton's step where all rules are equations: a linear system, no solver.
+
+    The prices are linear in z there, and the dual is smooth in z.
+    """
+    form = program.form
+    z = np.zeros(form.b.size) if z is None else z
+    y = np.zeros(form.q.size)
+    y[program.masses] = point.masses
+    if not form.b.size:
+        return PriceStep(y, z, True)
+    B = form.A[:, program.masses.ravel()].toarray()
+    G, K = program.masses.shape
+    blocks = np.asarray(point.curvature)
+    BH = np.einsum("mgk,gkl->mgl", B.reshape(-1, G, K), blocks).reshape(B.shape)
+    values, vectors = np.linalg.eigh(BH @ B.T)
+    # equations may follow from others, and rows that are all but hard have no curvature
+    damping = max(float(values[-1]), np.finfo(float).tiny) * RANK
+    along = vectors.T @ (form.A @ y - form.b)
+    inside = True
+    while True:
+        step = vectors @ (along / (np.maximum(values, 0.0) + damping))
+        if np.abs(B.T @ step).max() <= radius:
+            return PriceStep(y, z + step, inside)
+        inside, damping = False, 2.0 * damping
+
+
+def _model(
+    program: MassProgram, point: MassPass, prices: Floats, radius: float, time_limit: float
+) -> PriceStep | None:
+    """Solve the model as a cone program in (y, d, s+, s-), rows of a group in group fractions."""
+    form = program.form
+    G, K = program.masses.shape
+    gk, ny = G * K, form.q.size
+    size = ny + 3 * gk
+    unit = np.repeat(program.shares, K)  # small groups count as much as large ones
+    curvature = [sp.csc_array(block) for block in np.asarray(point.curvature)]
+    H = sp.block_diag(curvature, format="csc")
+    position = program.masses.ravel()
+    masses = sp.csc_array((1.0 / unit, (np.arange(gk), position)), shape=(gk, ny))
+    even = sp.diags_array(1.0 / unit)
+    eye = sp.eye_array(gk)
+    definition = sp.hstack([masses, even @ H, -eye, eye])
+    rows, shares = program.simplex_rows()
+    simplex = sp.hstack([sp.diags_array(1.0 / shares) @ rows, sp.csc_array((G, 3 * gk))])
+    rules = sp.hstack([form.A, sp.csc_array((form.b.size, 3 * gk))])
+    slacks = 2 * gk
+    signs = sp.hstack([sp.csc_array((slacks, ny + gk)), -sp.eye_array(slacks)])
+    q = np.zeros(size)
+    q[:ny] = form.q
+    q[position] -= prices.ravel()
+    q[ny + gk :] = radius * np.tile(unit, 2)
+    equal = gk + G
+    shift = equal + slacks
+    cones = (
+        Cone("zero", 0, equal),
+        Cone("nonneg", equal, shift),
+        *(
+            Cone(c.kind, c.start + shift, c.stop + shift, c.order, c.upper, c.power)
+            for c in form.cones
+        ),
+    )
+    result = solve_cone_program(
+        sp.block_diag([form.P, H, sp.csc_array((slacks, slacks))], format="csc"),
+        q,
+        sp.vstack([definition, simplex, signs, rules], format="csc"),
+        np.concatenate([point.masses.ravel() / unit, np.ones(G), np.zeros(slacks), form.b]),
+        cones,
+        time_limit=time_limit,
+    )
+    if result.status != "optimal":
+        return None
+    slack = result.x[ny + gk :].max(initial=0.0)
+    return PriceStep(result.x[:ny], result.z[shift:], bool(slack <= 1e-9))
+
+
+# The projection of responsibilities on rules of their masses, through the prices of the masses.
+
+Integers = NDArray[np.intp]
+
+
+logger = logging.getLogger("optfair")
+
+STEPS = 200
+# Box of the first step in nats: beyond a few, the curvature says little.
+RADIUS, WIDEST, NARROWEST = 4.0, 1e6, 1e-12
+# Shares of the gain the model promised below and above which the box shrinks or grows.
+POOR, GOOD = 1e-3, 0.5
+# Steps without a smaller distance after which only rounding is left.
+PATIENCE = 4
+# Relative size of a gain of the bound that the cone program's own accuracy hides.
+ROUNDING = 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class EntropicProjection:
+    r"""Prices and bound found.
+
+    Attributes
+    ----------
+    prices : array (G, K)
+        Λ: the responsibilities of any row are softmax of its log densities less Λ of its group.
+    value : float
+        Dual value :math:`-F(\Lambda) + \min_M\{h(M) - \langle\Lambda, M\rangle\}`, a lower bound;
+        for log responsibilities (whose exponentials sum to 1 in each row) on the divergence.
+    masses : array (G, K)
+        Masses of the responsibilities at these prices.
+    y, z : arrays
+        Masses and auxiliaries of the rules, and their multipliers: ``program.prices(y, z)`` = Λ.
+    distance : float
+        Largest distance of the masses from ones that satisfy the rules, as a fraction of the
+        group.
+    status : str
+        optimal, stalled, time_limit or interrupted.
+    history : list of Round
+        One for each step: all rows and arcs, ``slack`` the distance, ``gap`` that of the
+        responsibilities at these prices, which the rules may still exclude.
+    """
+
+    prices: Floats
+    value: float
+    masses: Floats
+    y: Floats
+    z: Floats
+    distance: float
+    status: str
+    history: list[Round] = field(default_factory=list)
+
+
+def project(
+    log_prob: Floats,
+    labels: Integers,
+    weights: Floats,
+    program: MassProgram,
+    *,
+    prices: Floats | None = None,
+    tolerance: float = 1e-10,
+    deadline: float = np.inf,
+    report: Callable[[Round], None] | None = None,
+) -> EntropicProjection:
+    r"""Project responsibilities on rules of their group masses, for rows in memory.
+
+    .. math::
+        \min_R\; \sum_{ik} w_i R_{ik} (\log R_{ik} - \ell_{ik}) + h(M(R))
+        \quad\text{s.t.}\quad R 1 = 1,\; \text{rules on } M
+
+    Parameters
+    ----------
+    log_prob : array (n, K)
+        Log joint densities or log responsibilities ℓ.
+    labels, weights : arrays (n,)
+        Group index and weight (total 1) of each row.
+    program : MassProgram
+        Rules and mass objective.
+    prices : array (G, K), optional
+        Prices to start from, e.g. those of the previous call.
+    tolerance, deadline, report
+        As of `project_masses`.
+    """
+    rows = LogRows(log_prob, labels, weights, program.shares.size)
+    return project_masses(
+        rows,
+        program,
+        prices=prices,
+        tolerance=tolerance,
+        deadline=deadline,
+        report=report,
+        size=labels.size,
+    )
+
+
+def project_masses(
+    oracle: MassOracle,
+    program: MassProgram,
+    *,
+    prices: Floats | None = None,
+    tolerance: float = 1e-10,
+    deadline: float = np.inf,
+    report: Callable[[Round], None] | None = None,
+    size: int = 0,
+) -> EntropicProjection:
+    r"""Project responsibilities through an oracle that makes the passes over the rows.
+
+    Newton's method on the G·K prices, in a box of prices that grows and shrinks with the
+    success of the steps. The dual
+
+    .. math:: q(\Lambda) = -F(\Lambda) + \min_M \{h(M) - \langle\Lambda, M\rangle : \text{rules}\}
+
+    is smooth in its first part and the rules' own cone program in the second; each step replaces
+    F by its quadratic model and keeps the rules as they are.
+
+    Parameters
+    ----------
+    oracle : callable
+        (prices (G, K), whether the curvature is wanted) -> `MassPass` over all rows.
+    program : MassProgram
+        Rules and mass objective.
+    prices : array (G, K), optional
+        Prices to start from; zero by default.
+    tolerance : float
+        Distance of the masses from ones that satisfy the rules, as a fraction of the group, at
+        which the search ends.
+    deadline : float
+        ``time.perf_counter()`` value after which no new pass starts.
+    report : callable, optional
+        Called after each step.
+    size : int
+        Number of rows, for the report.
+    """
+    search = _Search(oracle, program, tolerance, deadline, report, size)
+    try:
+        status = search.run(np.zeros(program.masses.shape) if prices is None else prices)
+    except KeyboardInterrupt:
+        if search.best is None:
+            raise
+        status = "interrupted"
+    return search.result(status)
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """Prices with their multipliers, the pass at them and the bound they prove."""
+
+    y: Floats
+    z: Floats
+    prices: Floats
+    found: MassPass
+    bound: float
+
+
+class _Search:
+    def __init__(
+        self,
+        oracle: MassOracle,
+        program: MassProgram,
+        tolerance: float,
+        deadline: float,
+        report: Callable[[Round], None] | None,
+        size: int,
+    ) -> None:
+        self.oracle, self.program = oracle, program
+        self.tolerance, self.deadline, self.report, self.size = tolerance, deadline, report, size
+        self.best: _Point | None = None
+        self.distance = np.inf
+        self.history: list[Round] = []
+
+    def run(self, prices: Floats) -> str:
+        """Step until the masses satisfy the rules; return optimal, stalled or time_limit."""
+        prices, z = self._first(prices)
+        found = self.oracle(prices, True)
+        radius, quiet = RADIUS, 0
+        for _ in range(STEPS):
+            left = self.deadline - time.perf_counter()
+            if left <= 0.0 and self.best is not None:
+                return "time_limit"
+            step = price_step(self.program, found, prices, radius, z, max(left, 1e-3))
+            if step is None:
+                return "stalled"
+            fresh = self._point(step)
+            distance = self._distance(fresh, step)
+            ratio = self._ratio(fresh, found, prices, distance)
+            if ratio < POOR:
+                radius = min(radius, float(np.abs(fresh.prices - prices).max())) / 4.0
+                quiet += 1
+                if radius < NARROWEST or (quiet > PATIENCE and self.distance < 1e-6):
+                    return "stalled"
+                continue
+            quiet = quiet + 1 if distance > self.distance / 2.0 and self.distance < 1e-6 else 0
+            self.best, self.distance = fresh, distance
+            prices, found, z = fresh.prices, fresh.found, fresh.z
+            self._record()
+            if distance <= self.tolerance and step.inside:
+                return "optimal"
+            if quiet > PATIENCE:
+                return "stalled"
+            if ratio > GOOD and not step.inside:
+                radius = min(4.0 * radius, WIDEST)
+        return "stalled"
+
+    def _first(self, prices: Floats) -> tuple[Floats, Floats | None]:
+        """Return (prices, their multipliers) where rules are equations: they go on from there."""
+        form = self.program.form
+        if not only_equations(self.program) or not prices.any():
+            return prices, None
+        B = form.A[:, self.program.masses.ravel()].toarray()
+        own = (prices - form.q[self.program.masses]).ravel()
+        z = np.linalg.lstsq(B.T, own, rcond=None)[0]
+        return self.program.prices(np.zeros(form.q.size), z), z
+
+    def _point(self, step: PriceStep) -> _Point:
+        prices = self.program.prices(step.y, step.z)
+        found = self.oracle(prices, True)
+        bound = self.program.rule_bound(step.y, step.z) - found.value
+        return _Point(step.y, step.z, prices, found, bound)
+
+    def _ratio(self, fresh: _Point, found: MassPass, prices: Floats, distance: float) -> float:
+        """Return the gain of the bound over what the model promised; 1 before there is a bound."""
+        if self.best is None:
+            return 1.0
+        change = fresh.prices - prices
+        curved = float(np.einsum("gk,gkl,gl->", change, np.asarray(found.curvature), change))
+        model = found.value - float((found.masses * change).sum()) + 0.5 * curved
+        promised = self.program.rule_bound(fresh.y, fresh.z) - model - self.best.bound
+        gained = fresh.bound - self.best.bound
+        noise = ROUNDING * (1.0 + abs(fresh.bound) + abs(fresh.found.value))
+        if abs(promised) <= noise:  # differences of bounds say nothing any more
+            return 1.0 if distance < self.distance else 0.0
+        return gained / promised if promised > 0.0 else 0.0
+
+    def _distance(self, fresh: _Point, step: PriceStep) -> float:
+        """Return how far the masses are from those of the rules, in fractions of groups."""
+        apart = fresh.found.masses - step.y[self.program.masses]
+        if only_equations(self.program):
+            y = step.y.copy()
+            y[self.program.masses] = fresh.found.masses
+            return float(np.abs(self.program.form.slack(y)).max(initial=0.0))
+        return float(np.abs(apart / self.program.shares[:, None]).max())
+
+    def _record(self) -> None:
+        best = self.best
+        if best is None:
+            return
+        y = best.y.copy()
+        y[self.program.masses] = best.found.masses
+        inner = float((best.prices * best.found.masses).sum())
+        objective = self.program.form.objective(y) - best.found.value - inner
+        gap = abs(objective - best.bound) / max(1.0, abs(objective))
+        arcs = self.size * best.prices.shape[1]
+        entry = Round(self.size, arcs, best.bound, self.distance, gap)
+        self.history.append(entry)
+        logger.debug("entropic projection %s", entry)
+        if self.report is not None:
+            self.report(entry)
+
+    def result(self, status: str) -> EntropicProjection:
+        """Return the best point."""
+        best = self.best
+        if best is None:  # no model was solved: the rules without a price prove nothing
+            form = self.program.form
+            y, z = np.zeros(form.q.size), np.zeros(form.b.size)
+            prices = self.program.prices(y, z)
+            best = _Point(y, z, prices, self.oracle(prices, False), -np.inf)
+        return EntropicProjection(
+            best.prices,
+            best.bound,
+            best.found.masses,
+            best.y,
+            best.z,
+            self.distance,
+            status,
+            self.history,
+        )

@@ -1,0 +1,409 @@
+r"""Rows with groups and weights, and the E-step as passes over them: what each returns adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.methods.fair_mixtures.algorithms.log_rows import LogRows, MassOracle, group_softmax
+from optfair.methods.fair_mixtures.components import Components, Statistics
+from optfair.rows.columns import MixedRows
+
+__all__ = [
+    "BLOCK",
+    "Expectation",
+    "Farthest",
+    "MemoryPasses",
+    "Passes",
+    "Sample",
+    "Summary",
+    "expectation",
+    "log_sums",
+    "slopes",
+    "summary",
+]
+
+
+# Rows with their groups and weights: what the algorithms for mixtures run on.
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+
+# Rows per block: what a block makes stays in the cache.
+BLOCK = 8_192
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Rows, the group index of each, and weights of sum 1.
+
+    Parameters
+    ----------
+    rows : MixedRows
+        n rows.
+    index : array (n,) of int
+        Group index.
+    weights : array (n,)
+        Weights.
+    shares : array (G,)
+        Weight share of each group.
+    """
+
+    rows: MixedRows
+    index: Integers
+    weights: Floats
+    shares: Floats
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return self.index.size
+
+    def some(self, taken: Integers) -> Sample:
+        """Return some of the rows, weighted so that every group keeps its share."""
+        index, w = self.index[taken], self.weights[taken]
+        totals = np.bincount(index, w, self.shares.size)
+        factor = np.divide(self.shares, totals, out=np.zeros_like(totals), where=totals > 0)
+        return Sample(self.rows[taken], index, w * factor[index], self.shares)
+
+    def drawn(self, rng: np.random.Generator, count: int) -> Sample:
+        """Return about ``count`` random rows, of every group its share and one at least."""
+        if count >= self.count:
+            return self
+        taken = []
+        for g in range(self.shares.size):
+            own = np.flatnonzero((self.index == g) & (self.weights > 0.0))
+            some = min(own.size, max(1, round(count * own.size / self.count)))
+            taken.append(rng.choice(own, some, replace=False))
+        return self.some(np.sort(np.concatenate(taken)))
+
+    def masses(self, fractions: Floats) -> Floats:
+        """Return the weight of each group in each cluster (G, K) under fractions (n, K)."""
+        G = self.shares.size
+        w = self.weights
+        return np.stack([np.bincount(self.index, w * a, G) for a in fractions.T], axis=1)
+
+    def hard_masses(self, labels: Integers, clusters: int) -> Floats:
+        """Return the weight of each group in each cluster (G, K) under labels."""
+        G = self.shares.size
+        cells = self.index * clusters + labels
+        found: Floats = np.bincount(cells, self.weights, G * clusters).astype(float)
+        return found.reshape(G, clusters)
+
+    def log_joint(self, components: Components, out: Floats | None = None) -> Floats:
+        """Return log joint densities (n, K), block by block into ``out``."""
+        if out is None:
+            out = np.empty((self.count, components.clusters))
+        for start in range(0, self.count, BLOCK):
+            part = slice(start, start + BLOCK)
+            out[part] = components.log_prob(self.rows[part])
+        return out
+
+    def statistics(self, components: Components, fractions: Floats) -> Statistics:
+        """Return the statistics of all rows under fractions (n, K)."""
+        total: Statistics | None = None
+        for start in range(0, self.count, BLOCK):
+            part = slice(start, start + BLOCK)
+            R = fractions[part] * self.weights[part, None]
+            own = components.statistics(self.rows[part], R)
+            total = own if total is None else total + own
+        if total is None:
+            raise ValueError("no rows")
+        return total
+
+
+def log_sums(joint: Floats) -> Floats:
+    """Turn log joint densities into responsibilities in place; return their log sums (n,)."""
+    sums = np.empty(len(joint))
+    for start in range(0, len(joint), BLOCK):
+        part = joint[start : start + BLOCK]
+        top = part.max(axis=1, keepdims=True)
+        part -= top
+        np.exp(part, out=part)
+        total = part.sum(axis=1, keepdims=True)
+        part /= total
+        sums[start : start + BLOCK] = (top + np.log(total))[:, 0]
+    return sums
+
+
+def slopes(components: Components, sample: Sample, psi: Floats) -> Floats:
+    r"""Return the derivative of group fractions in the local coordinates (G, K, P).
+
+    .. math::
+        \partial F_{gk} = \frac1{\pi_g} \sum_{i \in g} w_i \psi_{ik}
+        \sum_l (\delta_{kl} - \psi_{il})\, \partial \log \pi_l f_l(x_i)
+
+    which is the gradient of statistics with weights :math:`w_i \psi_{ik}(\delta_{kl} - \psi_{il})`.
+
+    Parameters
+    ----------
+    components : Components
+        Where the derivative is taken.
+    sample : Sample
+        Rows.
+    psi : array (n, K)
+        Responsibilities of the rows at these components.
+    """
+    G, K = sample.shares.size, components.clusters
+    found: list[list[Floats]] = []
+    for g in range(G):
+        own = np.flatnonzero(sample.index == g)
+        sums: list[Statistics | None] = [None] * K
+        for start in range(0, own.size, BLOCK):
+            taken = own[start : start + BLOCK]
+            rows, p = sample.rows[taken], psi[taken]
+            w = sample.weights[taken] / sample.shares[g]
+            for k in range(K):
+                scaled = w * p[:, k]
+                R = -scaled[:, None] * p
+                R[:, k] += scaled
+                part, before = components.statistics(rows, R), sums[k]
+                sums[k] = part if before is None else before + part
+        found.append([components.gradient(s) for s in sums if s is not None])
+    return np.array(found)
+
+
+# The E-step as passes over rows: what each returns adds up over chunks.
+
+
+@dataclass(frozen=True, eq=False)
+class Farthest:
+    """The row that the mixture explains least: where a dead component starts again.
+
+    Attributes
+    ----------
+    log_density : float
+        Of the row; infinite when there is none yet.
+    rows : MixedRows
+        The row alone.
+    """
+
+    log_density: float
+    rows: MixedRows
+
+    def __add__(self, other: Farthest) -> Farthest:
+        return self if self.log_density <= other.log_density else other
+
+
+@dataclass(frozen=True, eq=False)
+class Expectation:
+    r"""Sums of an E-step with prices Λ; ``a + b`` are those of both chunks.
+
+    .. math::
+        R_{ik} \propto \pi_k f_k(x_i)\, e^{-\Lambda_{g_i k}}, \qquad
+        F = \sum_i w_i \log \sum_k \pi_k f_k(x_i)\, e^{-\Lambda_{g_i k}} + \langle\Lambda, M\rangle
+
+    F is the log-likelihood less :math:`\mathrm{KL}(R \| \psi)`: what fair EM never lowers.
+
+    Attributes
+    ----------
+    value : float
+        The sum in F without its last term.
+    masses : array (G, K)
+        M: weight of each group in each component.
+    statistics : Statistics
+        For the M-step.
+    farthest : Farthest
+    """
+
+    value: float
+    masses: Floats
+    statistics: Statistics
+    farthest: Farthest
+
+    def __add__(self, other: Expectation) -> Expectation:
+        return Expectation(
+            self.value + other.value,
+            self.masses + other.masses,
+            self.statistics + other.statistics,
+            self.farthest + other.farthest,
+        )
+
+    def objective(self, prices: Floats) -> float:
+        """Return F; the weights of all rows must have total 1."""
+        return self.value + float((prices * self.masses).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Sums that describe a fitted mixture on rows; ``a + b`` are those of both chunks.
+
+    Attributes
+    ----------
+    log_likelihood : float
+        Sum of weighted log densities.
+    fair, plain : arrays (G, K)
+        Masses of the projected responsibilities R and of the plain ones ψ.
+    fair_labels, plain_labels : arrays (G, K)
+        Masses of the labels argmax R and argmax ψ.
+    cost : float
+        Weighted squared distance of the numeric columns to the mean of the label argmax R.
+    count : int
+        Rows.
+    """
+
+    log_likelihood: float
+    fair: Floats
+    plain: Floats
+    fair_labels: Floats
+    plain_labels: Floats
+    cost: float
+    count: int
+
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(
+            self.log_likelihood + other.log_likelihood,
+            self.fair + other.fair,
+            self.plain + other.plain,
+            self.fair_labels + other.fair_labels,
+            self.plain_labels + other.plain_labels,
+            self.cost + other.cost,
+            self.count + other.count,
+        )
+
+
+class Passes(Protocol):
+    """Passes over rows wherever they are: in memory, in chunks, on a cluster."""
+
+    def oracle(self, components: Components) -> MassOracle:
+        """Return the passes that the projection makes at these components."""
+
+    def expectation(self, components: Components, prices: Floats) -> Expectation:
+        """Return the sums of the E-step."""
+
+
+def expectation(
+    components: Components,
+    rows: MixedRows,
+    index: Integers,
+    weights: Floats,
+    prices: Floats,
+    *,
+    joint: Floats | None = None,
+) -> Expectation:
+    """Return the `Expectation` of some rows: the map of a map-reduce, whose reduce is ``+``.
+
+    Parameters
+    ----------
+    components : Components
+        The mixture.
+    rows : MixedRows
+        m rows.
+    index, weights : arrays (m,)
+        Group index and weight of each row; weights of all rows have total 1.
+    prices : array (G, K)
+        Λ.
+    joint : array (m, K), optional
+        Log joint densities, where they are known.
+    """
+    total: Expectation | None = None
+    for start in range(0, rows.count, BLOCK):
+        part = slice(start, start + BLOCK)
+        own, g, w = rows[part], index[part], weights[part]
+        logs = components.log_prob(own) if joint is None else joint[part]
+        R, sums = _projected(logs, g, prices)
+        least = int(sums.argmin())
+        far = Farthest(float(sums[least]), own[np.array([least])])
+        R *= w[:, None]
+        found = Expectation(
+            float(w @ sums), _gathered(R, g, len(prices)), components.statistics(own, R), far
+        )
+        total = found if total is None else total + found
+    if total is None:
+        raise ValueError("no rows")
+    return total
+
+
+def summary(
+    components: Components,
+    rows: MixedRows,
+    index: Integers,
+    weights: Floats,
+    prices: Floats,
+) -> Summary:
+    """Return the `Summary` of some rows; parameters are those of `expectation`."""
+    total: Summary | None = None
+    G, K = prices.shape
+    for start in range(0, rows.count, BLOCK):
+        part = slice(start, start + BLOCK)
+        own, g, w = rows[part], index[part], weights[part]
+        logs = components.log_prob(own)
+        psi, sums = _projected(logs, g, np.zeros_like(prices))
+        R, _ = _projected(logs, g, prices)
+        hard, plain = R.argmax(axis=1), psi.argmax(axis=1)
+        apart = own.numeric - components.means[hard]
+        found = Summary(
+            float(w @ sums),
+            _gathered(R * w[:, None], g, G),
+            _gathered(psi * w[:, None], g, G),
+            _labelled(hard, g, w, G, K),
+            _labelled(plain, g, w, G, K),
+            float(w @ np.einsum("ij,ij->i", apart, apart)),
+            own.count,
+        )
+        total = found if total is None else total + found
+    if total is None:
+        raise ValueError("no rows")
+    return total
+
+
+class MemoryPasses:
+    """Passes over rows in memory, which keep the log joint densities of the last components.
+
+    Parameters
+    ----------
+    sample : Sample
+        The rows.
+    """
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+        self._joint: Floats | None = None
+        self._of: Components | None = None
+
+    def joint(self, components: Components) -> Floats:
+        """Return log joint densities (n, K), computed once per components."""
+        if self._of is not components:
+            self._joint = self.sample.log_joint(components, self._joint)
+            self._of = components
+        return np.asarray(self._joint)
+
+    def oracle(self, components: Components) -> MassOracle:
+        """Return passes over the kept densities."""
+        s = self.sample
+        return LogRows(self.joint(components), s.index, s.weights, s.shares.size)
+
+    def expectation(self, components: Components, prices: Floats) -> Expectation:
+        """Return the sums of the E-step."""
+        s = self.sample
+        joint = self.joint(components)
+        return expectation(components, s.rows, s.index, s.weights, prices, joint=joint)
+
+    def responsibilities(self, components: Components, prices: Floats) -> Floats:
+        """Return the projected responsibilities (n, K)."""
+        return group_softmax(self.joint(components), self.sample.index, prices)
+
+
+def _projected(logs: Floats, index: Integers, prices: Floats) -> tuple[Floats, Floats]:
+    """Return (responsibilities, log sums) at prices."""
+    R = logs - prices[index]
+    top = R.max(axis=1, keepdims=True)
+    R -= top
+    np.exp(R, out=R)
+    total = R.sum(axis=1, keepdims=True)
+    R /= total
+    return R, np.asarray((top + np.log(total))[:, 0])
+
+
+def _gathered(weighted: Floats, index: Integers, groups: int) -> Floats:
+    own = (index == np.arange(groups)[:, None]).astype(float)
+    return np.asarray(own @ weighted)
+
+
+def _labelled(labels: Integers, index: Integers, weights: Floats, groups: int, K: int) -> Floats:
+    found: Floats = np.bincount(index * K + labels, weights, groups * K).astype(float)
+    return found.reshape(groups, K)

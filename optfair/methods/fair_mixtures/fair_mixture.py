@@ -1,0 +1,400 @@
+"""Fair mixture models with scikit-learn's conventions, of all rows at once or batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
+
+from optfair.errors import DeclarationError
+from optfair.methods.fair_mixtures.expectation import MemoryPasses, summary
+from optfair.methods.fair_mixtures.fair_em import fair_em
+from optfair.methods.fair_mixtures.fitted_mixture import (
+    Intake,
+    MixturePrediction,
+    fair_label_prices,
+    keep_components,
+    keep_summary,
+    priced_labels,
+    taken_in,
+    warn_unfinished,
+)
+from optfair.methods.fair_mixtures.mixture_fit import Batches, MixtureFit, start_scale, starts
+from optfair.methods.fair_mixtures.parameters import (
+    check_settings,
+    check_start,
+    empty_of,
+    first_components,
+    program_of,
+    rows_of,
+    rules_of,
+)
+from optfair.methods.fair_mixtures.streamed_mixture import StreamedMixture
+from optfair.rows.frames import start_seeds
+from optfair.rows.restarts import run_restarts
+
+__all__ = [
+    "FairMixture",
+    "OnlineMixture",
+]
+
+
+# Learning a fair mixture from batches that come one after the other.
+
+
+class OnlineMixture:
+    """The method of `FairMixture` that learns from one batch at a time."""
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Learn from one batch; rules and Δ are measured on the first ``delta_rows`` rows seen.
+
+        Parameters are those of `fit`. The first batch fixes columns, categories, groups and
+        their shares, so it must have every group; after `fit`, the next batch is a first one.
+        What describes the rows (labels, Δ, cost) is that of the batch, where a constraint holds
+        as far as the measured rows stand for it.
+
+        Returns
+        -------
+        FairMixture
+            Itself.
+
+        Raises
+        ------
+        DeclarationError
+            label_rule "fair", whose assignment couples all rows.
+        DataError
+            As `fit`; a group or columns that the first batch did not have.
+        """
+        model: Any = self
+        check_settings(model)
+        if model.label_rule != "argmax":
+            raise DeclarationError(
+                f"partial_fit does not take label_rule={model.label_rule!r}",
+                "labels that obey the rules themselves need all rows at once",
+                'use label_rule="argmax", or fit',
+            )
+        online = getattr(model, "_online", None)
+        data = taken_in(model, X, groups, sample_weight, fitted=online)
+        kept, state, program = _first(model, data) if online is None else online
+        kept = kept.with_rows(data, model.delta_rows)
+        lam = float(model.lam) if model.fairness == "penalty" else 0.0
+        state = state.step(data.sample, kept.sample, program, lam)
+        _keep(model, state, kept, data)
+        model._online = (kept, state, program)
+        return model
+
+
+def _first(model: Any, data: Intake) -> tuple[Intake, Batches, Any]:
+    s = data.sample
+    init = check_start(model.init, model.n_components, s.rows.numeric.shape[1])
+    seed = start_seeds(model.random_state, 1, given=True)[0]
+    empty = empty_of(model, s, data.columns)
+    first = first_components(s, empty, init, scale=start_scale(model), seed=seed)
+    zero = np.zeros((s.shares.size, model.n_components))
+    return data, Batches(first, zero), program_of(model, data)
+
+
+def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:
+    s = data.sample
+    keep_components(model, state.components, kept)
+    model.prices_ = model.label_prices_ = state.prices
+    model.reseeded_, model.n_iter_ = state.reseeded, state.steps
+    model.status_, model.converged_ = "partial", False
+    model.objective_, model.gap_ = state.objective, float("nan")
+    model.labels_ = priced_labels(state.components, s, state.prices)
+    found = summary(state.components, s.rows, s.index, s.weights, state.prices)
+    keep_summary(model, found, s, model.labels_)
+
+
+# Fair mixture models with scikit-learn's conventions.
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.intp]
+
+
+class FairMixture(
+    StreamedMixture,
+    OnlineMixture,
+    MixturePrediction,
+    ClusterMixin,  # type: ignore[misc]
+    DensityMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    r"""A mixture of Gaussians, multinoullis or both, whose clusters are fair to groups.
+
+    .. math::
+        \text{constraint:}\quad \max_\Theta\; \ell(\Theta)
+            - \min_{R \in C} \mathrm{KL}(R \,\|\, \psi(\Theta)), \qquad
+        \text{penalty:}\quad \max_\Theta\; \ell(\Theta) - \lambda\,\Delta(\Theta)
+
+    with the mean log-likelihood ℓ, responsibilities ψ, the polytope C of responsibilities whose
+    group masses obey the rules, and Δ the largest difference of groups' mean responsibilities.
+
+    Class: for fixed components the fair E-step is convex and certified; estimation is not
+    convex, whatever the fairness: EM is a local method, so give several starts.
+
+    **What is guaranteed.** "constraint": the projected responsibilities R of the rows of the fit
+    obey the rules, to 1e-8; not the plain ones ψ and not the labels argmax R. Unseen rows of a
+    known group get R by the same formula. "penalty": nothing exactly; a large enough λ makes
+    Δ(ψ) practically zero, and unseen rows need no group. All of these are reported.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of components K.
+    covariance_type : {"shared", "spherical", "diag", "tied", "full"}
+        Covariances of the numeric columns: one variance for all (the paper), one per component,
+        diagonal, one matrix, one matrix per component.
+    fairness : {"constraint", "penalty"} or None
+        Convex fair E-step, penalty, or a plain mixture.
+    eps : float or None
+        Constraint: largest difference of two groups' fractions in any component; 0 is perfect
+        fairness. None leaves ``rules`` alone.
+    rules : Rule, list of rules, dict of rules by name, or None
+        Constraint: further rules on the group masses, e.g. ``cluster_share(lower=0.05)``.
+    lam : float
+        Penalty λ >= 0, in units of the mean log-likelihood.
+    algorithm : {"em", "gradient"}
+        Penalty: generalised EM (FMC-EM) or gradient ascent (FMC-GD). Neither lowers ℓ - λΔ.
+    inner_steps : int
+        Penalty: ascent steps per EM iteration.
+    label_rule : {"argmax", "fair"}
+        Labels by the largest responsibility, or labels that obey the rules themselves, but for a
+        few rows: the fair E-step at temperature zero. Without a constraint, "fair" means
+        perfect fairness.
+    categorical : "auto", or list of names or positions
+        Categorical columns; "auto" takes the columns of a data frame that are not numbers.
+        A missing category, or one that the fit did not see, says nothing about its row.
+    init : {"k-means", "k-means++", "random"}, array (K, d) or Components
+        Start.
+    n_init : int or "auto"
+        Starts; the best objective is kept. "auto" is 1.
+    max_iter, tol : int, float
+        A start ends after so many iterations, or when the objective gains less than this share.
+    reg_covar : float
+        Least variance in any direction. Estimates respect it exactly, so objectives stay
+        monotone.
+    min_probability : float
+        Least probability of a category.
+    batch_size : int, float or None
+        Rows (or share of them) per iteration; None uses all.
+    delta_rows : int, float or None
+        Rows that rules and Δ are measured on with batches; as many as in a batch by default.
+    learn_rows : int, float or None
+        Learn from a random sub-sample and assign all rows; prices are those of all rows.
+    random_state : int, Generator, RandomState or None
+        Seeds starts, batches and `sample`.
+    n_jobs, time_limit, verbose
+        As in `FairKMeans`.
+
+    Attributes
+    ----------
+    weights_ : array (K,)
+    means_ : array (K, d)
+        Of the numeric columns.
+    covariances_ : array
+        Variances (), (K,), (K, d), or matrices (d, d), (K, d, d), by ``covariance_type``.
+    probabilities_ : tuple of arrays (K, categories)
+        Of each categorical column, in the order of ``categories_``.
+    categories_ : tuple of arrays
+    components_ : Components
+        All of these, with their floors.
+    labels_ : array (n,)
+        By ``label_rule``.
+    prices_ : array (G, K)
+        Λ: :math:`R_{ik} \propto \pi_k f_k(x_i) e^{-\Lambda_{g_i k}}`; zero without a constraint.
+    masses_ : array (G, K)
+        Weight share of each group in each component, of the responsibilities that count: R for
+        "constraint", else ψ. Total 1.
+    groups_, shares_ : arrays (G,)
+        Sorted group labels and weight shares; left out when the fit had no groups.
+    delta_, delta_plain_, delta_labels_ : float
+        Δ of the responsibilities that count, of ψ, and of ``labels_``.
+    balance_, cost_ : float
+        Balance of ``labels_``; mean squared distance of the numeric columns to ``means_``.
+    log_likelihood_, objective_ : float
+        Mean log-likelihood; what the fit maximised.
+    gap_ : float
+        Duality gap of the last fair E-step.
+    history_ : array
+        Objective of each iteration of the best start; it never falls (but with batches).
+    n_iter_, converged_, status_
+        Iterations, whether the best start converged, and why it ended: converged, max_iter,
+        time_limit, interrupted, or inexact where the last E-step missed the rules by over 1e-8.
+    reseeded_ : tuple of (int, int)
+        Iteration and component wherever a dead component was started again.
+    restarts_ : tuple of Restart
+
+    Raises
+    ------
+    DataError
+        Constant columns, missing groups, fewer distinct rows than components, a singular
+        covariance where ``reg_covar`` is 0.
+    DeclarationError
+        Parameters out of range.
+    Infeasible
+        Rules that exclude each other.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+    >>> X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    >>> model = FairMixture(4, random_state=0).fit(X, groups=sex)
+    >>> model.delta_ <= 1e-8, model.delta_ < model.delta_plain_
+    (True, True)
+    >>> model.predict_proba(X[:2], groups=sex[:2]).shape
+    (2, 4)
+
+    References
+    ----------
+    Park, Kim, Lee, Kim: Fair Model-based Clustering, AAAI 2026 (penalty: eq. 6, 10, 11, 14).
+    Ganchev et al.: Posterior Regularization, JMLR 2010 (constraint).
+    """
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        covariance_type: str = "shared",
+        fairness: str | None = "constraint",
+        eps: float | None = 0.0,
+        rules: Any = None,
+        lam: float = 10.0,
+        algorithm: str = "em",
+        inner_steps: int = 1,
+        label_rule: str = "argmax",
+        categorical: Any = "auto",
+        init: Any = "k-means",
+        n_init: Any = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-6,
+        reg_covar: float = 1e-6,
+        min_probability: float = 1e-6,
+        batch_size: Any = None,
+        delta_rows: Any = None,
+        learn_rows: Any = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        time_limit: float | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.fairness = fairness
+        self.eps = eps
+        self.rules = rules
+        self.lam = lam
+        self.algorithm = algorithm
+        self.inner_steps = inner_steps
+        self.label_rule = label_rule
+        self.categorical = categorical
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.min_probability = min_probability
+        self.batch_size = batch_size
+        self.delta_rows = delta_rows
+        self.learn_rows = learn_rows
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.time_limit = time_limit
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> FairMixture:
+        """Estimate the mixture.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame (n, d)
+            Rows.
+        y : ignored
+            For pipelines.
+        groups : array-like (n,) or str
+            Group label of each row, or the name of a column of X; needed unless ``fairness`` is
+            None.
+        sample_weight : array-like (n,), optional
+            Weights; equal by default.
+
+        Returns
+        -------
+        FairMixture
+            Itself.
+        """
+        return self._fitted(X, groups, sample_weight, self.init, None)
+
+    def _fitted(
+        self, X: Any, groups: Any, sample_weight: Any, init: Any, prices: Floats | None
+    ) -> FairMixture:
+        """Fit from a start, which paths replace by the components and prices before."""
+        check_settings(self)
+        data = taken_in(self, X, groups, sample_weight)
+        sample, learned = data.sample, data.sample
+        init = check_start(init, self.n_components, sample.rows.numeric.shape[1])
+        count = rows_of(self.learn_rows, sample.count, "learn_rows")
+        seeds = start_seeds(
+            self.random_state,
+            1 if self.n_init == "auto" else self.n_init,
+            given=not isinstance(init, str),
+        )
+        if count is not None:
+            learned = sample.drawn(np.random.default_rng(seeds[0]), count)
+        program = program_of(self, data)
+        self.restarts_, best = run_restarts(
+            starts(self, learned, empty_of(self, learned, data.columns), init, program, prices),
+            seeds,
+            rank=lambda r: -r.objective,
+            n_jobs=self.n_jobs,
+            time_limit=self.time_limit,
+            verbose=self.verbose,
+        )
+        self._keep(best, data, program, complete=learned is sample)
+        return self
+
+    def _keep(self, best: MixtureFit, data: Intake, program: Any, *, complete: bool) -> None:
+        """Set the fitted attributes."""
+        s = data.sample
+        components, prices, gap, objective = best.components, best.prices, best.gap, best.objective
+        self.status_ = best.status
+        if program is not None and not complete:  # the rules hold on all rows
+            last = fair_em(
+                MemoryPasses(s),
+                components,
+                program,
+                groups=s.shares.size,
+                prices=prices,
+                max_iter=1,
+            )
+            prices, gap, objective = last.prices, last.gap, last.objective
+            if last.status == "inexact":
+                self.status_ = last.status
+        keep_components(self, components, data)
+        self.prices_, self.gap_, self.objective_ = prices, gap, objective
+        self.history_ = np.array(best.history)
+        self.n_iter_ = len(best.history)
+        self.converged_ = self.status_ == "converged"
+        self.reseeded_ = best.reseeded
+        self.label_prices_ = prices
+        if self.label_rule == "fair" and data.grouped:
+            joint = s.log_joint(components)
+            self.label_prices_, self.labels_ = fair_label_prices(joint, data, rules_of(self))
+        else:
+            self.labels_ = priced_labels(components, s, prices)
+        found = summary(components, s.rows, s.index, s.weights, prices)
+        keep_summary(self, found, s, self.labels_)
+        self._online: Any = None
+        warn_unfinished(self, stacklevel=5)
+
+    def fit_predict(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Labels:
+        """Estimate the mixture and return the labels; see `fit`."""
+        return np.asarray(self.fit(X, y, groups=groups, sample_weight=sample_weight).labels_)

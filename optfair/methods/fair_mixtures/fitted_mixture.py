@@ -1,0 +1,416 @@
+"""What a fitted mixture says: its attributes, and about rows, seen or not, checked before any work."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_mixtures.components import Components
+from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
+from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
+from optfair.methods.fair_mixtures.penalty import Gaps
+from optfair.numbers import check_weights, encode_groups
+from optfair.rows.columns import Columns, MixedRows, without_groups
+from optfair.rows.frames import start_seeds
+from optfair.rows.restarts import unfinished
+
+__all__ = [
+    "Intake",
+    "MixturePrediction",
+    "fair_label_prices",
+    "group_index",
+    "keep_components",
+    "keep_numbers",
+    "keep_summary",
+    "priced_labels",
+    "taken_in",
+    "warn_unfinished",
+]
+
+
+# Fitted attributes of a fair mixture, from components and summaries of passes.
+
+Floats = NDArray[np.float64]
+
+
+def keep_components(model: Any, components: Components, data: Any) -> None:
+    """Set the attributes that describe the mixture and its columns.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Gets the attributes.
+    components : Components
+        The mixture.
+    data : object with ``columns``, ``names``, ``sample`` and ``grouped``
+        What it was fitted on.
+    """
+    g, m = components.gaussians, components.multinoullis
+    columns = data.columns
+    model.components_, model.columns_ = components, columns
+    model.weights_, model.means_ = components.weights, components.means
+    model.covariances_ = np.zeros(0) if g is None else g.covariances
+    model.probabilities_ = () if m is None else tuple(m.blocks(m.probabilities))
+    model.categories_ = columns.categories
+    model.n_features_in_ = columns.width
+    if columns.names is not None:
+        model.feature_names_in_ = np.array(columns.names, dtype=object)
+    elif hasattr(model, "feature_names_in_"):
+        del model.feature_names_in_
+    if data.grouped:
+        model.groups_, model.shares_ = np.asarray(data.names), np.asarray(data.sample.shares)
+    else:
+        for name in ("groups_", "shares_"):  # of an earlier fit
+            if hasattr(model, name):
+                delattr(model, name)
+
+
+def keep_summary(model: Any, found: Summary, sample: Sample, labels: NDArray[np.intp]) -> None:
+    """Set the attributes that describe the fit on its rows.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Gets the attributes.
+    found : Summary
+        Of a pass over the rows.
+    sample : Sample
+        The rows.
+    labels : array (n,)
+        Cluster of each row.
+    """
+    masses = sample.hard_masses(labels, found.fair.shape[1])
+    cost = 0.0
+    for start in range(0, sample.count, BLOCK):
+        part = slice(start, start + BLOCK)
+        apart = sample.rows.numeric[part] - model.means_[labels[part]]
+        cost += float(sample.weights[part] @ np.einsum("ij,ij->i", apart, apart))
+    keep_numbers(model, found, sample.shares, masses, cost)
+
+
+def keep_numbers(
+    model: Any, found: Summary, shares: Floats, label_masses: Floats, cost: float
+) -> None:
+    """Set the numbers of a fit; `keep_summary` for rows that are nowhere in memory.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Gets the attributes.
+    found : Summary
+        Of a pass over the rows.
+    shares : array (G,)
+        Weight share of each group.
+    label_masses : array (G, K)
+        Weight of each group under each label.
+    cost : float
+        Mean squared distance of the numeric columns.
+    """
+    model.masses_ = found.fair
+    model.log_likelihood_ = found.log_likelihood
+    model.cost_ = cost if model.means_.shape[1] else float("nan")
+    if shares.size < 2:
+        model.delta_ = model.delta_plain_ = model.delta_labels_ = 0.0
+        model.balance_ = 1.0
+        return
+    gaps = Gaps(shares.size)
+    part = shares[:, None]
+    model.delta_ = gaps.value(found.fair / part)
+    model.delta_plain_ = gaps.value(found.plain / part)
+    model.delta_labels_ = gaps.value(label_masses / part)
+    filled = label_masses[:, label_masses.sum(axis=0) > 0.0]
+    model.balance_ = float((filled.min(axis=0) / filled.max(axis=0)).min())
+
+
+def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]:
+    """Return the position of each label among the groups of the fit.
+
+    Raises
+    ------
+    DataError
+        Labels that the fit did not see, or not one per row.
+    """
+    given = np.asarray(labels)
+    if given.shape != (rows,):
+        raise DataError(
+            "groups does not fit the rows",
+            f"shape {given.shape} for {rows} rows",
+            "give one label per row",
+        )
+    known = {name: g for g, name in enumerate(np.asarray(names).tolist())}
+    distinct, inverse = np.unique(given, return_inverse=True)
+    unknown = [str(v) for v in distinct.tolist() if v not in known]
+    if unknown:
+        raise DataError(
+            f"groups has labels the fit did not see: {', '.join(unknown[:5])}",
+            f"it saw {', '.join(map(str, known))}; a new group has no prices",
+            "fit again with rows of that group",
+        )
+    return np.array([known[v] for v in distinct.tolist()], dtype=np.intp)[inverse]
+
+
+def priced_labels(components: Components, sample: Sample, prices: Floats) -> NDArray[np.intp]:
+    """Return the cluster of the largest responsibility of each row (n,), block by block.
+
+    Parameters
+    ----------
+    components : Components
+        The mixture.
+    sample : Sample
+        Rows.
+    prices : array (G, K)
+        Λ.
+    """
+    labels = np.empty(sample.count, dtype=np.intp)
+    for start in range(0, sample.count, BLOCK):
+        part = slice(start, start + BLOCK)
+        joint = components.log_prob(sample.rows[part])
+        labels[part] = (joint - prices[sample.index[part]]).argmax(axis=1)
+    return labels
+
+
+def fair_label_prices(
+    joint: Floats, data: Any, rules: dict[str, Any]
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Return (prices, labels) of the labels that obey the rules themselves.
+
+    Parameters
+    ----------
+    joint : array (n, K)
+        Log joint densities.
+    data : object with ``names`` and ``sample``
+        Groups and weights.
+    rules : dict
+        Rules by name.
+    """
+    s = data.sample
+    solution = fair_labels_problem(joint, np.asarray(data.names)[s.index], s.weights, rules).solve()
+    labels = np.asarray(solution["assignment"]).argmax(axis=1)
+    return np.asarray(solution.multipliers["mass definition"]), labels
+
+
+def warn_unfinished(model: Any, stacklevel: int) -> None:
+    """Warn when the best start was cut off.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Fitted.
+    stacklevel : int
+        Of `warnings.warn`: where the user called.
+    """
+    if not model.converged_:
+        text = unfinished(model.status_, model.n_iter_)
+        warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+
+
+# What a fitted mixture says about rows, seen or not.
+
+Labels = NDArray[np.intp]
+
+
+class MixturePrediction:
+    """Labels, responsibilities, densities and draws of a fitted `FairMixture`."""
+
+    components_: Components
+    columns_: Columns
+    prices_: Floats
+    label_prices_: Floats
+    groups_: NDArray[Any]
+    random_state: Any
+
+    def _joint(self, X: Any, groups: Any) -> tuple[Floats, Any]:
+        check_is_fitted(self, "components_")
+        X, labels = without_groups(X, groups)
+        return self.components_.log_prob(self.columns_.encoded(X)), labels
+
+    def predict(self, X: Any, *, groups: Any = None) -> Labels:
+        """Return the cluster of each row, seen or not.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame (m, d)
+            Rows in the columns of the fit.
+        groups : array-like (m,) or str
+            Group label of each row, among ``groups_``; needed after a constraint, and for
+            labels by "fair".
+
+        Returns
+        -------
+        array (m,) of int
+        """
+        joint, labels = self._joint(X, groups)
+        return np.asarray(self._priced(joint, labels, self.label_prices_).argmax(axis=1))
+
+    def predict_proba(self, X: Any, groups: Any = None) -> Floats:
+        r"""Return the responsibilities of rows, seen or not (m, K).
+
+        .. math:: R_{ik} \propto \pi_k f_k(x_i)\, e^{-\Lambda_{g_i k}}
+
+        Parameters are those of `predict`; without a constraint, groups are not used. For the
+        plain responsibilities of a constrained fit, see `responsibilities`.
+        """
+        joint, labels = self._joint(X, groups)
+        priced = self._priced(joint, labels, self.prices_)
+        log_sums(priced)
+        return priced
+
+    def _priced(self, joint: Floats, labels: Any, prices: Floats) -> Floats:
+        if not prices.any():
+            return joint
+        if labels is None:
+            raise DataError(
+                "groups is missing",
+                "the responsibilities of a constrained fit depend on the group of the row",
+                "give groups=, or use responsibilities(X) for those without the constraint",
+            )
+        return joint - prices[group_index(self.groups_, labels, len(joint))]
+
+    def responsibilities(self, X: Any) -> Floats:
+        """Return the plain responsibilities ψ (m, K), whatever the constraint."""
+        joint, _ = self._joint(X, None)
+        log_sums(joint)
+        return joint
+
+    def score_samples(self, X: Any) -> Floats:
+        """Return the log density of each row (m,)."""
+        joint, _ = self._joint(X, None)
+        return log_sums(joint)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Return the mean log density of rows."""
+        return float(self.score_samples(X).mean())
+
+    def bic(self, X: Any) -> float:
+        """Return the Bayesian information criterion on rows; smaller is better."""
+        logs = self.score_samples(X)
+        return float(-2.0 * logs.sum() + self.components_.free * np.log(logs.size))
+
+    def aic(self, X: Any) -> float:
+        """Return Akaike's information criterion on rows; smaller is better."""
+        return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.components_.free)
+
+    def sample(self, n_samples: int = 1) -> tuple[NDArray[Any], Labels]:
+        """Return random rows of the mixture and the component of each.
+
+        Parameters
+        ----------
+        n_samples : int
+            Number of rows.
+
+        Returns
+        -------
+        X : array (n_samples, d)
+            In the columns of the fit; of type object where there are categories.
+        labels : array (n_samples,) of int
+        """
+        check_is_fitted(self, "components_")
+        asked: Any = n_samples
+        if not isinstance(asked, numbers.Integral) or asked < 1:
+            raise DeclarationError(
+                f"n_samples={n_samples!r} is not a positive integer", remedy="give a number of rows"
+            )
+        rng = np.random.default_rng(start_seeds(self.random_state, 1, given=True)[0])
+        c, columns = self.components_, self.columns_
+        which = np.asarray(rng.choice(c.clusters, n_samples, p=c.weights / c.weights.sum()))
+        X = np.empty((n_samples, columns.width), dtype=object if columns.categorical else float)
+        if c.gaussians is not None:
+            X[:, list(columns.numeric)] = c.gaussians.drawn(which, rng)
+        if c.multinoullis is not None:
+            codes = c.multinoullis.drawn(which, rng)
+            pairs = zip(columns.categorical, columns.categories, strict=True)
+            for j, (column, known) in enumerate(pairs):
+                X[:, column] = known[codes[:, j]]
+        return X, which
+
+
+# What a fair mixture is fitted on: rows, groups and weights, checked before any work.
+
+# Rows that Δ is measured on while batches come in, where nothing else is asked for.
+MEASURED = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Intake:
+    """Rows of a fit with their groups.
+
+    Attributes
+    ----------
+    sample : Sample
+        Without groups, all rows are in one.
+    columns : Columns
+    names : array (G,)
+        Sorted group labels.
+    grouped : bool
+        Whether there are groups.
+    """
+
+    sample: Sample
+    columns: Columns
+    names: NDArray[Any]
+    grouped: bool
+
+    def with_rows(self, other: Intake, limit: Any) -> Intake:
+        """Return these rows with those of another batch, up to a number of rows."""
+        most = MEASURED if limit is None or isinstance(limit, float) else int(limit)
+        mine, theirs = self.sample, other.sample
+        room = most - mine.count
+        if other is self or room <= 0:
+            return self
+        few = theirs.some(np.arange(min(room, theirs.count)))
+        rows = MixedRows(
+            np.concatenate([mine.rows.numeric, few.rows.numeric]),
+            np.concatenate([mine.rows.codes, few.rows.codes]),
+        )
+        index = np.concatenate([mine.index, few.index])
+        weights = np.concatenate([mine.count * mine.weights, few.count * few.weights])
+        totals = np.bincount(index, weights, mine.shares.size)
+        sample = Sample(rows, index, weights * (mine.shares / totals)[index], mine.shares)
+        return replace(self, sample=sample)
+
+
+def taken_in(model: Any, X: Any, groups: Any, sample_weight: Any, *, fitted: Any = None) -> Intake:
+    """Return what the model is fitted on.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Its parameters.
+    X, groups, sample_weight
+        As given to `FairMixture.fit`.
+    fitted : tuple, optional
+        State of `FairMixture.partial_fit`, whose columns and groups the rows must have.
+    """
+    if groups is None and model.fairness is not None:
+        raise DataError(
+            "groups is missing",
+            f"fairness={model.fairness!r} compares groups",
+            "give groups=, one label per row; or fairness=None for a plain mixture",
+        )
+    X, labels = without_groups(X, groups)
+    columns = Columns.of(X, model.categorical) if fitted is None else fitted[0].columns
+    rows = columns.encoded(X)
+    if rows.count < model.n_components and fitted is None:
+        raise DataError(
+            f"n_components={model.n_components} for {rows.count} rows",
+            "every component starts at a row of its own",
+            f"give n_components <= {rows.count}",
+        )
+    weights = check_weights(sample_weight, rows.count)
+    if labels is None:
+        one = np.zeros(rows.count, dtype=np.intp)
+        return Intake(Sample(rows, one, weights, np.ones(1)), columns, np.array([]), False)
+    if fitted is not None:
+        names, shares = fitted[0].names, fitted[0].sample.shares
+        index = group_index(names, labels, rows.count)
+        return Intake(Sample(rows, index, weights, shares), columns, names, True)
+    index, names, shares = encode_groups(labels, rows.count, weights)
+    return Intake(Sample(rows, index, weights, shares), columns, names, True)

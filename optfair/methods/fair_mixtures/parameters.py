@@ -1,0 +1,323 @@
+"""What the parameters of a `FairMixture` say: its rules, and the components it starts from."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError, DeclarationError, nearest
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.single_start import INITS, check_distinct, starting_centers
+from optfair.methods.fair_mixtures.components import Components, Multinoullis
+from optfair.methods.fair_mixtures.expectation import Sample
+from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
+from optfair.methods.fair_mixtures.fitted_mixture import Intake
+from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
+from optfair.numbers import check_matrix
+from optfair.rows.columns import Columns
+
+__all__ = [
+    "check_settings",
+    "check_start",
+    "empty_components",
+    "empty_of",
+    "first_components",
+    "program_of",
+    "rows_of",
+    "rules_of",
+]
+
+
+# Parameters of FairMixture, checked before anything is computed.
+
+KNOWN = {
+    "covariance_type": SHAPES,
+    "algorithm": ("em", "gradient"),
+    "label_rule": ("argmax", "fair"),
+}
+FAIRNESS = ("constraint", "penalty")
+RANGES = {
+    "lam": (0.0, np.inf, "0 is no penalty, and larger is fairer; give e.g. 10"),
+    "eps": (0.0, 2.0, "0 is perfect fairness, None leaves rules= alone; give e.g. 0.02"),
+    "reg_covar": (0.0, np.inf, "a least variance; give e.g. 1e-6"),
+    "tol": (0.0, 1.0, "a share of the objective; give e.g. 1e-6"),
+    "min_probability": (0.0, 0.1, "give e.g. 1e-6"),
+}
+
+
+def check_settings(model: Any) -> None:
+    """Raise on the first parameter that cannot be used.
+
+    Raises
+    ------
+    DeclarationError
+        Naming the parameter.
+    """
+    for name, known in KNOWN.items():
+        value = getattr(model, name)
+        if not isinstance(value, str) or value not in known:
+            raise DeclarationError(f"unknown {name} {value!r}", remedy=nearest(str(value), known))
+    if model.fairness is not None and model.fairness not in FAIRNESS:
+        raise DeclarationError(
+            f"unknown fairness {model.fairness!r}",
+            remedy='give "constraint", "penalty" or None; rules on masses go in rules=',
+        )
+    for name in ("n_components", "max_iter", "inner_steps"):
+        _whole(model, name)
+    if model.n_init != "auto":
+        _whole(model, "n_init")
+    if model.n_jobs is not None and model.n_jobs != -1:
+        _whole(model, "n_jobs")
+    for name, (least, most, remedy) in RANGES.items():
+        if name != "eps" or model.eps is not None:
+            _between(model, name, least, most, remedy)
+    if not model.min_probability > 0.0:
+        raise DeclarationError(
+            "min_probability=0 lets a probability be zero",
+            "one row in an unseen combination would have no density in any component",
+            "give e.g. 1e-6",
+        )
+    if model.time_limit is not None and not (_real(model.time_limit) and model.time_limit > 0):
+        raise DeclarationError(
+            f"time_limit={model.time_limit!r} is not a positive number",
+            remedy="give seconds, or None for no limit",
+        )
+    for name in ("batch_size", "delta_rows", "learn_rows"):
+        rows_of(getattr(model, name), 10, name)
+    if model.fairness != "constraint" and model.rules is not None:
+        raise DeclarationError(
+            "rules= needs the fair E-step",
+            f"fairness is {model.fairness!r}",
+            'give fairness="constraint"',
+        )
+    if model.verbose not in (0, 1, 2):
+        raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="0 is silent")
+
+
+def rows_of(value: Any, rows: int, name: str) -> int | None:
+    """Return a number of rows from a number, a share of them, or None.
+
+    Parameters
+    ----------
+    value : int, float in (0, 1], or None
+        What was given.
+    rows : int
+        Number of rows there are.
+    name : str
+        Of the parameter.
+    """
+    if value is None:
+        return None
+    if _integer(value) and int(value) >= 1:
+        return min(int(value), rows)
+    if _real(value) and not _integer(value) and 0.0 < float(value) <= 1.0:
+        return max(1, round(float(value) * rows))
+    raise DeclarationError(
+        f"{name}={value!r} is no number of rows",
+        remedy="give a positive integer, a share in (0, 1], or None for all rows",
+    )
+
+
+def _whole(model: Any, name: str) -> None:
+    value = getattr(model, name)
+    if not _integer(value) or value < 1:
+        raise DeclarationError(f"{name}={value!r} is not a positive integer", remedy=_other(name))
+
+
+def _other(name: str) -> str:
+    others = {"n_init": 'give one, or "auto"', "n_jobs": "give one, -1 for all cores, or None"}
+    return others.get(name, "give one, such as 5")
+
+
+def _between(model: Any, name: str, least: float, most: float, remedy: str) -> None:
+    value = getattr(model, name)
+    if not _real(value) or not least <= float(value) <= most:
+        range_ = f"from {least:g} to {most:g}" if np.isfinite(most) else f"of at least {least:g}"
+        raise DeclarationError(f"{name}={value!r} is not a number {range_}", remedy=remedy)
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not _flag(value)
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not _flag(value) and bool(np.isfinite(float(value)))
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+# Components that a fit starts from.
+
+Floats = NDArray[np.float64]
+
+
+# Rows that the k-means of a start runs on.
+SAMPLED = 50_000
+# Weight that other components get in a start with categories: no probability starts at zero.
+SOFT = 0.1
+
+
+def check_start(init: Any, clusters: int, columns: int) -> str | Floats | Components:
+    """Return a way to start, means, or components.
+
+    Raises
+    ------
+    DeclarationError, DataError
+        An unknown name, means of another shape.
+    """
+    if isinstance(init, str):
+        if init not in INITS:
+            raise DeclarationError(f"unknown init {init!r}", remedy=nearest(init, INITS))
+        return init
+    if isinstance(init, Components):
+        if init.clusters != clusters or init.means.shape[1] != columns:
+            raise DataError(
+                "init does not fit",
+                f"{init.clusters} components in {init.means.shape[1]} numeric columns,"
+                f" for n_components={clusters} and {columns} columns",
+                "give components of a fit on the same columns",
+            )
+        return init
+    means = check_matrix(init, "init")
+    if means.shape != (clusters, columns):
+        raise DataError(
+            f"init has shape {means.shape}",
+            f"n_components={clusters}, and the rows have {columns} numeric columns",
+            "give one row of means per component",
+        )
+    return means
+
+
+def empty_components(
+    sample: Sample, clusters: int, shape: str, floor: float, offsets: NDArray[np.intp], least: float
+) -> Components:
+    """Return equal components that carry shape, floors and origin; see `first_components`."""
+    X = sample.rows.numeric
+    d = X.shape[1]
+    gaussians = None
+    if d:
+        origin = sample.weights @ X
+        scale = {
+            "shared": np.ones(()),
+            "spherical": np.ones(clusters),
+            "diag": np.ones((clusters, d)),
+            "tied": np.eye(d),
+            "full": np.tile(np.eye(d), (clusters, 1, 1)),
+        }[shape]
+        gaussians = Gaussians(shape, np.zeros((clusters, d)), scale, origin, floor)
+    multinoullis = None
+    if offsets.size > 1:
+        even = np.concatenate([np.full(n, 1.0 / n) for n in np.diff(offsets)])
+        multinoullis = Multinoullis(np.tile(even, (clusters, 1)), offsets, least)
+    return Components(np.full(clusters, 1.0 / clusters), gaussians, multinoullis)
+
+
+def first_components(
+    sample: Sample, empty: Components, init: str | Floats | Components, *, scale: float, seed: int
+) -> Components:
+    """Return the components of a start.
+
+    Rows get the cluster of the nearest start center, numeric columns as they are; with
+    categorical columns, numeric ones standardised beside indicators. Components are estimated
+    from these clusters.
+
+    Parameters
+    ----------
+    sample : Sample
+        Rows.
+    empty : Components
+        Shape, floors and origin.
+    init : str, means (K, d) or Components
+        As checked.
+    scale : float
+        Factor on the estimated standard deviations; larger ones start softer.
+    seed : int
+        Seed of the draw.
+    """
+    if isinstance(init, Components):
+        return init
+    rng = np.random.default_rng(seed)
+    few = sample.drawn(rng, SAMPLED)
+    K = empty.clusters
+    if isinstance(init, str):
+        features = _features(few, empty)
+        check_distinct(features[few.weights > 0], K)
+        centers = starting_centers(
+            features, few.weights, K, init=init, metric="sqeuclidean", seed=seed
+        )
+    else:
+        features, centers = few.rows.numeric, init
+    far = (centers**2).sum(axis=1) - 2.0 * features @ centers.T
+    R = np.zeros((few.count, K))
+    R[np.arange(few.count), far.argmin(axis=1)] = 1.0
+    if empty.multinoullis is not None:
+        R = (1.0 - SOFT) * R + SOFT / K
+    found = empty.estimated(few.statistics(empty, R))
+    # even weights, as the paper starts; a center that no row is near stays where it was
+    found = found.with_weights(np.full(K, 1.0 / K))
+    g = found.gaussians
+    if g is not None:
+        if not isinstance(init, str):
+            g = g.at(centers)
+        found = Components(found.weights, g.scaled(scale), found.multinoullis)
+    return found
+
+
+def _features(sample: Sample, empty: Components) -> Floats:
+    """Return what k-means starts on."""
+    X = sample.rows.numeric
+    m = empty.multinoullis
+    if m is None:
+        return X
+    w = sample.weights
+    if X.shape[1]:
+        middle = w @ X
+        spread = np.sqrt(w @ (X - middle) ** 2)
+        X = (X - middle) / np.where(spread > 0.0, spread, 1.0)
+    flags = np.zeros((sample.count, int(m.offsets[-1])))
+    for j, start in enumerate(m.offsets[:-1]):
+        known = sample.rows.codes[:, j] >= 0
+        flags[known, start + sample.rows.codes[known, j]] = np.sqrt(0.5)
+    return np.hstack([X, flags])
+
+
+# What the parameters of a `FairMixture` say about its rules and components.
+
+
+def empty_of(model: Any, sample: Sample, columns: Columns) -> Components:
+    """Return equal components that carry shape, floors and origin.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Its parameters.
+    sample : Sample
+        Rows, for the origin.
+    columns : Columns
+        Which are categories.
+    """
+    return empty_components(
+        sample,
+        model.n_components,
+        model.covariance_type,
+        model.reg_covar,
+        columns.offsets,
+        model.min_probability,
+    )
+
+
+def rules_of(model: Any) -> dict[str, Any]:
+    """Return the rules by name; without a constraint, those of fair labels: perfect fairness."""
+    return named_rules(model.eps if model.fairness == "constraint" else 0.0, model.rules)
+
+
+def program_of(model: Any, data: Intake) -> MassProgram | None:
+    """Return the rules as the program that projections read, None without a constraint."""
+    if model.fairness != "constraint":
+        return None
+    return mass_program(data.names, data.sample.shares, model.n_components, rules_of(model))

@@ -1,0 +1,1 @@
+"""Counterfactuals of a group under a linear score: by member, or by one map."""

@@ -1,0 +1,347 @@
+"""Routes where the optimum of a group is a formula, or one in d + 1 numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.request import Outcome, Request
+from optfair.core.certificate import DualCheck
+from optfair.core.expressions import Values
+from optfair.errors import SolverFailure
+from optfair.methods.group_counterfactuals.maps.fixed_basis import ScaledMap
+from optfair.methods.group_counterfactuals.maps.spectrum import Reduction, ScoreLine
+from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.rounding import loss
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+__all__ = [
+    "ProjectionProof",
+    "ScaledMapProof",
+    "ScoreMapProof",
+    "run_independent_rows",
+    "run_scaled_map",
+    "run_score_map",
+]
+
+
+# Route of the structure ``separable-target``: project every member on its half-space.
+
+Floats = NDArray[np.float64]
+
+
+def run_independent_rows(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Project, and read the multipliers off the steps."""
+    begin = time.perf_counter()
+    request.refuse_options(profile)
+    p = cast(IndependentCounterfactuals, problem)
+    Z = p.projected()
+    v, along = p.normal, p.normal / p.feature_costs
+    short = np.maximum(p.level - p.points @ v, 0.0)
+    y = 2.0 * short / (len(p.points) * float(v @ along))
+    Z.flags.writeable = y.flags.writeable = False
+    seconds = {"compile": 0.0, "solve": time.perf_counter() - begin}
+    return Outcome(
+        "optimal", {"counterfactuals": Z}, {"classification": y}, ProjectionProof(p), seconds
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionProof:
+    r"""Bound from multipliers y of the target, for weights c of the features.
+
+    .. math::
+        \sum_i \min_z \tfrac1n \|z - x_i\|_c^2 + y_i (t - v^T z)
+        = \sum_i y_i (t - v^T x_i) - \tfrac n4\, y_i^2 \textstyle\sum_j v_j^2 / c_j
+
+    It holds for every y ≥ 0.
+    """
+
+    problem: IndependentCounterfactuals
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound, and how far the pair is from stationary."""
+        p = self.problem
+        X, v, c = p.points, p.normal, p.feature_costs
+        n = X.shape[0]
+        y = np.asarray(multipliers["classification"], dtype=float)
+        Z = np.asarray(values["counterfactuals"], dtype=float)
+        if y.shape != (n,) or Z.shape != X.shape:
+            return DualCheck(-np.inf, np.inf, np.inf, np.inf)
+        short, sure = p.level - X @ v, np.maximum(y, 0.0)
+        # each member's own gradient: the mean over n members must not hide one of them
+        gradient = 2.0 * c * (Z - X) - n * np.outer(y, v)
+        unit = 1.0 + float(np.abs(2.0 * c * (Z - X)).max(initial=0.0))
+        rounding = 8.0 * np.finfo(float).eps * float((c * np.abs(X)).max(initial=0.0))
+        off = max(0.0, float(np.abs(gradient).max(initial=0.0)) - rounding)
+        slack = Z @ v - p.level
+        curve = float(0.25 * n * np.sum(np.square(sure)) * np.sum(v * v / c))
+        parts = abs(p.level) + np.abs(X) @ np.abs(v)
+        return DualCheck(
+            bound=float(sure @ short) - curve - loss(n + v.size, float(sure @ parts) + curve),
+            dual=max(off, n * max(0.0, -float(y.min(initial=0.0)))) / unit,
+            complementarity=n
+            * float(np.abs(y * slack).max(initial=0.0))
+            / (unit * (1.0 + abs(p.level))),
+        )
+
+
+# Route of the structure ``uniform-scale``: the closed form, with its multipliers.
+
+
+def run_scaled_map(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Evaluate the closed form."""
+    p = cast(ScaledMap, problem)
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    w, mean, costs = p.normal, p.moments.mean, p.feature_costs
+    behind = -(p.data["centered"] @ w)
+    last = int(np.argmax(behind))
+    rho, gap = float(behind[last]), p.level - float(w @ mean)
+    Q, T = float(w @ (w / costs)), _spread(p)
+    compiled_at = time.perf_counter()
+    scale, pull = 1.0, 0.0
+    if gap + rho > 0.0:
+        least = 0.0 if p.data["k"] is None else 1.0 / p.data["k"]
+        # T = 0 when all members are equal: then every scale is as good
+        free = (T * Q - rho * gap) / (T * Q + rho**2) if T * Q + rho**2 > 0.0 else 1.0
+        scale = 1.0 if p.data["K"] == p.data["k"] == 1.0 else max(least, free)
+        pull = max(gap + scale * rho, 0.0) / Q
+    solved_at = time.perf_counter()
+    y = np.zeros(behind.size)
+    y[last] = 2.0 * pull
+    values = {"mean": mean + pull * w / costs, "scale": np.array(scale)}
+    # stationarity in the scale: 2 T (a - 1) + y rho + upper - lower = 0
+    force = 2.0 * T * (scale - 1.0) + y[last] * rho
+    multipliers: dict[str, Any] = {"classification": y}
+    for name in p.constraints:
+        if name == "factor lower":
+            multipliers[name] = np.array(max(force, 0.0))
+        elif name == "factor upper":
+            multipliers[name] = np.array(max(-force, 0.0))
+        elif name == "factor identity":
+            multipliers[name] = np.array(-force)
+    for array in (*values.values(), *multipliers.values()):
+        array.flags.writeable = False
+    seconds = {
+        "compile": compiled_at - begin,
+        "solve": solved_at - compiled_at,
+        "recover": time.perf_counter() - solved_at,
+    }
+    return Outcome("optimal", values, multipliers, ScaledMapProof(p), seconds)
+
+
+def _spread(p: ScaledMap) -> float:
+    return float(p.feature_costs @ np.diag(p.moments.covariance))
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledMapProof:
+    r"""Bound from multipliers y of the members and those of the bounds on the scale.
+
+    .. math::
+        q(y, \lambda) = \min_{s, a}\; \|s\|_C^2 + T (a - 1)^2
+        + \sum_i y_i (t - w^T (\mu + s) - a\, w^T (x_i - \mu))
+        + \lambda_u (a - K) + \lambda_l (\tfrac1k - a)
+
+    which separates in the shift s and the scale a.
+    """
+
+    problem: ScaledMap
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute bound and residuals."""
+        p = self.problem
+        w, mean, centered = p.normal, p.moments.mean, p.data["centered"]
+        Q, T = float(w @ (w / p.feature_costs)), _spread(p)
+        y = np.asarray(multipliers["classification"], dtype=float)
+        ahead = centered @ w
+        sure = np.maximum(y, 0.0)  # the bound holds for signs that are right only
+        total, turned = float(sure.sum()), float(sure @ ahead)
+        slope, constant, outside, products, sizes = -turned, 0.0, 0.0, 0.0, 0.0
+        scale = float(np.asarray(values["scale"]))
+        for name, sign, bound in self._bounds():
+            rate = given = float(np.asarray(multipliers[name]))
+            if name != "factor identity":
+                rate = max(given, 0.0)
+            slope += sign * rate
+            constant -= sign * rate * bound
+            products = max(products, abs(rate * (scale - bound)))
+            outside = max(outside, -given) if name != "factor identity" else outside
+            sizes += abs(rate * bound)
+        # min over a of T (a - 1)^2 + slope a; over s of |s|_C^2 - total w·s
+        bound = total * (p.level - float(w @ mean)) - 0.25 * total**2 * Q + constant + slope
+        rest = abs(slope)
+        if T > 0.0:
+            bound -= 0.25 * slope**2 / T
+            rest = abs(2.0 * T * (scale - 1.0) + slope)
+        shift = np.asarray(values["mean"], dtype=float) - mean
+        apart = np.abs(2.0 * p.feature_costs * shift - total * w).max()
+        slack = float(w @ (mean + shift)) + scale * ahead - p.level
+        unit = 1.0 + float(np.abs(total * w).max())
+        sizes += total * (abs(p.level) + float(np.abs(w) @ np.abs(mean))) + abs(slope)
+        sizes += float(sure @ (np.abs(centered) @ np.abs(w))) + 0.25 * total**2 * Q
+        bound -= loss(y.size + w.size, sizes + (0.25 * slope**2 / T if T > 0.0 else 0.0))
+        return DualCheck(
+            bound=bound if T > 0.0 or slope == 0.0 else -np.inf,
+            dual=max(float(apart), rest, outside, -float(y.min(initial=0.0))) / unit,
+            complementarity=max(products, float(np.abs(y * slack).max(initial=0.0))) / unit,
+        )
+
+    def _bounds(self) -> list[tuple[str, float, float]]:
+        """Return (name, sign, bound) of the constraints on the scale: sign (a - bound) <= 0."""
+        K, k = self.problem.data["K"], self.problem.data["k"]
+        known = {
+            "factor upper": (1.0, K),
+            "factor lower": (-1.0, 0.0 if k is None else 1.0 / k),
+            "factor identity": (1.0, 1.0),
+        }
+        return [(n, *known[n]) for n in self.problem.constraints if n in known]
+
+
+# Route of the structure ``score-factors``: solve in d + 1 numbers, lift, prove on the map.
+
+# The reduced problem is solved to this share of the tolerance.
+SHARE = 0.25
+
+
+def run_score_map(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the reduced problem by the default solvers of its class, and lift the result."""
+    p: Any = problem
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    reduced = ScoreLine(p)
+    reduction: Reduction = reduced.data["reduction"]
+    limit = None if request.time_limit is None else request.seconds_left
+    declared_at = time.perf_counter()
+    found = reduced.solve(tolerance=max(SHARE * request.tolerance, 1e-12), time_limit=limit)
+    solved_at = time.perf_counter()
+    step = (float(found["score"]) - reduced.data["start"]) / reduced.data["weight"]
+    mean = p.moments.mean + step * p.normal / p.feature_costs
+    values = reduction.lift(mean, np.asarray(found["factors"], dtype=float))
+    multipliers: dict[str, Floats] = {}
+    for name, term in p.constraints.items():
+        part = name.removeprefix("factor ")
+        if part in found.multipliers:
+            multipliers[name] = np.array(found.multipliers[part], dtype=float)
+            continue
+        # a bound on the whole matrix was left out: it is slack, or this is not the optimum
+        off = term.relative_violation(values)
+        if off > request.tolerance:
+            raise SolverFailure(f"{name!r} is active", f"left out, it is violated by {off:.1e}")
+        multipliers[name] = np.zeros(term.shape)
+    for array in (*values.values(), *multipliers.values()):
+        array.flags.writeable = False
+    compiled = declared_at - begin + float(found.seconds.get("compile", 0.0))
+    return Outcome(
+        found.status.termination,
+        values,
+        multipliers,
+        ScoreMapProof(p, reduction),
+        {
+            "compile": compiled,
+            "solve": solved_at - begin - compiled,
+            "recover": time.perf_counter() - solved_at,
+        },
+        found.progress,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMapProof:
+    r"""Bound from multipliers y of the members and λ of the bounds on the factors.
+
+    .. math::
+        q(y, \lambda) = (t - s_0) \sum_i y_i - \tfrac14 Q \big(\textstyle\sum_i y_i\big)^2
+        + g^T f_0 - \tfrac14 \|h\|^2 - \lambda_u^T u + \lambda_l^T l,\qquad
+        g = \lambda_u - \lambda_l - T^T \sum_i y_i (x_i - \mu) = R^T h
+
+    the minimum of the Lagrangian over all maps of the problem.
+    """
+
+    problem: Any
+    reduction: Reduction
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute bound and residuals."""
+        p, r = self.problem, self.reduction
+        w, mean, centered = p.normal, p.moments.mean, p.data["centered"]
+        image, factors = np.asarray(values["mean"], dtype=float), r.factors(values)
+        y = np.asarray(multipliers["classification"], dtype=float)
+        sure = np.maximum(y, 0.0)  # the bound holds for signs that are right only
+        total, Q = float(sure.sum()), float(w @ (w / p.feature_costs))
+        slope = -(r.turn.T @ (sure @ centered))
+        unit = 1.0 + float(np.abs(total * w).max()) + float(np.abs(slope).max())
+        bound = total * (p.level - float(w @ mean)) - 0.25 * Q * total**2
+        outside, products = -float(y.min(initial=0.0)), 0.0
+        sizes = total * (abs(p.level) + float(np.abs(w) @ np.abs(mean))) + 0.25 * Q * total**2
+        sizes += float(sure @ (np.abs(centered) @ np.abs(r.turn).sum(axis=1)))
+        edges = self._edges()
+        for name in multipliers:
+            rate = np.asarray(multipliers[name], dtype=float)
+            if name in edges:
+                sign, edge = edges[name]
+                if name != "factor identity":
+                    outside = max(outside, -float(rate.min(initial=0.0)))
+                    rate = np.maximum(rate, 0.0)
+                slope = slope + sign * rate
+                sizes += abs(edge) * float(np.abs(rate).sum())
+                bound -= sign * edge * float(rate.sum())
+                products = max(products, float(np.abs(rate * (factors - edge)).max(initial=0.0)))
+            elif name != "classification":  # left out of the bound, so nothing may be claimed
+                outside = max(outside, float(np.abs(rate).max(initial=0.0)))
+        h = np.linalg.lstsq(r.root.T, slope, rcond=None)[0]
+        bound += float(slope @ r.center) - 0.25 * float(h @ h)
+        left = np.abs(r.root.T @ h - slope)
+        rest = float(left.max(initial=0.0))
+        sizes += float(np.abs(slope) @ np.abs(r.center)) + float(h @ h)
+        bound -= loss(y.size + w.size + h.size, sizes)
+        # what no factor cancels is paid with their bounds, or holds near the origin only
+        K = p.data["K"]
+        boxed = K is not None and "factor upper" in edges and "factor lower" in edges
+        bound -= float(left.sum()) * K * (1.0 + 1e-12) if boxed else 0.0
+        away = np.abs(factors)
+        unpaid = Unpaid(
+            np.arange(left.size),
+            float(left.sum()),
+            0.0,
+            float(away.max(initial=0.0)),
+            float(left @ away),
+        )
+        apart = float(np.abs(2.0 * p.feature_costs * (image - mean) - total * w).max())
+        turned = 2.0 * (r.root.T @ (r.root @ (factors - r.center))) + slope
+        cheapest = r.lift(image, factors)
+        drift = (
+            np.abs(np.asarray(values[name]) - best).max() / (1.0 + np.abs(best).max())
+            for name, best in cheapest.items()
+        )
+        slack = centered @ (r.turn @ factors) + float(w @ image) - p.level
+        return DualCheck(
+            bound=bound,
+            dual=max(max(apart, float(np.abs(turned).max()), rest, outside) / unit, *drift),
+            complementarity=max(products, float(np.abs(y * slack).max(initial=0.0))) / unit,
+            unpaid=None if boxed or not unpaid.slope else unpaid,
+            free=("factors",),
+        )
+
+    def _edges(self) -> dict[str, tuple[float, float]]:
+        """Return (sign, edge) of the bounds by name: sign (f - edge) <= 0."""
+        K, k = self.problem.data["K"], self.problem.data.get("k")
+        known = {
+            "factor upper": (1.0, K),
+            "factor lower": (-1.0, 0.0 if k is None else 1.0 / k),
+            "factor identity": (1.0, 1.0),
+        }
+        return {name: known[name] for name in self.reduction.bounds}

@@ -1,0 +1,463 @@
+"""What all problems of maps share: moments, target, classification rows, features."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.evidence import Evidence
+from optfair.core.problem import Declaration
+from optfair.core.problem_class import LP, ProblemClass
+from optfair.core.solution import Solution
+from optfair.core.structure import LAZY_ROWS, Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.errors import DeclarationError, Infeasible, SolverFailure
+from optfair.features.feature_problem import FeatureProblem, Indices
+from optfair.methods.group_counterfactuals.attainable import with_attainable
+from optfair.methods.group_counterfactuals.maps.limits import (
+    SUPPORT,
+    solved_within,
+    support_refusal,
+    without_guesses,
+)
+from optfair.methods.group_counterfactuals.maps.moments import ROUNDING, Moments
+from optfair.methods.group_counterfactuals.transport_map import TransportMap
+
+__all__ = [
+    "OWN",
+    "STRANGER",
+    "MapProblem",
+    "Piece",
+    "fitting_values",
+    "renamed",
+]
+
+
+# One affine map within a problem, written in its variables.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """One affine map of a problem, with the members it moves.
+
+    Parameters
+    ----------
+    part : str
+        Suffix of its term names: empty for the only piece, ``.0`` ... for components.
+    weight : float
+        Its weight in the cost.
+    moments : Moments
+        Of the distribution it moves.
+    centered : array (m, d)
+        Its members minus ``moments.mean``.
+    mean : CVXPY expression (d,)
+        Image of ``moments.mean``.
+    matrix : CVXPY expression (d, d)
+        A, affine in the variables.
+    scope : tuple of str
+        Names of the variables of mean and of matrix.
+    read : callable
+        Values by name -> (mean, matrix) as arrays.
+    factors : CVXPY expression, optional
+        Factors along given directions, for a matrix that is written with them.
+    image : CVXPY expression, optional
+        Covariance of the image, where it is an unknown.
+    sides : mapping
+        Factors of what bounds on the singular values leave, where they are unknowns.
+    """
+
+    part: str
+    weight: float
+    moments: Moments
+    centered: Floats
+    mean: Any
+    matrix: Any
+    scope: tuple[str, str]
+    read: Callable[[Values], tuple[Floats, Floats]]
+    factors: Any = None
+    image: Any = None
+    sides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables it depends on."""
+        return frozenset(self.scope)
+
+    def turned(self, values: Values) -> Floats:
+        """Return A as an array."""
+        return self.read(values)[1]
+
+    def offset(self, values: Values) -> Floats:
+        """Return b of g(x) = A x + b."""
+        mean, A = self.read(values)
+        return np.asarray(mean - A @ self.moments.mean)
+
+
+# What all problems of maps share: moments, target, classification rows, features.
+
+QP = ProblemClass(quadratic_objective=True)
+# What closed forms and reductions of a map need, and how they call anything else.
+OWN = ("transport cost", "classification")
+STRANGER = "one of the model's own terms"
+
+
+class MapProblem(FeatureProblem):
+    """A problem whose unknown is one affine map, or one for each component of a group.
+
+    Its variables say where the mean μ of a group goes, ``mean``, and what the map does around
+    it: g(x) = mean + A (x - μ). The cost needs the group's moments only; the members enter
+    through the classification, one linear row each.
+
+    A subclass says in `pieces` how A is written in its variables.
+    """
+
+    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
+
+    # --- data ----------------------------------------------------------------------------
+
+    @property
+    def normal(self) -> Floats:
+        """Vector w of the target w·z >= t."""
+        return np.asarray(self.data["normal"])
+
+    @property
+    def level(self) -> float:
+        """Number t of the target w·z >= t."""
+        return float(self.data["level"])
+
+    @property
+    def moments(self) -> Moments:
+        """Moments that the cost is declared with."""
+        moments: Moments = self.data["moments"]
+        return moments
+
+    @property
+    def feature_costs(self) -> Floats:
+        """Weight of each feature in the cost (d,)."""
+        return np.asarray(self.data["costs"])
+
+    @property
+    def points(self) -> Floats:
+        """Members of the group (n, d)."""
+        return np.asarray(self.data["centered"] + self.moments.mean)
+
+    @property
+    def objective_unit(self) -> float:
+        """Weighted spread of the group, at most 1: gaps mean the same in any units."""
+        spread = float(self.feature_costs @ np.diag(self.moments.covariance))
+        return min(1.0, spread) or 1.0
+
+    # --- terms ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def unknowns(self) -> dict[str, Any]:
+        """Return new variables by name."""
+
+    def structure_refusal(self, name: str) -> str:
+        """Return why a structure does not stand; closed forms know the model's own terms only."""
+        if name == SUPPORT.name:
+            return support_refusal(self)
+        for structure in self.structures:
+            if structure.name == name != LAZY_ROWS.name:
+                bounds = tuple(t.name for t in self.bound_terms(self.pieces))
+                whole = replace(structure, needs=(*structure.needs, *bounds))
+                terms = self.objective.values(), self.constraints.values()
+                return whole.refusal(*terms, sorted(self.integers))
+        return super().structure_refusal(name)
+
+    @abstractmethod
+    def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
+        """Return the affine maps that variables of these names describe."""
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The affine maps in this problem's variables."""
+        return self.pieces_in(self.variables)
+
+    def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
+        """Return the model's own bounds on the matrices."""
+        return ()
+
+    @abstractmethod
+    def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
+        """Return the constraints that distances grow by at most K and shrink by at most k."""
+
+    def declare(self) -> Declaration:
+        """Declare cost and classification from the moments; nothing of size n is built."""
+        variables = self.unknowns()
+        pieces = self.pieces_in(variables)
+        goals = tuple(self.cost_term(piece) for piece in pieces)
+        rows = tuple(self.classification_term(piece) for piece in pieces if len(piece.centered))
+        return Declaration(
+            variables=variables,
+            objective=goals,
+            constraints=(*rows, *self.bound_terms(pieces)),
+        )
+
+    def cost_term(self, piece: Piece) -> ObjectiveTerm:
+        """Return the transport cost of a piece, a quadratic of mean and matrix."""
+        name = f"transport cost{piece.part}"
+        costs, weight, m = self.feature_costs, piece.weight, piece.moments
+        eye = np.eye(m.mean.size)
+
+        def build() -> Any:
+            moved = cp.multiply(np.sqrt(weight * costs), piece.mean - m.mean)
+            return cp.sum_squares(moved) + cp.sum_squares(self.turning(piece))
+
+        def value(values: Values) -> float:
+            mean, A = piece.read(values)
+            turned = np.square((A - eye) @ m.root).sum(axis=1)
+            return float(weight * (costs @ (np.square(mean - m.mean) + turned)))
+
+        return ObjectiveTerm(
+            name,
+            piece.variables,
+            Evidence(name, "convex quadratic", "minimize", QP),
+            build=build,
+            latex=r"\|\mu' - \mu\|^2 + \operatorname{tr}((A - I) \Sigma (A - I)^T)",
+            value=value,
+        )
+
+    def turning(self, piece: Piece) -> Any:
+        """Return what the matrix does to the group, weighted: the sum of its squares is its cost."""
+        weights = np.sqrt(piece.weight * self.feature_costs)
+        eye = np.eye(weights.size)
+        return cp.multiply(weights[:, None], (piece.matrix - eye) @ piece.moments.root)
+
+    def classification_term(self, piece: Piece) -> ConstraintTerm:
+        """Return the rows that send the members of a piece to the target."""
+        w, t = self.normal, self.level
+        return self.member_term(
+            f"classification{piece.part}",
+            piece,
+            lambda centered: self.scores(piece, centered) >= t,
+            lambda mean, A: t - (piece.centered @ (w @ A) + w @ mean),
+            scale=abs(t),
+            latex=r"w^T g(x_i) \ge t",
+        )
+
+    def scores(self, piece: Piece, centered: Floats) -> Any:
+        """Return w·g(x) of centered members (m, d) as a CVXPY expression."""
+        return centered @ self.direction(piece) + self.normal @ piece.mean
+
+    def scored_at_least(self, level: Any) -> dict[str, Any]:
+        """Return the classification with an expression in place of the level, by term name."""
+        return {
+            f"classification{piece.part}": self.scores(piece, piece.centered) >= level
+            for piece in self.pieces
+            if len(piece.centered)
+        }
+
+    def direction(self, piece: Piece) -> Any:
+        """Return the gradient of the score of g(x): A^T w, as a CVXPY expression."""
+        return piece.matrix.T @ self.normal
+
+    def member_term(
+        self,
+        name: str,
+        piece: Piece,
+        build: Callable[[Floats], Any],
+        excess: Callable[[Floats, Floats], Floats],
+        *,
+        scale: float,
+        latex: str = "",
+    ) -> ConstraintTerm:
+        """Return a linear term with one row per member, whose rows may be built by need.
+
+        Parameters
+        ----------
+        name : str
+            Name of the term.
+        piece : Piece
+            Whose members.
+        build : callable
+            Centered members (m, d) -> CVXPY inequality of m rows.
+        excess : callable
+            Mean and matrix as arrays -> left minus right hand side of each row.
+        scale : float
+            Size of the right-hand side.
+        latex : str
+            How it is printed.
+        """
+        return ConstraintTerm(
+            name,
+            piece.variables,
+            Evidence(name, "affine", "Nonpositive", LP),
+            build=lambda: build(piece.centered),
+            latex=latex,
+            violation=lambda v: np.maximum(excess(*piece.read(v)), 0.0),
+            shape=(piece.centered.shape[0],),
+            scale=scale,
+            rows=lambda index: build(piece.centered[index]),
+        )
+
+    # --- hooks of the rules on features ---------------------------------------------------
+
+    def fixed(self, indices: Indices) -> Any:
+        """Return the constraints that the map leaves these features as they are."""
+        parts: dict[str, Any] = {}
+        eye = np.eye(len(self.features))[indices]
+        for piece in self.pieces:
+            label = _label(" of ", piece)
+            parts[f"mean{label}"] = piece.mean[indices] == piece.moments.mean[indices]
+            parts[f"matrix{label}"] = piece.matrix[indices, :] == eye
+        return parts
+
+    def within(self, indices: Indices, lower: Floats, upper: Floats) -> Any:
+        """Return one term per feature and bound, with a row for each member."""
+        parts: dict[str, ConstraintTerm] = {}
+        for j, low, high in zip(indices, lower, upper, strict=True):
+            for sign, bound, word in ((-1.0, low, "lower"), (1.0, high, "upper")):
+                if np.isfinite(bound):
+                    for piece in self.pieces:
+                        name = f"{self.features[j]} {word}{_label(' of ', piece)}"
+                        parts[name] = self._feature_term(name, piece, j, sign, float(bound))
+        return parts
+
+    def moves(self, indices: Indices, sign: Floats) -> Any:
+        """Return one term per feature, with a row for each member."""
+        parts: dict[str, ConstraintTerm] = {}
+        for j, s in zip(indices, sign, strict=True):
+            word = "up" if s > 0 else "down"
+            for piece in self.pieces:
+                name = f"{self.features[j]} {word}{_label(' of ', piece)}"
+                parts[name] = self._feature_term(name, piece, j, -float(s), None)
+        return parts
+
+    def _feature_term(
+        self, name: str, piece: Piece, j: int, sign: float, bound: float | None
+    ) -> ConstraintTerm:
+        """Return sign g(x)_j <= sign bound for all members; without a bound, that of x_j."""
+        unit, start = np.zeros(len(self.features)), bound
+        if start is None:
+            unit[j], start = 1.0, float(piece.moments.mean[j])
+
+        def build(centered: Floats) -> Any:
+            moved = centered @ (piece.matrix[j, :] - unit) + (piece.mean[j] - start)
+            return sign * moved <= 0
+
+        def excess(mean: Floats, A: Floats) -> Floats:
+            return np.asarray(sign * (piece.centered @ (A[j] - unit) + (mean[j] - start)))
+
+        return self.member_term(name, piece, build, excess, scale=abs(start))
+
+    # --- results -------------------------------------------------------------------------
+
+    def map(self, solution: Solution) -> Any:
+        """Return the map of a solution, ready for new members.
+
+        Parameters
+        ----------
+        solution : Solution
+            Of this problem, or of one with further constraints.
+
+        Returns
+        -------
+        TransportMap
+            Or a `MixtureTransport` for a problem with components. It sends the members where
+            the solution does.
+
+        Raises
+        ------
+        SolverFailure
+            As a matrix and an offset the map misses the target by more than the solution.
+        """
+        (piece,) = self.pieces
+        values = fitting_values(self, solution)
+        return self.kept(piece, solution, (self.settled(values), values))
+
+    def kept(self, piece: Piece, solution: Solution, choices: Sequence[Values]) -> TransportMap:
+        """Return the map of the first values that sends the members to the target as declared."""
+        short = 0.0
+        for values in choices:
+            found = self.transport(piece, values)
+            short = self.shortfall(piece, found, solution)
+            if short <= 0.0:
+                return found
+        raise SolverFailure(
+            "the map does not send the group where the solution does",
+            f"as x -> A x + b it misses the target by {short:.2g} of the size of a score: "
+            "the features lie too far from 0 for their deviations, or in units too far apart",
+            "center the features and bring them to like units, e.g. standardise them",
+        )
+
+    def shortfall(self, piece: Piece, found: TransportMap, solution: Solution) -> float:
+        """Return by how much more than the solution a map misses the target, of a row's size.
+
+        Beyond the tolerance of the solution, and what rounding does to a score; at most 0 when
+        nothing is missed.
+        """
+        if f"classification{piece.part}" not in self.constraints or not len(piece.centered):
+            return 0.0
+        w, t, points = self.normal, self.level, piece.centered + piece.moments.mean
+        mean, A = piece.read(solution.values)
+        declared = np.maximum(t - (piece.centered @ (w @ A) + w @ mean), 0.0)
+        missed = t - (points @ found.matrix.T + found.offset) @ w
+        size = np.abs(piece.centered) @ (np.abs(w) @ np.abs(A)) + abs(t - float(w @ mean))
+        spent = np.abs(points) @ np.abs(found.matrix.T) + np.abs(found.offset)
+        rounding = ROUNDING * (spent @ np.abs(w) + abs(t))
+        tolerance = float(solution.options.get("tolerance", 1e-7))
+        beyond = missed - declared - tolerance * size - rounding
+        return float((beyond / np.where(size > 0.0, size, 1.0)).max())
+
+    def settled(self, values: Values) -> Values:
+        """Return the values with the identity where neither cost nor members see the matrix.
+
+        Where the group has no extent, every matrix within the bounds costs the same, and a
+        solver returns any. New members are best left as they are in such directions.
+        """
+        return values
+
+    def transport(self, piece: Piece, values: Values) -> TransportMap:
+        """Return the map of a piece at values of the variables."""
+        return TransportMap(
+            piece.turned(values),
+            piece.offset(values),
+            features=self.features,
+            mean=piece.moments.mean,
+            covariance=piece.moments.covariance,
+        )
+
+    def explained(self, error: Infeasible) -> Infeasible:
+        """Return the error with the largest attainable target, where the target is out of reach."""
+        return with_attainable(without_guesses(self), error)
+
+    def solved_by(self, ask: Callable[..., Solution]) -> Solution:
+        """Return what ``ask`` finds where no limit that a rule guessed can decide it."""
+        return solved_within(self, ask)
+
+
+def renamed(
+    name: str, parts: Mapping[str, ConstraintTerm], suffix: str = ""
+) -> tuple[ConstraintTerm, ...]:
+    """Return terms by part as terms of their own: ``name part``."""
+    found = []
+    for part, term in parts.items():
+        label = f"{name} {part}{suffix}"
+        evidence = replace(term.evidence, term=label)
+        found.append(replace(term, name=label, evidence=evidence))
+    return tuple(found)
+
+
+def _label(lead: str, piece: Piece) -> str:
+    return lead + piece.part.removeprefix(".") if piece.part else ""
+
+
+def fitting_values(problem: MapProblem, solution: Solution) -> Mapping[str, Any]:
+    """Return the values of a solution, or say why they are not of this problem."""
+    for name, variable in problem.variables.items():
+        if name not in solution.values or np.shape(solution.values[name]) != variable.shape:
+            raise DeclarationError(
+                f"the solution has no {name!r} of shape {variable.shape}",
+                f"it is one of {type(solution.problem).__name__}",
+                "give a solution of this problem",
+            )
+    return solution.values

@@ -1,0 +1,558 @@
+"""A fitted map: sends members of a group, old and new, to their counterfactuals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
+from optfair.numbers import check_matrix
+
+__all__ = [
+    "MixtureTransport",
+    "TransportMap",
+    "checked_rows",
+    "framed",
+    "read_map",
+    "write_map",
+]
+
+
+# Maps on disk: JSON for the record, npz for the arrays, nothing pickled.
+
+Floats = NDArray[np.float64]
+
+
+SCHEMA = 1
+
+
+def write_map(path: str | Path, record: Mapping[str, Any], arrays: Mapping[str, Floats]) -> None:
+    """Write ``path.json`` and ``path.npz``; existing files are not overwritten."""
+    files = _files(path)
+    for file in files:
+        if file.exists():
+            raise DataError(f"{file} exists", remedy="remove it or choose another name")
+    text = json.dumps({"schema": SCHEMA, **record}, indent=2)
+    files[0].write_text(text + "\n", encoding="utf-8")
+    np.savez_compressed(files[1], allow_pickle=False, **dict(arrays))
+
+
+def read_map(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Return record and arrays of a map of a kind.
+
+    Raises
+    ------
+    DataError
+        Another schema, or another kind of map.
+    """
+    text, data = _files(path)
+    record: dict[str, Any] = json.loads(text.read_text(encoding="utf-8"))
+    if record.get("schema") != SCHEMA:
+        raise DataError(
+            f"{text} has schema {record.get('schema')!r}", remedy=f"write schema {SCHEMA}"
+        )
+    if record.get("kind") != kind:
+        raise DataError(
+            f"{text} holds a {record.get('kind')!r} map, not {kind!r}",
+            remedy="load it with the class it was saved by",
+        )
+    with np.load(data, allow_pickle=False) as stored:
+        return record, {name: np.asarray(stored[name], dtype=float) for name in stored.files}
+
+
+def _files(path: str | Path) -> tuple[Path, Path]:
+    """Return the two files of a name; dots in the name stay."""
+    base = Path(path)
+    return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
+
+
+# A fitted affine map: sends members of a group, old and new, to their counterfactuals.
+
+# Changes below this many standard deviations are what a solver leaves of zero.
+STILL = 1e-6
+
+
+class TransportMap:
+    r"""The map :math:`g(x) = A x + b` of a group to its counterfactuals.
+
+    Distances of any two points change by factors between the least and the largest singular
+    value of A, so
+
+    .. math::
+        \tfrac1k \|x - y\| \le \|g(x) - g(y)\| \le K \|x - y\|,\qquad
+        K = \sigma_{\max}(A),\; k = 1 / \sigma_{\min}(A)
+
+    Parameters
+    ----------
+    matrix : array-like (d, d)
+        A.
+    offset : array-like (d,)
+        b.
+    features : sequence of str, optional
+        Names of the features.
+    mean : array-like (d,), optional
+        Mean of the group, for the table of features; 0 by default.
+    covariance : array-like (d, d), optional
+        Covariance of the group, for the table of features; the identity by default.
+
+    Raises
+    ------
+    DataError
+        Shapes that do not fit, entries that are not finite.
+
+    Examples
+    --------
+    >>> g = TransportMap([[2.0, 0.0], [0.0, 0.5]], [1.0, 0.0], features=("a", "b"))
+    >>> g.transform([[1.0, 4.0]]).tolist()
+    [[3.0, 2.0]]
+    >>> g.inverse_transform([[3.0, 2.0]]).tolist()
+    [[1.0, 4.0]]
+    >>> g.expansion, g.contraction, g.distortion
+    (2.0, 2.0, 0.5)
+    >>> print(g)
+    TransportMap of 2 features: K = 2, k = 2, distortion 0.5
+      feature  mean  ->  deviation  ->    own factor  strongest other
+      a        0     1   1          2     2           -
+      b        0     0   1          0.5   0.5         -
+
+    References
+    ----------
+    Valero-Leal, Bischl, Larrañaga, Bielza, Casalicchio: Optimal transport group
+    counterfactual explanations, Propositions 3.3, A.4 and A.7.
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        offset: Any,
+        *,
+        features: Sequence[str] | None = None,
+        mean: Any = None,
+        covariance: Any = None,
+    ) -> None:
+        A = check_matrix(matrix, "matrix")
+        d = A.shape[0]
+        if A.shape != (d, d):
+            raise DataError(f"matrix has shape {A.shape}", remedy="give a square matrix")
+        b, mu = (
+            check_matrix(np.reshape(v, (1, -1)), what, columns=None)[0]
+            for v, what in ((offset, "offset"), (np.zeros(d) if mean is None else mean, "mean"))
+        )
+        sigma = check_matrix(np.eye(d) if covariance is None else covariance, "covariance")
+        names = tuple(f"x{j}" for j in range(d)) if features is None else tuple(map(str, features))
+        if b.size != d or mu.size != d or sigma.shape != (d, d) or len(names) != d:
+            raise DataError(
+                f"offset, mean, covariance and features do not fit {d} features",
+                f"{b.size}, {mu.size}, {sigma.shape}, {len(names)}",
+                "give them for the same features",
+            )
+        for array in (A, b, mu, sigma):
+            array.flags.writeable = False
+        self._matrix: Floats = A
+        self._offset: Floats = b
+        self._mean: Floats = mu
+        self._covariance = sigma
+        self._features = names
+        values = np.linalg.svd(A, compute_uv=False)
+        self._largest, self._least = float(values[0]), float(values[-1])
+
+    # --- what it is ----------------------------------------------------------------------
+
+    @property
+    def matrix(self) -> Floats:
+        """A (d, d), read only."""
+        return self._matrix
+
+    @property
+    def offset(self) -> Floats:
+        """The constant b (d,), read only."""
+        return self._offset
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self._features
+
+    @property
+    def mean(self) -> Floats:
+        """Mean of the group it was made for."""
+        return self._mean
+
+    @property
+    def covariance(self) -> Floats:
+        """Covariance of the group it was made for."""
+        return self._covariance
+
+    # --- points --------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Any:
+        """Return g of each row; a data frame gives a data frame of the features.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame (n, d)
+            Points of the group, old or new.
+        """
+        rows = checked_rows(X, self._features)
+        return framed(X, rows @ self._matrix.T + self._offset, self._features)
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """Return the points that the map sends to these.
+
+        Raises
+        ------
+        DeclarationError
+            The map is not invertible.
+        """
+        rows = checked_rows(Z, self._features)
+        if not self._least > 1e-13 * self._largest:
+            raise DeclarationError(
+                "this map sends different points to the same one",
+                f"its least singular value is {self._least:.3g}",
+                "solve with a bound k on the contraction",
+            )
+        back = np.asarray(np.linalg.solve(self._matrix, (rows - self._offset).T).T, dtype=float)
+        return framed(Z, back, self._features)
+
+    def jacobian(self, X: Any = None) -> Floats:
+        """Return Dg: A, or one copy for each row of X (n, d, d)."""
+        if X is None:
+            return self._matrix
+        n = checked_rows(X, self._features).shape[0]
+        return np.asarray(np.broadcast_to(self._matrix, (n, *self._matrix.shape)))
+
+    # --- geometry ------------------------------------------------------------------------
+
+    @property
+    def expansion(self) -> float:
+        """Least K with ‖g(x) - g(y)‖ <= K ‖x - y‖ for all points."""
+        return self._largest
+
+    @property
+    def contraction(self) -> float:
+        """Least k with ‖x - y‖ <= k ‖g(x) - g(y)‖ for all points; infinite when there is none."""
+        return 1.0 / self._least if self._least > 0 else np.inf
+
+    @property
+    def distortion(self) -> float:
+        """The number 1 - 1 / max(K, k) of all points; that of the members may be less."""
+        return 1.0 - 1.0 / max(self.expansion, self.contraction)
+
+    @property
+    def volume_factor(self) -> float:
+        """Volume of g(S) divided by that of S, for every set S: the size of det A."""
+        return float(abs(np.linalg.det(self._matrix)))
+
+    @property
+    def volume_bounds(self) -> tuple[float, float]:
+        """Bounds of the volume factor that follow from K and k alone: (1/k^d, K^d)."""
+        d = len(self._features)
+        return self.contraction**-d, self.expansion**d
+
+    @property
+    def density_factor(self) -> float:
+        """Density at g(x) after the move divided by that before it at x: 1 over the size of det A."""
+        factor = self.volume_factor
+        return 1.0 / factor if factor > 0 else np.inf
+
+    @property
+    def density_bounds(self) -> tuple[float, float]:
+        """Bounds of the density factor that follow from K and k alone: (1/K^d, k^d)."""
+        d = len(self._features)
+        return self.expansion**-d, self.contraction**d
+
+    # --- features ------------------------------------------------------------------------
+
+    def moved(self, feature: Any) -> bool:
+        """Whether the map changes a feature at all, by name or column."""
+        j = self._features.index(feature) if isinstance(feature, str) else int(feature)
+        return bool(self._movement()[j] > STILL)
+
+    def _movement(self) -> Floats:
+        """Return how far each feature moves, in standard deviations where it has one."""
+        spread = np.sqrt(np.diag(self._covariance))
+        shift = np.abs(self._matrix @ self._mean + self._offset - self._mean)
+        turned = np.abs(self._matrix - np.eye(shift.size)) @ spread
+        return np.asarray((shift + turned) / np.where(spread > 0, spread, 1.0))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return what the map does to each feature: one dict per feature.
+
+        ``mean`` and ``deviation`` are those of the group before the move, ``new mean`` and
+        ``new deviation`` after it; ``own factor`` is A_jj, ``other`` the feature whose standard
+        deviation moves this one most, and ``coefficient`` its entry of A.
+        """
+        A, spread = self._matrix, np.sqrt(np.diag(self._covariance))
+        image = A @ self._mean + self._offset
+        after = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", A, self._covariance, A), 0.0))
+        pull = np.abs(A) * np.where(spread > 0, spread, 0.0)
+        np.fill_diagonal(pull, -1.0)
+        still = self._movement() <= STILL
+        found = []
+        for j, name in enumerate(self._features):
+            other = int(np.argmax(pull[j]))
+            counts = pull[j, other] > STILL * max(float(spread[j]), STILL)
+            found.append(
+                {
+                    "feature": name,
+                    "mean": float(self._mean[j]),
+                    "new mean": float(image[j]),
+                    "shift": float(image[j] - self._mean[j]),
+                    "deviation": float(spread[j]),
+                    "new deviation": float(after[j]),
+                    "own factor": float(A[j, j]),
+                    "other": self._features[other] if counts else None,
+                    "coefficient": float(A[j, other]) if counts else 0.0,
+                    "moves": not still[j],
+                }
+            )
+        return found
+
+    def table(self) -> Any:
+        """Return `records` as a pandas DataFrame with the features as index."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records()).set_index("feature")
+
+    def __repr__(self) -> str:
+        title = (
+            f"TransportMap of {len(self._features)} features: K = {self.expansion:.4g}, "
+            f"k = {self.contraction:.4g}, distortion {self.distortion:.4g}"
+        )
+        lines = [("feature", "mean", "->", "deviation", "->", "own factor", "strongest other")]
+        for r in self.records():
+            other = "-" if r["other"] is None else f"{r['coefficient']:+.3g} {r['other']}"
+            numbers = ("mean", "new mean", "deviation", "new deviation", "own factor")
+            lines.append((r["feature"], *(_short(r[key]) for key in numbers), other))
+        widths = [max(len(line[c]) for line in lines) for c in range(7)]
+        text = ("  ".join(v.ljust(w) for v, w in zip(line, widths, strict=True)) for line in lines)
+        return "\n".join([title, *("  " + line.rstrip() for line in text)])
+
+    def _repr_html_(self) -> str:
+        return str(self.table().to_html(float_format="{:.4g}".format))
+
+    # --- files ---------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays, ready for JSON."""
+        return {
+            "kind": "affine",
+            "features": list(self._features),
+            "expansion": self.expansion,
+            "contraction": self.contraction if np.isfinite(self.contraction) else None,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write ``path.json`` and ``path.npz``; see `TransportMap.load`."""
+        arrays = {
+            "matrix": self._matrix,
+            "offset": self._offset,
+            "mean": self._mean,
+            "covariance": self._covariance,
+        }
+        write_map(path, self.to_dict(), arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> TransportMap:
+        """Read a map that was saved, by its file name without ending."""
+        record, arrays = read_map(path, "affine")
+        return cls(
+            arrays["matrix"],
+            arrays["offset"],
+            features=record["features"],
+            mean=arrays["mean"],
+            covariance=arrays["covariance"],
+        )
+
+
+def _short(number: float) -> str:
+    return f"{number:.4g}"
+
+
+def checked_rows(X: Any, features: tuple[str, ...]) -> Floats:
+    """Return rows as a matrix of the features in their order; a data frame must name them."""
+    if hasattr(X, "columns"):
+        names = [str(c) for c in X.columns]
+        missing = [f for f in features if f not in names]
+        if missing:
+            raise DataError(
+                f"column {missing[0]!r} is missing",
+                f"the columns are {', '.join(names)}",
+                f"give {', '.join(features)}",
+            )
+        if names != list(features):
+            X = X[[X.columns[names.index(f)] for f in features]]
+    rows = check_matrix(X, "X")
+    if rows.shape[1] != len(features):
+        raise DataError(
+            f"X has {rows.shape[1]} columns, the map moves {len(features)} features",
+            f"they are {', '.join(features)}",
+            "give these, in this order",
+        )
+    return rows
+
+
+def framed(X: Any, rows: Floats, features: tuple[str, ...]) -> Any:
+    """Return rows as a data frame when the input was one."""
+    if not (hasattr(X, "columns") and hasattr(X, "index")):
+        return np.asarray(rows)
+    import pandas as pd
+
+    return pd.DataFrame(rows, index=X.index, columns=list(features))
+
+
+# A fitted map of a mixture: every point moves with its most probable component.
+
+
+class MixtureTransport:
+    r"""The map :math:`g(x) = A_j x + b_j` with j the most probable component of x.
+
+    It is affine within the region of a component and jumps between two, so it has no
+    Lipschitz constant of its own: ``expansion`` and ``contraction`` are the largest of the
+    components' and hold for points of the same one.
+
+    Parameters
+    ----------
+    parts : GaussianParts
+        The mixture.
+    maps : sequence of TransportMap
+        One for each component.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = GaussianParts.of(([0.5, 0.5], [[0.0], [9.0]], [[[1.0]], [[1.0]]]), np.zeros((1, 1)))
+    >>> g = MixtureTransport(parts, [TransportMap([[1.0]], [2.0]), TransportMap([[0.5]], [0.0])])
+    >>> g.components([[1.0], [8.0]]).tolist(), g.transform([[1.0], [8.0]]).tolist()
+    ([0, 1], [[3.0], [4.0]])
+
+    References
+    ----------
+    Valero-Leal et al.: Optimal transport group counterfactual explanations, Appendix B.1.
+    """
+
+    def __init__(self, parts: GaussianParts, maps: Sequence[TransportMap]) -> None:
+        if len(maps) != parts.weights.size or len({g.features for g in maps}) != 1:
+            raise DataError(
+                f"{len(maps)} maps for {parts.weights.size} components",
+                remedy="give one map of the same features for each component",
+            )
+        self._parts, self._maps = parts, tuple(maps)
+
+    @property
+    def parts(self) -> GaussianParts:
+        """The mixture."""
+        return self._parts
+
+    @property
+    def maps(self) -> tuple[TransportMap, ...]:
+        """The affine maps of the components."""
+        return self._maps
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self._maps[0].features
+
+    @property
+    def expansion(self) -> float:
+        """Largest factor by which distances within a component grow."""
+        return max(g.expansion for g in self._maps)
+
+    @property
+    def contraction(self) -> float:
+        """Largest factor by which distances within a component shrink."""
+        return max(g.contraction for g in self._maps)
+
+    def components(self, X: Any) -> NDArray[np.intp]:
+        """Return the most probable component of each row."""
+        return self._parts.assign(checked_rows(X, self.features))
+
+    def transform(self, X: Any) -> Any:
+        """Return g of each row; a data frame gives a data frame of the features."""
+        rows = checked_rows(X, self.features)
+        own = self._parts.assign(rows)
+        moved = np.empty_like(rows)
+        for j, g in enumerate(self._maps):
+            moved[own == j] = rows[own == j] @ g.matrix.T + g.offset
+        return framed(X, moved, self.features)
+
+    def inverse_transform(self, Z: Any, components: Any = None) -> Any:
+        """Return the points that the map sends to these.
+
+        Parameters
+        ----------
+        Z : array-like or DataFrame (n, d)
+            Images.
+        components : int array (n,)
+            The component each came from, which the images alone do not tell.
+
+        Raises
+        ------
+        DeclarationError
+            No components, or a map that is not invertible.
+        """
+        rows = checked_rows(Z, self.features)
+        own = np.asarray(components)
+        if components is None or own.shape != (rows.shape[0],):
+            raise DeclarationError(
+                "a map in pieces has an inverse only piece by piece",
+                "images of two components may fall on the same point",
+                "give components=, e.g. g.components(X) of the rows before the move",
+            )
+        found = np.empty_like(rows)
+        for j, g in enumerate(self._maps):
+            if (own == j).any():
+                found[own == j] = g.inverse_transform(rows[own == j])
+        return framed(Z, found, self.features)
+
+    def jacobian(self, X: Any) -> Floats:
+        """Return Dg at each row (n, d, d)."""
+        return np.stack([g.matrix for g in self._maps])[self.components(X)]
+
+    def table(self) -> Any:
+        """Return the tables of the components, one below the other, as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.concat({j: g.table() for j, g in enumerate(self._maps)}, names=["component"])
+
+    def __repr__(self) -> str:
+        lines = [f"MixtureTransport of {len(self._maps)} components"]
+        for j, (weight, g) in enumerate(zip(self._parts.weights, self._maps, strict=True)):
+            lines.append(f"component {j}, weight {weight:.4g}: {g!r}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays, ready for JSON."""
+        return {"kind": "mixture", "features": list(self.features)}
+
+    def save(self, path: str | Path) -> None:
+        """Write ``path.json`` and ``path.npz``; see `MixtureTransport.load`."""
+        arrays = {
+            "weights": self._parts.weights,
+            "means": np.stack([m.mean for m in self._parts.moments]),
+            "covariances": np.stack([m.covariance for m in self._parts.moments]),
+            "matrices": np.stack([g.matrix for g in self._maps]),
+            "offsets": np.stack([g.offset for g in self._maps]),
+        }
+        write_map(path, self.to_dict(), arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MixtureTransport:
+        """Read a map that was saved, by its file name without ending."""
+        record, stored = read_map(path, "mixture")
+        whole = (stored["weights"], stored["means"], stored["covariances"])
+        parts = GaussianParts.of(whole, stored["means"])
+        maps = [
+            TransportMap(
+                A, b, features=record["features"], mean=one.mean, covariance=one.covariance
+            )
+            for A, b, one in zip(stored["matrices"], stored["offsets"], parts.moments, strict=True)
+        ]
+        return cls(parts, maps)

@@ -1,0 +1,1 @@
+"""The edits of a group, chosen within a budget."""

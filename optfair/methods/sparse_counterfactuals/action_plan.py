@@ -1,0 +1,434 @@
+"""The edits of a group within a budget, and the fewest edits with a required effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from optfair.core.evidence import Evidence
+from optfair.core.problem import Declaration
+from optfair.core.problem_class import LP
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.errors import DataError
+from optfair.methods.sparse_counterfactuals.choice_problem import (
+    ChoiceProblem,
+    model_term,
+    row_choices,
+)
+from optfair.methods.sparse_counterfactuals.choices import Cells, Choices
+
+__all__ = [
+    "ActionPlan",
+    "MinimumEdits",
+]
+
+
+# The edits that bring the mean score of a group nearest to its target, within a budget.
+
+
+class ActionPlan(ChoiceProblem):
+    r"""Edit at most C cells so that the mean score comes nearest to its target.
+
+    .. math::
+        \min_{a, \eta}\; \eta \quad\text{s.t.}\quad
+        -\eta \le \sum_{i,S} g_{iS} a_{iS} \le \eta,\;
+        \sum_S a_{iS} = 1,\; \sum_{i,S} c(S)\, a_{iS} \le C,\; a_{iS} \in \{0, 1\}
+
+    with :math:`g_{iS} = f(z_{iS}) - \overline{y^*}`, where z_iS is row i with the features in
+    S changed to their assigned values. The optimum is n times the least mean difference
+    ``|mean f(z) − mean y*|`` that so many edits can reach: what any way to pick edits is judged by.
+
+    Class: MILP. The route of the structure ``row-choices`` proves it by a dynamic program over
+    the budget; rules on single rows keep the structure.
+
+    Parameters
+    ----------
+    effects : array-like (n, P), n sequences of numbers, or Choices
+        g_iS for each set of edits of each row, in units of the score.
+    edits : array-like (P, d), or n of them
+        The sets S as truth values, shared by all rows or one table per row.
+    budget : float
+        C, in units of the costs: a number of edits by default.
+    costs : array-like (d,), optional
+        Cost of an edit by feature; 1 by default.
+    features : sequence of str, optional
+        Names of the features.
+    cells : Cells, optional
+        The rows, for `refined`; `from_model` fills it in.
+
+    Attributes
+    ----------
+    variables : ``choice`` (N,) integer, ``deviation`` scalar
+        Choices of all rows, one below the other; η = n times the mean difference.
+
+    Raises
+    ------
+    DataError
+        Tables that do not fit, entries that are not finite, a budget below 0 or above the
+        cost of all edits.
+
+    Examples
+    --------
+    Two rows of two features: the second row needs both edits, the first one.
+
+    >>> import optfair as of
+    >>> from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+    >>> edits = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    >>> effects = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]
+    >>> p = ActionPlan(effects, edits, budget=3)
+    >>> p.problem_class
+    MILP
+    >>> s = p.solve()
+    >>> round(s.objective, 9), s.solver, p.edits(s).astype(int).tolist()
+    (0.1, 'action-dp', [[1, 0], [1, 1]])
+
+    References
+    ----------
+    You, Bian, Cao: Joint Distribution-Informed Shapley Values for Sparse Counterfactual
+    Explanations, Appendix G, eq. (14).
+    """
+
+    title = "ActionPlan"
+    structures = row_choices("deviation", "above", "below")
+
+    def __init__(
+        self,
+        effects: Any,
+        edits: Any = None,
+        *,
+        budget: float,
+        costs: Any = None,
+        features: Any = None,
+        cells: Cells | None = None,
+    ) -> None:
+        data = self.choice_data(effects, edits, costs, features, cells)
+        super().__init__({**data, "budget": _checked_budget(budget, data["choices"])})
+
+    @classmethod
+    def from_model(
+        cls,
+        predict: Callable[[Any], Any],
+        factuals: Any,
+        values: Any,
+        *,
+        target: Any,
+        budget: float,
+        costs: Any = None,
+        most_edits: int | None = None,
+        memory: int | None = None,
+    ) -> ActionPlan:
+        """Return the plan for rows, from the scores of a model.
+
+        The score after every set of edits that changes something is asked for once, in
+        batches: a row in which k features differ has 2^k sets.
+
+        Parameters
+        ----------
+        predict : callable
+            Rows, in the container of the factuals, to one number each.
+        factuals, values : arrays or data frames (n, d)
+            Rows as they are, and the value assigned to each cell, as `A_Value` gives it.
+        target : float or array-like
+            y*: the mean score to reach, or one score per counterfactual.
+        budget, costs
+            As of the class.
+        most_edits : int, optional
+            Edits in one row; larger sets are not enumerated, for rows of many features.
+        memory : int, optional
+            Bytes that one batch of rows may take, 64 MB by default.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> score = lambda rows: 1.0 / (1.0 + np.exp(-rows.sum(axis=1)))
+        >>> p = ActionPlan.from_model(
+        ...     score, [[-1.0, 0.0], [-2.0, -1.0]], [[1.0, 0.0], [1.0, 1.0]], target=0.6, budget=1
+        ... )
+        >>> s = p.solve()
+        >>> p.refined(s).tolist(), round(p.mean_difference(s), 4)
+        ([[1.0, 0.0], [-2.0, -1.0]], 0.2108)
+        """
+        choices, cells = cls.model_choices(
+            predict, factuals, values, target, costs, most_edits, memory
+        )
+        return cls(choices, budget=budget, cells=cells)
+
+    @property
+    def budget(self) -> float:
+        """C."""
+        return float(self.data["budget"])
+
+    def with_budget(self, budget: float) -> ActionPlan:
+        """Return this problem with another budget; added rules stay.
+
+        Parameters
+        ----------
+        budget : float
+            C, in units of the costs.
+        """
+        changed = {**self.data, "budget": _checked_budget(budget, self.choices)}
+        terms = {**self.constraints}
+        if "budget" in terms:
+            terms["budget"] = self._budget_term(changed["budget"], self["choice"])
+        child: ActionPlan = self._child(
+            data=MappingProxyType(changed), constraints=MappingProxyType(terms)
+        )
+        return child
+
+    def declare(self) -> Declaration:
+        """Declare choices and deviation; nothing of the number of choices is built."""
+        choices = self.choices
+        a, eta = cp.Variable(choices.size, name="choice"), cp.Variable(name="deviation")
+        g = choices.effects
+
+        def side(name: str, sign: float, latex: str) -> ConstraintTerm:
+            return model_term(
+                name,
+                {"choice", "deviation"},
+                "Nonpositive",
+                build=lambda: sign * (g @ a) <= eta,
+                violation=lambda v: np.maximum(
+                    sign * (g @ np.asarray(v["choice"], dtype=float))
+                    - np.asarray(v["deviation"], dtype=float),
+                    0.0,
+                ),
+                latex=latex,
+            )
+
+        return Declaration(
+            variables={"choice": a, "deviation": eta},
+            objective=(
+                ObjectiveTerm(
+                    "deviation",
+                    frozenset({"deviation"}),
+                    Evidence("deviation", "affine", "minimize", LP),
+                    build=lambda: eta,
+                    latex=r"\eta",
+                    value=lambda v: float(np.asarray(v["deviation"])),
+                ),
+            ),
+            constraints=(
+                *self.choice_terms(a),
+                side("above", 1.0, r"\textstyle\sum_{i,S} g_{iS} a_{iS} \le \eta"),
+                side("below", -1.0, r"-\textstyle\sum_{i,S} g_{iS} a_{iS} \le \eta"),
+                self._budget_term(self.data["budget"], a),
+            ),
+            integers=frozenset({"choice"}),
+        )
+
+    def _budget_term(self, budget: float, a: Any) -> ConstraintTerm:
+        costs = self.choices.costs
+        return model_term(
+            "budget",
+            {"choice"},
+            "Nonpositive",
+            build=lambda: costs @ a <= budget,
+            violation=lambda v: np.maximum(
+                costs @ np.asarray(v["choice"], dtype=float) - budget, 0.0
+            ),
+            scale=budget,
+            latex=r"\textstyle\sum_{i,S} c(S)\, a_{iS} \le C",
+        )
+
+
+def _checked_budget(budget: Any, choices: Any) -> float:
+    try:
+        C = float(budget)
+    except (TypeError, ValueError):
+        C = np.nan
+    largest = choices.rows * float(choices.cell_costs.sum())
+    if not 0.0 <= C <= largest * (1.0 + 1e-12):
+        raise DataError(
+            f"budget is {budget!r}",
+            f"{choices.rows} rows of {choices.features} features cost at most {largest:g}",
+            f"give a number from 0 to {largest:g}",
+        )
+    return C
+
+
+# The fewest edits that reach a required counterfactual effect.
+
+# Sums of scores nearer than this, relative to their size, cannot be told apart.
+ROUNDING = 1e-12
+
+
+class MinimumEdits(ChoiceProblem):
+    r"""Reach a required effect with the fewest edits, or the cheapest.
+
+    .. math::
+        \min_a\; \sum_{i,S} c(S)\, a_{iS} \quad\text{s.t.}\quad
+        \sigma \sum_{i,S} g_{iS} a_{iS} \ge -(1 - \varepsilon) G,\;
+        \sum_S a_{iS} = 1,\; a_{iS} \in \{0, 1\}
+
+    with :math:`g_{iS} = f(z_{iS}) - \overline{y^*}`. Without edits the scores miss the target
+    by :math:`G = |\sum_i g_{i\emptyset}|`, from the side -σ. The effect ε is the share of that
+    distance to remove: the counterfactual effect 1 − D(f(z), y*) / D(f(x), y*) with D the mean
+    difference. By default scores that pass the target have reached it; ``overshoot=False``
+    also asks :math:`\sigma \sum g_{iS} a_{iS} \le (1 - \varepsilon) G`.
+
+    Class: MILP.
+
+    Parameters
+    ----------
+    effects, edits, costs, features, cells
+        As of `ActionPlan`; every row has the empty set among its edits.
+    effect : float
+        ε in (0, 1].
+    overshoot : bool
+        Whether scores may pass the target by more than they may miss it.
+
+    Attributes
+    ----------
+    variables : ``choice`` (N,) integer
+        Choices of all rows, one below the other.
+
+    Raises
+    ------
+    DataError
+        Tables that do not fit, a row that must be edited, scores that are at the target
+        already, an effect that no edits reach.
+
+    Examples
+    --------
+    >>> from optfair.methods.sparse_counterfactuals.action_plan import MinimumEdits
+    >>> edits = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    >>> effects = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]
+    >>> p = MinimumEdits(effects, edits, effect=0.5)
+    >>> s = p.solve()
+    >>> s.objective, p.edits(s).astype(int).tolist(), round(p.counterfactual_effect(s), 3)
+    (2.0, [[1, 0], [0, 1]], 0.545)
+
+    References
+    ----------
+    You, Bian, Cao: Joint Distribution-Informed Shapley Values for Sparse Counterfactual
+    Explanations, Section 6 (counterfactual effect, Table 3) and Appendix G.
+    """
+
+    title = "MinimumEdits"
+    structures = row_choices("cost", "effect")
+
+    def __init__(
+        self,
+        effects: Any,
+        edits: Any = None,
+        *,
+        effect: float,
+        overshoot: bool = True,
+        costs: Any = None,
+        features: Any = None,
+        cells: Cells | None = None,
+    ) -> None:
+        data = self.choice_data(effects, edits, costs, features, cells)
+        required = _checked_effect(effect, data["choices"])
+        super().__init__({**data, "effect": required, "overshoot": bool(overshoot)})
+
+    @classmethod
+    def from_model(
+        cls,
+        predict: Callable[[Any], Any],
+        factuals: Any,
+        values: Any,
+        *,
+        target: Any,
+        effect: float,
+        overshoot: bool = True,
+        costs: Any = None,
+        most_edits: int | None = None,
+        memory: int | None = None,
+    ) -> MinimumEdits:
+        """Return the problem for rows, from the scores of a model; see `ActionPlan.from_model`."""
+        choices, cells = cls.model_choices(
+            predict, factuals, values, target, costs, most_edits, memory
+        )
+        return cls(choices, effect=effect, overshoot=overshoot, cells=cells)
+
+    @property
+    def direction(self) -> float:
+        """σ: +1 where the scores have to rise."""
+        return -float(np.sign(self.choices.unedited))
+
+    @property
+    def missing(self) -> float:
+        """(1 − ε) G: how far the sum of scores may stay from the target."""
+        return (1.0 - float(self.data["effect"])) * abs(self.choices.unedited)
+
+    def declare(self) -> Declaration:
+        """Declare the choices; nothing of their number is built."""
+        choices, left, sigma = self.choices, self.missing, self.direction
+        a = cp.Variable(choices.size, name="choice")
+        g, costs = sigma * choices.effects, choices.costs
+
+        def side(name: str, sign: float, latex: str) -> ConstraintTerm:
+            return model_term(
+                name,
+                {"choice"},
+                "Nonpositive",
+                build=lambda: sign * (g @ a) <= left,
+                violation=lambda v: np.maximum(
+                    sign * (g @ np.asarray(v["choice"], dtype=float)) - left, 0.0
+                ),
+                scale=left,
+                latex=latex,
+            )
+
+        terms = [
+            *self.choice_terms(a),
+            side("effect", -1.0, r"\sigma\textstyle\sum_{i,S} g_{iS} a_{iS} \ge -(1-\varepsilon)G"),
+        ]
+        if not self.data["overshoot"]:
+            latex = r"\sigma\textstyle\sum_{i,S} g_{iS} a_{iS} \le (1-\varepsilon)G"
+            terms.append(side("overshoot", 1.0, latex))
+        return Declaration(
+            variables={"choice": a},
+            objective=(
+                ObjectiveTerm(
+                    "cost",
+                    frozenset({"choice"}),
+                    Evidence("cost", "affine", "minimize", LP),
+                    build=lambda: costs @ a,
+                    latex=r"\textstyle\sum_{i,S} c(S)\, a_{iS}",
+                    value=lambda v: float(costs @ np.asarray(v["choice"], dtype=float)),
+                ),
+            ),
+            constraints=tuple(terms),
+            integers=frozenset({"choice"}),
+        )
+
+
+def _checked_effect(effect: Any, choices: Choices) -> float:
+    try:
+        required = float(effect)
+    except (TypeError, ValueError):
+        required = np.nan
+    if not 0.0 < required <= 1.0:
+        raise DataError(
+            f"effect is {effect!r}",
+            remedy="give the share of the distance to the target to remove, in (0, 1]",
+        )
+    before = choices.unedited
+    if np.isnan(before):
+        raise DataError(
+            "some row has no choice without edits",
+            "the effect is measured from the rows as they are",
+            "include the empty set of edits in every row",
+        )
+    size = float(np.abs(choices.effects[~choices.edits.any(axis=1)]).sum())
+    if abs(before) <= ROUNDING * max(1.0, size):
+        raise DataError(
+            "the scores are at the target without edits",
+            "an effect is a share of the distance to the target, which is 0",
+            "nothing has to be edited",
+        )
+    best = np.maximum.reduceat(-np.sign(before) * choices.effects, choices.starts[:-1]).sum()
+    reach = 1.0 + min(float(best), 0.0) / abs(before)
+    if reach < required - 1e-9:
+        raise DataError(
+            f"no edits reach an effect of {required:g}",
+            f"the best choice in every row reaches {reach:.4g}",
+            "ask for less, or give counterfactuals that reach their target",
+        )
+    return required

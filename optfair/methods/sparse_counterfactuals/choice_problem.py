@@ -1,0 +1,467 @@
+"""Problems that choose one set of edits for every row, and constraints that leave choices out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.compile.quadratic import constraint_set, named_map
+from optfair.core.evidence import Evidence
+from optfair.core.problem_class import LP
+from optfair.core.solution import Solution
+from optfair.core.structure import LAZY_ROWS, Structure
+from optfair.core.term import ConstraintTerm, Values
+from optfair.errors import DataError, DeclarationError, UnsupportedProblem
+from optfair.features.feature_problem import FeatureProblem
+from optfair.methods.sparse_counterfactuals.choices import (
+    MEMORY,
+    Cells,
+    Choices,
+    common_unit,
+    enumerated_choices,
+)
+
+__all__ = [
+    "ROW_CHOICES",
+    "ChoiceProblem",
+    "ExclusionTerm",
+    "excluded_by",
+    "exclusion",
+    "model_term",
+    "row_choices",
+    "target_mean",
+]
+
+
+# Constraints that leave single choices out: what every rule on a row comes down to.
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+# Rounding that a constraint's value at a choice may have, relative to its constant.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExclusionTerm(ConstraintTerm):
+    """Choices that must not be made.
+
+    Parameters
+    ----------
+    excluded : bool array (N,)
+        Whether the choice is left out.
+    """
+
+    excluded: Flags = field(default_factory=lambda: np.zeros(0, dtype=bool))
+
+
+def exclusion(problem: ChoiceProblem, excluded: Flags, latex: str = "") -> ExclusionTerm:
+    r"""Return the term :math:`\sum_{j \text{ excluded}} a_j \le 0`.
+
+    With non-negative choices, a single row says the same as one equality for each.
+    """
+    a = problem["choice"]
+    weights = excluded.astype(float)
+    weights.flags.writeable = False
+
+    def violation(values: Values) -> Floats:
+        return np.asarray(np.maximum(weights @ np.asarray(values["choice"], dtype=float), 0.0))
+
+    return ExclusionTerm(
+        name="",
+        scope=frozenset({"choice"}),
+        evidence=Evidence("", "affine", "Nonpositive", LP),
+        build=lambda: weights @ a <= 0,
+        violation=violation,
+        latex=latex,
+        excluded=excluded,
+    )
+
+
+def excluded_by(problem: ChoiceProblem, term: ConstraintTerm) -> Flags | str:
+    """Return the choices that a constraint leaves out, or why it does more than that.
+
+    A linear constraint each of whose rows has coefficients in one data row only says which
+    choices of that row may be made, because exactly one of them is.
+
+    Parameters
+    ----------
+    problem : ChoiceProblem
+        Whose constraint it is.
+    term : ConstraintTerm
+        The constraint.
+
+    Returns
+    -------
+    bool array (N,) or str
+    """
+    if isinstance(term, ExclusionTerm):
+        return term.excluded
+    if not term.scope <= {"choice"}:
+        return f"{term.name!r} is not a rule on single rows"
+    if term.evidence.problem_class != LP:
+        return f"{term.name!r} is not linear"
+    choices, a = problem.choices, problem["choice"]
+    try:
+        kind, sign, expression = constraint_set(term.name, term.build())
+        found = named_map(term.name, expression, {a.id: 0}, a.size)
+    except UnsupportedProblem:
+        return f"{term.name!r} is not linear"
+    if found.Q.nnz:
+        return f"{term.name!r} is not linear"
+    A, b = found.A.tocsr(), sign * found.b
+    width = np.diff(A.indptr)
+    of = np.repeat(np.arange(b.size), width)
+    rows = choices.row[A.indices]
+    some = np.flatnonzero(width)
+    if some.size:
+        starts = A.indptr[some]
+        apart = np.maximum.reduceat(rows, starts) != np.minimum.reduceat(rows, starts)
+        if apart.any():
+            return f"{term.name!r} ties rows together: it is not a rule on single rows"
+    allowed = ROUNDING * (1.0 + np.abs(b))
+
+    def off(value: Floats, i: Any) -> Flags:
+        size = np.abs(value) if kind == "zero" else value
+        return np.asarray(size > allowed[i], dtype=bool)
+
+    if off(b[width == 0], width == 0).any():
+        return f"{term.name!r} cannot hold"
+    excluded = np.zeros(choices.size, dtype=bool)
+    excluded[A.indices[off(sign * A.data + b[of], of)]] = True
+    # where the constant alone is outside, the choices without a coefficient are left out too
+    for i in np.flatnonzero(off(b, np.arange(b.size)) & (width > 0)):
+        mine = A.indices[A.indptr[i] : A.indptr[i + 1]]
+        first, last = choices.starts[choices.row[mine[0]] : choices.row[mine[0]] + 2]
+        excluded[np.setdiff1d(np.arange(first, last), mine)] = True
+    return excluded
+
+
+# Problems that choose one set of edits for every row.
+
+Indices = NDArray[np.intp]
+
+
+ROW_CHOICES = "row-choices"
+
+
+class ChoiceProblem(FeatureProblem):
+    r"""Choose one set of edits S for every row i.
+
+    .. math:: a_{iS} \in \{0, 1\},\qquad \textstyle\sum_S a_{iS} = 1
+
+    A subclass says what it wants of the sum of effects :math:`\sum_{i,S} g_{iS} a_{iS}` and
+    of the cost of the edits. As exactly one choice is made in a row, every linear rule on a
+    single row says which of its choices may be made; such rules keep the structure.
+    """
+
+    # --- data ----------------------------------------------------------------------------
+
+    @staticmethod
+    def choice_data(
+        effects: Any, edits: Any, costs: Any, features: Any, cells: Cells | None
+    ) -> dict[str, Any]:
+        """Return the data every such problem has.
+
+        Raises
+        ------
+        DataError
+            Tables or names that do not fit.
+        """
+        if isinstance(effects, Choices):
+            if edits is not None or costs is not None:
+                raise DeclarationError(
+                    "choices have their edits and costs already", remedy="leave edits and costs out"
+                )
+            choices = effects
+        elif edits is None:
+            raise DeclarationError(
+                "edits is missing", remedy="give a (P x d) table of truth values, or one per row"
+            )
+        else:
+            choices = Choices.from_tables(effects, edits, costs)
+        names = (
+            tuple(map(str, features))
+            if features is not None
+            else (cells.names if cells else tuple(f"x{j}" for j in range(choices.features)))
+        )
+        if len(names) != choices.features or len(set(names)) != len(names):
+            raise DataError(
+                f"{len(set(names))} different names for {choices.features} features",
+                remedy="give every feature one name of its own",
+            )
+        return {"choices": choices, "features": names, "cells": cells}
+
+    @staticmethod
+    def model_choices(
+        predict: Any,
+        factuals: Any,
+        values: Any,
+        target: Any,
+        costs: Any,
+        most_edits: int | None,
+        memory: int | None,
+    ) -> tuple[Choices, Cells]:
+        """Return the choices of rows from the scores of a model, and the cells they edit."""
+        if not callable(predict):
+            raise DeclarationError(
+                f"predict is a {type(predict).__name__}, which cannot be called",
+                remedy="give a function from rows to scores",
+            )
+        if most_edits is not None and (int(most_edits) != most_edits or most_edits < 0):
+            raise DeclarationError(
+                f"most_edits is {most_edits!r}", remedy="give a whole number, or leave it out"
+            )
+        cells = Cells.of(factuals, values)
+        choices = enumerated_choices(
+            predict,
+            cells,
+            target_mean(target),
+            costs=costs,
+            most=None if most_edits is None else int(most_edits),
+            memory=memory or MEMORY,
+        )
+        return choices, cells
+
+    @property
+    def choices(self) -> Choices:
+        """All choices of all rows."""
+        choices: Choices = self.data["choices"]
+        return choices
+
+    @property
+    def full_effect(self) -> float:
+        r"""Counterfactual effect 1 − \|Σ g_full\| / \|Σ g_none\| when every cell is edited.
+
+        Below 1, the counterfactuals themselves miss the target; NaN where it is not defined.
+        """
+        c = self.choices
+        at = (c.edits == c.editable[c.row]).all(axis=1)
+        if int(at.sum()) < c.rows:
+            return np.nan
+        return self._effect(float(c.effects[at].sum()))
+
+    def _effect(self, total: float) -> float:
+        before = abs(self.choices.unedited)
+        return 1.0 - abs(total) / before if before > 0 else np.nan
+
+    # --- reading solutions ---------------------------------------------------------------
+
+    def chosen(self, solution: Solution | Mapping[str, Any]) -> Indices:
+        """Return the choice made in each row (n,).
+
+        Parameters
+        ----------
+        solution : Solution, or values by name
+            Of this problem, or of one made from it.
+
+        Raises
+        ------
+        DataError
+            A fractional choice, as a relaxation has.
+        """
+        a = np.asarray(solution["choice"], dtype=float)
+        at = np.flatnonzero(a > 0.5)
+        whole = a.shape == (self.choices.size,) and np.abs(a - np.round(a)).max() <= 1e-6
+        if not whole or not np.array_equal(self.choices.row[at], np.arange(self.choices.rows)):
+            raise DataError(
+                "the solution does not make one choice in every row",
+                "its choices are fractional, or it belongs to another problem",
+                "solve the problem with its integers",
+            )
+        return at
+
+    def edits(self, solution: Solution | Mapping[str, Any]) -> Flags:
+        """Return which cells are edited (n, d)."""
+        return np.array(self.choices.edits[self.chosen(solution)])
+
+    def cost(self, solution: Solution | Mapping[str, Any]) -> float:
+        """Return the cost of the edits, their number where every edit costs 1."""
+        return float(self.choices.costs[self.chosen(solution)].sum())
+
+    def mean_difference(self, solution: Solution | Mapping[str, Any]) -> float:
+        r"""Return \|mean f(z) − mean y*\| after the edits."""
+        return abs(self.effect_sum(solution)) / self.choices.rows
+
+    def effect_sum(self, solution: Solution | Mapping[str, Any]) -> float:
+        """Return the sum of f(z) − mean y* over the rows."""
+        return float(self.choices.effects[self.chosen(solution)].sum())
+
+    def counterfactual_effect(self, solution: Solution | Mapping[str, Any]) -> float:
+        r"""Return 1 − D(f(z), y*) / D(f(x), y*) with D = \|mean difference\|.
+
+        Scores that pass the target miss it too: 1 is reached at the target alone.
+        """
+        return self._effect(self.effect_sum(solution))
+
+    def refined(self, solution: Solution | Mapping[str, Any]) -> Any:
+        """Return the factual rows with the chosen edits, in the container they came in.
+
+        Raises
+        ------
+        DeclarationError
+            The problem was declared from effects, without rows.
+        """
+        cells = self._cells("refined rows")
+        return cells.rows(np.arange(self.choices.rows), self.edits(solution))
+
+    def _cells(self, what: str) -> Cells:
+        cells: Cells | None = self.data["cells"]
+        if cells is None:
+            raise DeclarationError(
+                f"{what} need the rows, this problem was declared from effects",
+                remedy=f"declare it with {type(self).__name__}.from_model(...)",
+            )
+        return cells
+
+    # --- terms ---------------------------------------------------------------------------
+
+    @property
+    def objective_unit(self) -> float:
+        """Largest effect, at most 1: gaps mean the same for scores of any size."""
+        return min(1.0, float(np.abs(self.choices.effects).max(initial=0.0))) or 1.0
+
+    def choice_terms(self, a: Any) -> tuple[ConstraintTerm, ConstraintTerm]:
+        """Return what makes ``choice`` one choice per row."""
+        choices = self.choices
+        n, N = choices.rows, choices.size
+
+        def gathering() -> Any:
+            return sp.csr_array((np.ones(N), (choices.row, np.arange(N))), shape=(n, N))
+
+        def missing(v: Values) -> Floats:
+            made = np.bincount(choices.row, np.asarray(v["choice"], dtype=float), n)
+            return np.asarray(np.abs(made - 1.0))
+
+        one = model_term(
+            "one choice",
+            {"choice"},
+            "Zero",
+            build=lambda: gathering() @ a == 1,
+            violation=missing,
+            shape=(n,),
+            scale=1.0,
+            latex=r"\textstyle\sum_S a_{iS} = 1",
+        )
+        signs = model_term(
+            "nonnegativity",
+            {"choice"},
+            "Nonpositive",
+            build=lambda: a >= 0,
+            violation=lambda v: np.maximum(-np.asarray(v["choice"], dtype=float), 0.0),
+            shape=(N,),
+            latex=r"a_{iS} \ge 0",
+        )
+        return one, signs
+
+    # --- what rules ask for --------------------------------------------------------------
+
+    def fixed(self, indices: Indices) -> ExclusionTerm:
+        """Return the term that these features are not edited."""
+        return exclusion(self, np.asarray(self.choices.edits[:, indices].any(axis=1)))
+
+    def within(self, indices: Indices, lower: Floats, upper: Floats) -> ExclusionTerm:
+        """Return the term that these features end between bounds."""
+        outside = np.zeros(self.choices.size, dtype=bool)
+        for j, low, high in zip(indices, lower, upper, strict=True):
+            before, after = self._numbers(int(j))
+            end = np.where(self.choices.edits[:, j], after, before)
+            outside |= (end < low) | (end > high)
+        return exclusion(self, outside)
+
+    def moves(self, indices: Indices, sign: Floats) -> ExclusionTerm:
+        """Return the term that these features only grow or only shrink."""
+        wrong = np.zeros(self.choices.size, dtype=bool)
+        for j, s in zip(indices, sign, strict=True):
+            before, after = self._numbers(int(j))
+            wrong |= self.choices.edits[:, j] & (s * (after - before) < 0)
+        return exclusion(self, wrong)
+
+    def _numbers(self, feature: int) -> tuple[Floats, Floats]:
+        """Return the feature before and after, one number per choice."""
+        columns = self._cells("bounds and directions").column(feature)
+        try:
+            before, after = (np.asarray(c, dtype=np.float64) for c in columns)
+        except (TypeError, ValueError):
+            raise DeclarationError(
+                f"{self.features[feature]!r} is not a number in every row",
+                remedy="bounds and directions are for numeric features; use immutable for others",
+            ) from None
+        return before[self.choices.row], after[self.choices.row]
+
+    # --- structure -----------------------------------------------------------------------
+
+    def structure_refusal(self, name: str) -> str:
+        """Return why a structure does not stand; rules on single rows keep ``row-choices``."""
+        if name != ROW_CHOICES:
+            return super().structure_refusal(name)
+        found = self.exclusions()
+        return found if isinstance(found, str) else ""
+
+    def exclusions(self) -> dict[str, Flags] | str:
+        """Return the choices that each added rule leaves out, or why the structure is lost."""
+        known = self.__dict__.get("_exclusions")
+        # a child starts as a copy: what is known holds for the same terms only
+        state = (self.constraints, self.objective, self.integers)
+        if known is None or any(a is not b for a, b in zip(known[0], state, strict=True)):
+            known = (state, self._found_exclusions())
+            self._set(_exclusions=known)
+        result: dict[str, Flags] | str = known[1]
+        return result
+
+    def _found_exclusions(self) -> dict[str, Flags] | str:
+        own = {t.name for t in self.terms if t.origin == "model"}
+        needs = next(s.needs for s in self.structures if s.name == ROW_CHOICES)
+        for name in needs:
+            if name not in own:
+                return f"{name!r} was removed"
+        if self.integers != {"choice"}:
+            extra = sorted(self.integers - {"choice"})
+            return f"{extra[0]!r} is integer" if extra else "'choice' is not integer"
+        if common_unit(self.choices.cell_costs) is None:
+            return "the costs of edits have no common unit"
+        for goal in self.objective.values():
+            if goal.origin != "model":
+                return f"the objective {goal.name!r} is not the model's own"
+        found: dict[str, Flags] = {}
+        for term in self.constraints.values():
+            if term.origin == "model":
+                continue
+            excluded = excluded_by(self, term)
+            if isinstance(excluded, str):
+                return excluded
+            found[term.name] = excluded
+        return found
+
+
+def row_choices(*needs: str) -> tuple[Structure, ...]:
+    """Return the structures of a problem that relies on these terms of its own."""
+    own = ("one choice", "nonnegativity", *needs)
+    rule = Structure(ROW_CHOICES, own, frozenset({"choice"}), "a rule on single rows")
+    return (rule, LAZY_ROWS)
+
+
+def model_term(name: str, scope: set[str], where: str, **rest: Any) -> ConstraintTerm:
+    """Return a linear term of the model."""
+    return ConstraintTerm(name, frozenset(scope), Evidence(name, "affine", where, LP), **rest)
+
+
+def target_mean(target: Any) -> float:
+    """Return mean(y*) of a number or of one number per counterfactual."""
+    try:
+        y = np.asarray(target, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError("target has entries that are not numbers", remedy="give scores") from None
+    if y.ndim > 1 or not y.size or not np.isfinite(y).all():
+        raise DataError(
+            "target is neither a finite score nor one per counterfactual",
+            f"shape {y.shape}",
+            "give the scores y* to reach, or their mean",
+        )
+    return float(y.mean())

@@ -1,0 +1,1 @@
+"""Problems of textbooks: small, known, and solved by hand somewhere."""

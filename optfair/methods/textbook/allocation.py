@@ -1,0 +1,339 @@
+"""What to buy, ship and power: diet, transport, water filling, a consumer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+
+from optfair.core.declaration import declaration
+from optfair.core.problem import Declaration, Problem
+from optfair.errors import DataError
+from optfair.numbers import check_matrix, check_number, check_vector
+
+__all__ = [
+    "CobbDouglas",
+    "Diet",
+    "Transport",
+    "WaterFilling",
+]
+
+
+# The diet problem: the cheapest food that feeds.
+
+
+class Diet(Problem):
+    r"""Buy the cheapest food that contains enough, and not too much, of every nutrient.
+
+    .. math::
+        \min_x\; c^T x \quad\text{s.t.}\quad l \le N x \le u,\; f \le x \le m
+
+    Class: LP.
+
+    The shadow price of ``minimum nutrition`` is what one more unit of a nutrient costs: the
+    price a maker of pills could ask for.
+
+    Parameters
+    ----------
+    cost : array-like (n,)
+        Price of a serving of each food.
+    nutrition : array-like (m, n)
+        Amount of each nutrient in a serving of each food.
+    minimum : array-like (m,)
+        Amounts that are needed.
+    maximum : array-like (m,), optional
+        Amounts that are too much.
+    fewest, most : array-like (n,), optional
+        Servings of each food that must, and may, be bought; 0 and no limit by default.
+
+    Attributes
+    ----------
+    variables : ``servings`` (n,)
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, lengths that do not fit.
+
+    Examples
+    --------
+    >>> p = Diet(cost=[2.0, 3.0], nutrition=[[1.0, 2.0], [2.0, 1.0]], minimum=[4.0, 5.0])
+    >>> s = p.solve()
+    >>> s["servings"].round(6), s.shadow_price["minimum nutrition"].round(6)
+    (array([2., 1.]), array([1.333333, 0.333333]))
+
+    References
+    ----------
+    Stigler: The Cost of Subsistence, Journal of Farm Economics 27 (1945).
+    Dantzig: The Diet Problem, Interfaces 20 (1990).
+    """
+
+    title = "Diet"
+
+    def __init__(
+        self,
+        *,
+        cost: Any,
+        nutrition: Any,
+        minimum: Any,
+        maximum: Any = None,
+        fewest: Any = None,
+        most: Any = None,
+    ) -> None:
+        prices = check_vector(cost, "cost")
+        amounts = check_matrix(nutrition, "nutrition")
+        check_vector(amounts[0], "each row of nutrition", prices.size)
+        limits = {"maximum": (maximum, amounts.shape[0])}
+        limits |= {"fewest": (fewest, prices.size), "most": (most, prices.size)}
+        super().__init__(
+            {
+                "cost": prices,
+                "nutrition": amounts,
+                "minimum": check_vector(minimum, "minimum", amounts.shape[0]),
+            }
+            | {k: check_vector(v, k, size) for k, (v, size) in limits.items() if v is not None}
+        )
+
+    def declare(self) -> Declaration:
+        """Declare servings, their cost and what they contain."""
+        d = self.data
+        x = cp.Variable(d["cost"].size, name="servings")
+        constraints = {"minimum nutrition": d["nutrition"] @ x >= d["minimum"]}
+        if "maximum" in d:
+            constraints["maximum nutrition"] = d["nutrition"] @ x <= d["maximum"]
+        fewest = d.get("fewest", np.zeros(x.size))
+        constraints["fewest servings"] = x >= fewest
+        if "most" in d:
+            constraints["most servings"] = x <= d["most"]
+        return declaration(
+            "minimize",
+            {"cost": d["cost"] @ x},
+            constraints,
+            latex={
+                "cost": "c^T x",
+                "minimum nutrition": r"N x \ge l",
+                "maximum nutrition": r"N x \le u",
+                "fewest servings": r"x \ge f",
+                "most servings": r"x \le m",
+            },
+        )
+
+
+# The transportation problem.
+
+
+class Transport(Problem):
+    r"""Ship goods from plants to markets at the least cost.
+
+    .. math::
+        \min_{X}\; \langle C, X\rangle \quad\text{s.t.}\quad X 1 \le s,\; X^T 1 \ge d,\; X \ge 0
+
+    Class: LP. The shadow price of ``demand`` is what one more unit at a market costs.
+
+    Parameters
+    ----------
+    cost : array-like (m, n)
+        Cost of a unit from each plant to each market.
+    supply : array-like (m,)
+        What each plant can ship.
+    demand : array-like (n,)
+        What each market needs; in sum not more than the supply.
+
+    Attributes
+    ----------
+    variables : ``shipments`` (m, n)
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, lengths that do not fit, more demand than supply.
+
+    Examples
+    --------
+    >>> p = Transport(cost=[[1.0, 2.0], [3.0, 1.0]], supply=[5.0, 5.0], demand=[6.0, 2.0])
+    >>> p.problem_class, round(p.solve().objective, 6)
+    (LP, 10.0)
+
+    References
+    ----------
+    Hitchcock: The Distribution of a Product from Several Sources to Numerous Localities,
+    Journal of Mathematics and Physics 20 (1941).
+    """
+
+    title = "Transport"
+
+    def __init__(self, *, cost: Any, supply: Any, demand: Any) -> None:
+        C = check_matrix(cost, "cost")
+        s, d = (
+            check_vector(supply, "supply", C.shape[0]),
+            check_vector(demand, "demand", C.shape[1]),
+        )
+        if d.sum() > s.sum() * (1.0 + 1e-12):
+            raise DataError(
+                "demand exceeds supply",
+                f"{d.sum():g} are needed and {s.sum():g} are there",
+                "lower the demand or add supply",
+            )
+        super().__init__({"cost": C, "supply": s, "demand": d})
+
+    def declare(self) -> Declaration:
+        """Declare the shipments, their cost, supply and demand."""
+        C = self.data["cost"]
+        X = cp.Variable(C.shape, name="shipments")
+        return declaration(
+            "minimize",
+            {"cost": cp.sum(cp.multiply(C, X))},
+            {
+                "supply": cp.sum(X, axis=1) <= self.data["supply"],
+                "demand": cp.sum(X, axis=0) >= self.data["demand"],
+                "nonnegativity": X >= 0,
+            },
+            latex={
+                "cost": r"\langle C, X \rangle",
+                "supply": r"X 1 \le s",
+                "demand": r"X^T 1 \ge d",
+                "nonnegativity": r"X \ge 0",
+            },
+        )
+
+
+# Power over channels.
+
+
+class WaterFilling(Problem):
+    r"""Share power among noisy channels for the largest capacity.
+
+    .. math::
+        \max_x\; \sum_i \log(a_i + x_i) \quad\text{s.t.}\quad 1^T x = P,\; x \ge 0
+
+    Class: CONIC(exp). The solution fills a vessel with floors a up to one level:
+    :math:`x_i = \max(0, 1/\nu - a_i)`, ν the shadow price of ``power``.
+
+    Parameters
+    ----------
+    noise : array-like (n,)
+        Noise a of each channel, positive.
+    power : float
+        Power P to share, positive.
+
+    Attributes
+    ----------
+    variables : ``powers`` (n,)
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite and positive.
+
+    Examples
+    --------
+    >>> s = WaterFilling(noise=[1.0, 2.0, 5.0], power=3.0).solve()
+    >>> s["powers"].round(3) + 0.0, s.shadow_price["power"].round(4)
+    (array([2., 1., 0.]), np.float64(0.3333))
+
+    References
+    ----------
+    Boyd, Vandenberghe: Convex Optimization, Cambridge University Press (2004), example 5.2.
+    """
+
+    title = "WaterFilling"
+
+    def __init__(self, *, noise: Any, power: float) -> None:
+        floor = check_vector(noise, "noise")
+        if (floor <= 0.0).any():
+            raise DataError(
+                "noise has entries that are not positive",
+                f"the smallest is {floor.min():g}",
+                "give positive numbers",
+            )
+        super().__init__({"noise": floor, "power": check_number(power, "power", positive=True)})
+
+    def declare(self) -> Declaration:
+        """Declare the powers, their capacity and sum."""
+        a = self.data["noise"]
+        x = cp.Variable(a.size, name="powers")
+        return declaration(
+            "maximize",
+            {"capacity": cp.sum(cp.log(a + x))},
+            {"power": cp.sum(x) == self.data["power"], "nonnegativity": x >= 0},
+            latex={
+                "capacity": r"\textstyle\sum_i \log(a_i + x_i)",
+                "power": "1^T x = P",
+                "nonnegativity": r"x \ge 0",
+            },
+        )
+
+
+# The consumer with a Cobb-Douglas utility.
+
+
+class CobbDouglas(Problem):
+    r"""Spend a budget on two goods for the largest Cobb-Douglas utility.
+
+    .. math::
+        \max_{x, u}\; u \quad\text{s.t.}\quad |u| \le x_1^{\alpha} x_2^{1 - \alpha},\;
+        x \ge 0,\; p^T x \le B
+
+    Class: CONIC(pow). The first good gets the share α of the budget:
+    :math:`x_1 = \alpha B / p_1`, :math:`x_2 = (1 - \alpha) B / p_2`.
+
+    Parameters
+    ----------
+    prices : array-like (2,)
+        Price of each good, positive.
+    budget : float
+        Money to spend, positive.
+    share : float
+        Exponent α of the first good, between 0 and 1.
+
+    Attributes
+    ----------
+    variables : ``goods`` (2,), ``utility`` scalar
+
+    Raises
+    ------
+    DataError
+        Numbers that are not finite or not in these ranges.
+
+    Examples
+    --------
+    >>> p = CobbDouglas(prices=[1.0, 2.0], budget=8.0, share=0.25)
+    >>> p.problem_class, p.solve()["goods"].round(4)
+    (CONIC(pow), array([2., 3.]))
+
+    References
+    ----------
+    Varian: Intermediate Microeconomics, chapter 5, appendix.
+    """
+
+    title = "CobbDouglas"
+
+    def __init__(self, *, prices: Any, budget: float, share: float) -> None:
+        p = check_vector(prices, "prices", 2)
+        if (p <= 0.0).any():
+            raise DataError(f"a price is {p.min():g}", remedy="give positive prices")
+        part = check_number(share, "share", positive=True)
+        if part >= 1.0:
+            raise DataError(f"share {part:g} is not below 1", remedy="give a number in (0, 1)")
+        super().__init__(
+            {"prices": p, "budget": check_number(budget, "budget", positive=True), "share": part}
+        )
+
+    def declare(self) -> Declaration:
+        """Declare the goods, their utility and cost."""
+        d = self.data
+        x, u = cp.Variable(2, name="goods"), cp.Variable(name="utility")
+        return declaration(
+            "maximize",
+            {"utility": u},
+            {
+                "taste": cp.PowCone3D(x[0], x[1], u, d["share"]),
+                "budget": d["prices"] @ x <= d["budget"],
+            },
+            latex={
+                "utility": "u",
+                "taste": r"|u| \le x_1^{\alpha} x_2^{1 - \alpha},\; x \ge 0",
+                "budget": r"p^T x \le B",
+            },
+        )

@@ -1,0 +1,260 @@
+"""Integer programs: knapsacks, sure and robust, and the nearest lattice point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+
+from optfair.core.declaration import declaration
+from optfair.core.problem import Declaration, Problem
+from optfair.errors import DataError
+from optfair.numbers import check_matrix, check_number, check_vector
+
+__all__ = [
+    "IntegerLeastSquares",
+    "Knapsack",
+    "RobustKnapsack",
+]
+
+
+# The knapsack problem.
+
+
+class Knapsack(Problem):
+    r"""Pack the most valuable items a knapsack can carry.
+
+    .. math::
+        \max_x\; v^T x \quad\text{s.t.}\quad w^T x \le c,\; 0 \le x \le 1,\; x \in \mathbb{Z}^n
+
+    Class: MILP.
+
+    Parameters
+    ----------
+    values, weights : array-like (n,)
+        Of each item; weights are not negative.
+    capacity : float
+        Weight the knapsack carries, positive.
+
+    Attributes
+    ----------
+    variables : ``packed`` (n,) integer
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, negative weights, a capacity that is not positive.
+
+    Examples
+    --------
+    >>> p = Knapsack(values=[6.0, 5.0, 5.0], weights=[3.0, 2.0, 2.0], capacity=4.0)
+    >>> p.problem_class, p.solve().objective
+    (MILP, 10.0)
+
+    References
+    ----------
+    Martello, Toth: Knapsack Problems, Wiley (1990).
+    """
+
+    title = "Knapsack"
+
+    def __init__(self, *, values: Any, weights: Any, capacity: float) -> None:
+        worth = check_vector(values, "values")
+        load = check_vector(weights, "weights", worth.size)
+        if (load < 0).any():
+            raise DataError(
+                "weights has negative entries",
+                f"the first is item {int((load < 0).argmax())}",
+                "give weights of at least 0",
+            )
+        limit = check_number(capacity, "capacity", positive=True)
+        super().__init__({"values": worth, "weights": load, "capacity": limit})
+
+    def declare(self) -> Declaration:
+        """Declare what is packed, its value and weight."""
+        v, w = self.data["values"], self.data["weights"]
+        x = cp.Variable(v.size, name="packed")
+        return declaration(
+            "maximize",
+            {"value": v @ x},
+            {
+                "capacity": w @ x <= self.data["capacity"],
+                "at least none": x >= 0,
+                "at most one": x <= 1,
+            },
+            latex={
+                "value": "v^T x",
+                "capacity": r"w^T x \le c",
+                "at least none": r"x \ge 0",
+                "at most one": r"x \le 1",
+            },
+            integers=frozenset({"packed"}),
+        )
+
+
+# A knapsack with uncertain weights.
+
+
+class RobustKnapsack(Problem):
+    r"""Pack the most valuable items whose uncertain weight stays within the capacity.
+
+    .. math::
+        \max_x\; v^T x \quad\text{s.t.}\quad w^T x + \Omega \|\operatorname{diag}(\sigma) x\|_2
+        \le c,\; 0 \le x \le 1,\; x \in \mathbb{Z}^n
+
+    Class: MISOCP. The constraint holds for every weight in the ellipsoid
+    :math:`w + \{\operatorname{diag}(\sigma) u : \|u\|_2 \le \Omega\}`; with independent
+    normal weights it is the chance constraint of level Φ(Ω).
+
+    Parameters
+    ----------
+    values, weights, deviations : array-like (n,)
+        Of each item: v, w and σ; weights and deviations are not negative.
+    capacity : float
+        Weight the knapsack carries, positive.
+    size : float
+        Size Ω > 0 of the ellipsoid.
+
+    Attributes
+    ----------
+    variables : ``packed`` (n,) integer
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, negative weights or deviations, a capacity or a
+        size that is not positive.
+
+    Examples
+    --------
+    >>> p = RobustKnapsack(
+    ...     values=[6.0, 5.0], weights=[3.0, 2.0], deviations=[1.0, 0.5], capacity=5.0, size=1.0
+    ... )
+    >>> both = p.constraints["capacity"].violation({"packed": [1.0, 1.0]})
+    >>> p.problem_class, round(float(both), 3)
+    (MISOCP, 1.118)
+
+    References
+    ----------
+    Ben-Tal, Nemirovski: Robust Solutions of Uncertain Linear Programs, Operations Research
+    Letters 25 (1999).
+    """
+
+    title = "RobustKnapsack"
+
+    def __init__(
+        self, *, values: Any, weights: Any, deviations: Any, capacity: float, size: float
+    ) -> None:
+        worth = check_vector(values, "values")
+        loads = {
+            "weights": check_vector(weights, "weights", worth.size),
+            "deviations": check_vector(deviations, "deviations", worth.size),
+        }
+        for name, load in loads.items():
+            if (load < 0).any():
+                raise DataError(
+                    f"{name} has negative entries",
+                    f"the first is item {int((load < 0).argmax())}",
+                    f"give {name} of at least 0",
+                )
+        super().__init__(
+            {
+                "values": worth,
+                **loads,
+                "capacity": check_number(capacity, "capacity", positive=True),
+                "size": check_number(size, "size", positive=True),
+            }
+        )
+
+    def declare(self) -> Declaration:
+        """Declare what is packed, its value and its largest weight."""
+        d = self.data
+        x = cp.Variable(d["values"].size, name="packed")
+        spread = d["size"] * cp.norm(cp.multiply(d["deviations"], x))
+        return declaration(
+            "maximize",
+            {"value": d["values"] @ x},
+            {
+                "capacity": d["weights"] @ x + spread <= d["capacity"],
+                "at least none": x >= 0,
+                "at most one": x <= 1,
+            },
+            latex={
+                "value": "v^T x",
+                "capacity": r"w^T x + \Omega \|\operatorname{diag}(\sigma) x\|_2 \le c",
+                "at least none": r"x \ge 0",
+                "at most one": r"x \le 1",
+            },
+            integers=frozenset({"packed"}),
+        )
+
+
+# The lattice point that fits best.
+
+
+class IntegerLeastSquares(Problem):
+    r"""Fit observations by integer coefficients within bounds.
+
+    .. math::
+        \min_x\; \|A x - b\|_2^2 \quad\text{s.t.}\quad l \le x \le u,\; x \in \mathbb{Z}^n
+
+    Class: MIQP. It is the closest-vector problem of the lattice with basis A, in a box;
+    rounding the solution of the relaxation is a heuristic, not a solution.
+
+    Parameters
+    ----------
+    A : array-like (m, n)
+        One column per coefficient.
+    b : array-like (m,)
+        Observations.
+    lower, upper : float
+        Bounds of every coefficient.
+
+    Attributes
+    ----------
+    variables : ``coefficients`` (n,) integer
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, lengths that do not fit, crossed bounds.
+
+    Examples
+    --------
+    >>> p = IntegerLeastSquares(A=[[3.0]], b=[4.0], lower=-5, upper=5)
+    >>> p.problem_class, p.objective_value({"coefficients": [1.0]})
+    (MIQP, 1.0)
+
+    References
+    ----------
+    Agrell, Eriksson, Vardy, Zeger: Closest Point Search in Lattices, IEEE Transactions on
+    Information Theory 48 (2002).
+    """
+
+    title = "IntegerLeastSquares"
+
+    def __init__(self, *, A: Any, b: Any, lower: float, upper: float) -> None:
+        columns = check_matrix(A, "A")
+        low, high = check_number(lower, "lower"), check_number(upper, "upper")
+        if low > high:
+            raise DataError(
+                f"lower {low:g} is above upper {high:g}", remedy="exchange them, or widen the box"
+            )
+        seen = check_vector(b, "b", columns.shape[0])
+        super().__init__({"A": columns, "b": seen, "lower": low, "upper": high})
+
+    def declare(self) -> Declaration:
+        """Declare the coefficients, their misfit and bounds."""
+        d = self.data
+        x = cp.Variable(d["A"].shape[1], name="coefficients")
+        return declaration(
+            "minimize",
+            {"misfit": cp.sum_squares(d["A"] @ x - d["b"])},
+            {"lower bound": x >= d["lower"], "upper bound": x <= d["upper"]},
+            latex={
+                "misfit": r"\|A x - b\|_2^2",
+                "lower bound": r"x \ge l",
+                "upper bound": r"x \le u",
+            },
+            integers=frozenset({"coefficients"}),
+        )

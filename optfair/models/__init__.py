@@ -1,1 +1,0 @@
-"""The declared problems; each only says what it is."""

@@ -1,1 +1,0 @@
-"""Maps that send a group to its counterfactuals, as declared problems."""

@@ -1,1 +1,0 @@
-"""Small classical problems, one per class, for teaching and for testing solvers."""

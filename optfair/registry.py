@@ -1,0 +1,173 @@
+"""What methods register: names by kind, loaded when somebody asks for them.
+
+A method is a package with a file ``method.toml``. Ours lie in ``optfair/methods``; others are found
+by the entry point ``optfair.methods`` of their distribution, whose value is the package. The
+file has a table for each kind of thing; every entry is a name and the module that defines it,
+relative to the package:
+
+.. code-block:: toml
+
+    schema = 1
+    title = "fair clustering"
+
+    [models]
+    FairAssignment = "fair_assignment"
+
+    [arguments]                  # how the [data] of an instance becomes arguments of a model
+    FairAssignment = "arguments:assignment_arguments"
+
+A package may hold folders ``problems`` and ``solvers`` with instances and profiles of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from optfair.errors import DeclarationError, nearest
+from optfair.locate import check_keys, load_facts, method_folders
+
+__all__ = ["KINDS", "Entry", "defaults", "entry", "load", "names", "route"]
+
+# What each kind of entry is.
+KINDS = {
+    "models": "a subclass of Problem that instances may name",
+    "rules": "a function that returns a Rule, which instances may name as the kind of a rule",
+    "routes": "a function `run` of a module, by the name that a solver's profile calls its route",
+    "arguments": "a function from the [data] of an instance to the arguments of a model",
+    "examples": "a function that returns a small problem with a structure",
+    "estimators": "a class with fit, or a function that returns a fit",
+    "metrics": "a function in optfair.metrics",
+    "plots": "a function in optfair.plots",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered thing.
+
+    Attributes
+    ----------
+    kind, name : str
+        As in the file.
+    method : str
+        Name of the method that registers it.
+    module : str
+        Full name of the module that defines it.
+    attribute : str
+        What it is called there.
+    """
+
+    kind: str
+    name: str
+    method: str
+    module: str
+    attribute: str
+
+    def load(self) -> Any:
+        """Import the module and return the thing."""
+        try:
+            return getattr(importlib.import_module(self.module), self.attribute)
+        except AttributeError:
+            raise DeclarationError(
+                f"the method {self.method!r} registers {self.name!r} in {self.kind},"
+                f" but {self.module} has no {self.attribute!r}",
+                remedy="correct its method.toml",
+            ) from None
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """Return the names of a kind, sorted.
+
+    Examples
+    --------
+    >>> "FairAssignment" in names("models"), "balance" in names("rules")
+    (True, True)
+    """
+    return tuple(sorted(_tables()[kind]))
+
+
+def entry(kind: str, name: Any, what: str = "") -> Entry:
+    """Return the entry of a name.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    name : str
+        As registered.
+    what : str
+        What to call it in messages.
+
+    Raises
+    ------
+    DeclarationError
+        No method registers it; the message names the nearest.
+    """
+    known = _tables()[kind]
+    if not isinstance(name, str) or name not in known:
+        what = what or kind.removesuffix("s")
+        raise DeclarationError(f"unknown {what}: {name!r}", remedy=nearest(str(name), known))
+    return known[name]
+
+
+def load(kind: str, name: Any, what: str = "") -> Any:
+    """Return what is registered under a name; see `entry`."""
+    return entry(kind, name, what).load()
+
+
+def route(name: str) -> Callable[..., Any]:
+    """Return what runs a structured algorithm: of a method, or of a module of `backends`."""
+    if name in _tables()["routes"]:
+        run: Callable[..., Any] = _tables()["routes"][name].load()
+    else:
+        run = importlib.import_module(f"optfair.backends.{name}").run
+    return run
+
+
+def defaults() -> tuple[str, ...]:
+    """Return the solvers that methods ask to try first where their structure is."""
+    return tuple(solver for folder in method_folders().values() for solver in _file(folder)[1])
+
+
+def _tables() -> dict[str, dict[str, Entry]]:
+    return _read(tuple(method_folders().items()))
+
+
+@lru_cache(maxsize=4)
+def _read(folders: tuple[tuple[str, Path], ...]) -> dict[str, dict[str, Entry]]:
+    tables: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+    for package, folder in folders:
+        for new in _file(folder, package)[0]:
+            known = tables[new.kind]
+            if new.name in known:
+                raise DeclarationError(
+                    f"two methods register {new.name!r} in {new.kind}",
+                    f"{known[new.name].module} and {new.module}",
+                    "rename one of them",
+                )
+            known[new.name] = new
+    return tables
+
+
+@lru_cache(maxsize=64)
+def _file(folder: Path, package: str = "") -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Return the entries of a method.toml, and the solvers it wants by default."""
+    path = folder / "method.toml"
+    facts = load_facts(path)
+    check_keys(facts, ("schema", "title", "defaults", *KINDS), str(path))
+    entries = []
+    for kind in KINDS:
+        for name, place in facts.get(kind, {}).items():
+            if not isinstance(place, str) or not place:
+                raise DeclarationError(
+                    f"{name} in [{kind}] of {path} is {place!r}", remedy="write a module"
+                )
+            module, _, attribute = place.partition(":")
+            attribute = attribute or ("run" if kind == "routes" else name)
+            entries.append(Entry(kind, name, folder.name, f"{package}.{module}", attribute))
+    return tuple(entries), tuple(facts.get("defaults", ()))

@@ -1,0 +1,1 @@
+"""Rows in: frames, chunks, and sources larger than memory."""

@@ -1,0 +1,260 @@
+"""Several starts of one fit, in turn or in threads, and what is told while they run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+__all__ = [
+    "Restart",
+    "Shown",
+    "Step",
+    "Told",
+    "restart_progress",
+    "run_restarts",
+    "step_progress",
+    "unfinished",
+]
+
+
+# What estimators tell while they run: log records, and a status line or bar on the terminal.
+
+logger = logging.getLogger("optfair")
+
+
+class Shown(Protocol):
+    """What a line shows of an iteration: a `Solution`, or what was `Told`."""
+
+    @property
+    def objective(self) -> float:
+        """Value."""
+
+    @property
+    def gap(self) -> float | None:
+        """Certified gap, where there is one."""
+
+
+class Told(NamedTuple):
+    """An iteration that has no `Solution`."""
+
+    objective: float
+    gap: float | None = None
+
+
+Step = Callable[[int, Shown], None]
+
+
+def _line(iteration: int, s: Shown) -> str:
+    gap = "" if s.gap is None else f", gap {s.gap:.1e}"
+    return f"alternation {iteration}: objective {s.objective:.10g}{gap}"
+
+
+@contextmanager
+def step_progress(verbose: int) -> Iterator[Step]:
+    """Yield a function that tells of each iteration of one alternation."""
+    if not verbose:
+        yield lambda iteration, s: logger.info(_line(iteration, s))
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if verbose >= 2:  # the solver has the status line
+        yield lambda iteration, s: console.log(_line(iteration, s))
+        return
+    with console.status("alternation: first assignment") as status:
+        yield lambda iteration, s: status.update(_line(iteration, s))
+
+
+@contextmanager
+def restart_progress(
+    verbose: int, restarts: int
+) -> Iterator[tuple[Callable[[int], Step], Callable[[], None]]]:
+    """Yield (function that returns the reporter of one restart, function that ends one)."""
+    if verbose != 1:
+        yield lambda restart: lambda iteration, s: None, lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("starts"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=restarts)
+
+        def reporter(restart: int) -> Step:
+            return lambda iteration, s: bar.update(
+                task, description=f"start {restart + 1}, {_line(iteration, s)}"
+            )
+
+        yield reporter, lambda: bar.advance(task)
+
+
+# Several starts of one clustering, in turn or in threads; they share nothing but the data.
+
+# What to do about a start that did not converge, by status.
+ADVICE = {
+    "interrupted": "what was found by then is kept",
+    "inexact": "its last E-step misses the rules by more than 1e-8; loosen or rescale them",
+    "stalled": "no step from its start improves the objective; give another init or seed",
+}
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What became of one start.
+
+    Attributes
+    ----------
+    seed : int
+        Seed of the start.
+    objective : float
+        Cost of the soft assignment.
+    cost, balance : float
+        Cost and balance of the hard labels.
+    gap : float
+        Certified relative gap of the last assignment at its centers.
+    n_iter : int
+        Iterations.
+    status : str
+        Why it stopped.
+    seconds : float
+        Wall time, start included.
+    """
+
+    seed: int
+    objective: float
+    cost: float
+    balance: float
+    gap: float
+    n_iter: int
+    status: str
+    seconds: float
+
+
+def unfinished(status: str, n_iter: int) -> str:
+    """Return the warning that the best start was cut off."""
+    advice = ADVICE.get(status, f"give {status} or tol more room")
+    return f"the best start ended by {status} after {n_iter} iterations; {advice}"
+
+
+# From seed, seconds left (None: no limit) and reporter to (record, result).
+Run = Callable[[int, "float | None", Step], tuple[Restart, Any]]
+
+
+def run_restarts(
+    run: Run,
+    seeds: Sequence[int],
+    *,
+    rank: Callable[[Restart], float],
+    n_jobs: int | None = None,
+    time_limit: float | None = None,
+    verbose: int = 0,
+) -> tuple[list[Restart], Any]:
+    """Return the records of all starts, and the result of the one with the least rank.
+
+    Parameters
+    ----------
+    run : callable
+        One start; a KeyboardInterrupt out of the reporter must end it with what it has.
+    seeds : sequence of int
+        One per start.
+    rank : callable
+        What a record is judged by.
+    n_jobs : int, optional
+        Threads; 1 by default, -1 for one per core.
+    time_limit : float, optional
+        Wall seconds over all starts; the first start is made whatever the limit.
+    verbose : int
+        1 draws a bar.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Stopped before any start had an assignment.
+    """
+    jobs = (os.cpu_count() or 1) if n_jobs == -1 else min(n_jobs or 1, len(seeds))
+    batch = _Batch(run, time_limit)
+    best: tuple[float, Any] | None = None
+    records: list[Restart] = []
+    with restart_progress(verbose, len(seeds)) as (reporter, done):
+        results = (
+            batch.in_turn(seeds, reporter) if jobs == 1 else batch.threaded(seeds, reporter, jobs)
+        )
+        for record, result in results:
+            records.append(record)
+            done()
+            if best is None or rank(record) < best[0]:
+                best = (rank(record), result)
+    if best is None:
+        raise KeyboardInterrupt
+    return records, best[1]
+
+
+class _Batch:
+    """Runs starts until the time is up or somebody interrupts."""
+
+    def __init__(self, run: Run, time_limit: float | None) -> None:
+        self.run = run
+        self.deadline = None if time_limit is None else time.perf_counter() + time_limit
+        self.stop = threading.Event()
+
+    def _one(self, first: bool, seed: int, report: Step) -> tuple[Restart, Any] | None:
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        if self.stop.is_set() or (left is not None and left <= 0 and not first):
+            return None
+
+        def watched(iteration: int, found: Shown) -> None:
+            report(iteration, found)
+            if self.stop.is_set():
+                raise KeyboardInterrupt
+
+        try:
+            return self.run(seed, None if left is None else max(left, 1e-3), watched)
+        except KeyboardInterrupt:  # before it had an assignment
+            self.stop.set()
+            return None
+
+    def in_turn(
+        self, seeds: Sequence[int], reporter: Callable[[int], Step]
+    ) -> Iterator[tuple[Restart, Any]]:
+        """Yield what each start found, one after the other."""
+        for i, seed in enumerate(seeds):
+            found = self._one(i == 0, seed, reporter(i))
+            if found is None:
+                return
+            yield found
+            if found[0].status == "interrupted":
+                return
+
+    def threaded(
+        self, seeds: Sequence[int], reporter: Callable[[int], Step], jobs: int
+    ) -> Iterator[tuple[Restart, Any]]:
+        """Yield what starts found as they end; Ctrl-C ends them after the iteration at hand."""
+        with ThreadPoolExecutor(jobs) as pool:
+            futures = [
+                pool.submit(self._one, i == 0, seed, reporter(i)) for i, seed in enumerate(seeds)
+            ]
+            waiting = set(futures)
+            try:
+                while waiting:
+                    try:
+                        for future in as_completed(set(waiting)):
+                            waiting.discard(future)
+                            found = future.result()
+                            if found is not None:
+                                yield found
+                    except KeyboardInterrupt:
+                        self.stop.set()
+            finally:  # an error in one start ends the others too
+                self.stop.set()

@@ -1,0 +1,323 @@
+"""From what users have to a source of rows, and rows with categories as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError
+from optfair.rows.columns import (
+    MANY,
+    Columns,
+    column_of,
+    column_position,
+    is_text,
+    known_values,
+    without_groups,
+)
+from optfair.rows.frames import column_names, taken_apart
+from optfair.rows.row_source import CHUNK, Chunk, ChunkFactory, MatrixRows, RowSource
+from optfair.rows.stored_rows import DaskRows, ParquetRows, is_dask
+
+__all__ = [
+    "CodedRows",
+    "code_columns",
+    "row_source",
+    "with_codes",
+]
+
+
+# From what users have to a source of rows.
+
+
+def row_source(
+    data: Any,
+    groups: Any = None,
+    sample_weight: Any = None,
+    *,
+    chunk_rows: int = CHUNK,
+    text: bool = False,
+    grouped: bool = True,
+) -> RowSource:
+    """Return a source that reads rows in chunks, in as many passes as are asked for.
+
+    Parameters
+    ----------
+    data : callable, path, array, memory map, DataFrame, Dask array or frame, or RowSource
+        A function that returns a new iterator of chunks ``(X, groups)``,
+        ``(X, groups, weights)`` or data frames for each pass; a parquet file or folder; rows.
+    groups : array-like (n,), Dask array or series, or str
+        Group label of each row, or the name of a column; chunks of a function may carry theirs.
+    sample_weight : array-like (n,), Dask array or series, or str, optional
+        Weights, as groups.
+    chunk_rows : int
+        Rows per chunk, of arrays and parquet.
+    text : bool
+        Whether columns may hold text; see `optfair.rows.sources`.
+    grouped : bool
+        Whether groups are needed; where they are left out all labels are 0 otherwise.
+
+    Returns
+    -------
+    RowSource
+
+    Raises
+    ------
+    DataError
+        An iterator, which can be read only once; groups missing where they are needed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from optfair.rows.sources import row_source
+    >>> X, groups = np.arange(8.0).reshape(4, 2), ["a", "b", "a", "b"]
+    >>> source = row_source(X, groups, chunk_rows=3)
+    >>> [len(chunk.X) for chunk in source.chunks()]
+    [3, 1]
+    >>> source = row_source(lambda: iter([(X[:2], groups[:2]), (X[2:], groups[2:])]))
+    >>> [len(chunk.X) for chunk in source.chunks()]
+    [2, 2]
+    """
+    if int(chunk_rows) != chunk_rows or chunk_rows < 1:
+        raise DataError(
+            f"chunk_rows={chunk_rows!r} is not a positive integer", remedy="give e.g. 65536"
+        )
+    if isinstance(data, RowSource):
+        return data
+    if hasattr(data, "__next__"):
+        raise DataError(
+            "an iterator can be read only once, and a fit makes several passes",
+            f"data is a {type(data).__name__}",
+            "give a function that returns a new iterator, e.g. fit_stream(read) for def read()",
+        )
+    if is_dask(data):
+        _need(groups)
+        return DaskRows(data, groups, sample_weight, text)
+    if isinstance(data, (str, Path)):
+        return ParquetRows(data, groups, sample_weight, chunk_rows, text, grouped)
+    if callable(data):
+        for name, given in (("groups", groups), ("sample_weight", sample_weight)):
+            if given is not None and not isinstance(given, str):
+                raise DataError(
+                    f"{name} is a {type(given).__name__}, and the data are a function of chunks",
+                    "nothing says which of its entries belong to which chunk",
+                    "yield (X, groups) or (X, groups, weights), or name a column of the chunks",
+                )
+        return ChunkFactory(data, groups, sample_weight, text, grouped)
+    if not hasattr(data, "columns"):
+        data = _table(data)
+    if groups is None and not grouped:
+        groups = np.broadcast_to(np.intp(0), len(data))
+    _need(groups)
+    if hasattr(data, "columns"):
+        weights = sample_weight
+        if isinstance(weights, str):
+            weights, data = data[weights], data[[c for c in data.columns if str(c) != weights]]
+        if text:
+            return _sliced(*without_groups(data, groups), weights, chunk_rows)
+        rows, labels, _ = taken_apart(data, groups)
+        return MatrixRows(rows, labels, weights, chunk_rows)
+    labels = groups if isinstance(groups, np.ndarray) else np.asarray(groups)
+    if text and data.dtype.kind not in "iufb":
+        return _sliced(data, labels, sample_weight, chunk_rows)
+    return MatrixRows(data, labels, sample_weight, chunk_rows)
+
+
+def _table(data: Any) -> Any:
+    try:
+        X = data if isinstance(data, np.ndarray) else np.asarray(data)
+    except ValueError:  # chunks of different sizes, say
+        X = np.empty(())
+    if X.ndim == 2:
+        return X
+    raise DataError(
+        f"data is a {type(data).__name__} that is no table",
+        f"shape {X.shape}" if X.shape else "its entries make no rows of the same length",
+        "give rows x columns; a list of chunks as a function: fit_stream(lambda: iter(chunks))",
+    )
+
+
+def _sliced(rows: Any, labels: Any, weights: Any, chunk_rows: int) -> RowSource:
+    """Return slices of a table with text, as they are."""
+    named = np.asarray(labels)
+    for what, given in (("groups", named), ("sample_weight", weights)):
+        if given is not None and np.shape(given) != (len(rows),):
+            raise DataError(
+                f"{what} does not fit the rows",
+                f"shape {np.shape(given)} for {len(rows)} rows",
+                "give one per row",
+            )
+    w = None if weights is None else np.asarray(weights, dtype=float)
+
+    def slices() -> Iterator[tuple[Any, ...]]:
+        for start in range(0, len(rows), chunk_rows):
+            part = slice(start, start + chunk_rows)
+            yield (rows[part], named[part], *(() if w is None else (w[part],)))
+
+    return ChunkFactory(slices, text=True)
+
+
+def _need(groups: Any) -> None:
+    if groups is None:
+        raise DataError(
+            "groups are missing", remedy="give one label per row, or the name of a column"
+        )
+
+
+# Rows with categories, as numbers: each category by its position among those of all rows.
+
+T = TypeVar("T")
+Tables = tuple[NDArray[Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CodedRows(RowSource):
+    """A source whose categories became positions in the lists of ``columns``, or -1.
+
+    Parameters
+    ----------
+    inner : RowSource
+        Rows as given.
+    columns : Columns
+        Which columns are categories, and all that there are.
+    """
+
+    inner: RowSource
+    columns: Columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks, from the first one on."""
+        return map(_Coder(self.columns), self.inner.chunks())
+
+    def map_reduce(
+        self, function: Callable[[Chunk], T], combine: Callable[[T, T], T], n_jobs: int = 1
+    ) -> T:
+        """Return the results of one pass; rows are coded where they are."""
+        coded: Callable[[Chunk], T] = _Then(_Coder(self.columns), function)
+        return self.inner.map_reduce(coded, combine, n_jobs)
+
+
+def with_codes(
+    source: RowSource, categorical: Any, n_jobs: int = 1
+) -> tuple[RowSource, Columns | None]:
+    """Return a source of numbers, and its columns where some are categories.
+
+    Which columns hold text is read off the first chunk; a pass over all rows then collects their
+    categories. Without such columns there is no pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        Rows as given.
+    categorical : "auto", or sequence of names or positions
+        As of `FairMixture`.
+    n_jobs : int
+        Threads.
+
+    Raises
+    ------
+    DataError
+        Columns that are not there, too many categories, a column without any.
+    """
+    first = next(iter(source.chunks()), None)
+    if first is None:
+        return source, None
+    names, width = column_names(first.X) or first.names, int(np.shape(first.X)[1])
+    if isinstance(categorical, str):
+        if categorical != "auto":
+            raise DataError(
+                f"categorical={categorical!r} is neither 'auto' nor a list of columns",
+                remedy="give names or positions in a list",
+            )
+        chosen = (
+            [] if names is None else [j for j in range(width) if is_text(column_of(first.X, j))]
+        )
+    else:
+        chosen = sorted({column_position(c, names, width) for c in categorical})
+    if not chosen:
+        if isinstance(source, (ChunkFactory, DaskRows, ParquetRows)):
+            return replace(source, text=False), None
+        return source, None
+    empty = Columns(names, width, tuple(chosen), tuple(np.array([]) for _ in chosen))
+    tables = source.map_reduce(_Collector(empty), _united, n_jobs)
+    for j, found in zip(chosen, tables, strict=True):
+        if not 0 < found.size < MANY:
+            raise DataError(
+                f"column {j if names is None else names[j]} has {found.size} categories",
+                remedy="leave it out, or bin it first",
+            )
+    columns = replace(empty, categories=tables)
+    return CodedRows(source, columns), columns
+
+
+def code_columns(columns: Columns) -> Columns:
+    """Return the columns of coded rows: positions are their categories, and -1 is none."""
+    positions = tuple(np.arange(c.size, dtype=float) for c in columns.categories)
+    return Columns(None, columns.width, columns.categorical, positions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Coder:
+    """The map from a chunk to numbers; an object, so that it travels to workers."""
+
+    columns: Columns
+
+    def __call__(self, chunk: Chunk) -> Chunk:
+        c = self.columns
+        try:
+            rows = c.encoded(chunk.X)
+        except DataError as e:
+            raise DataError(f"chunk {chunk.index}: {e.cause}", e.evidence, e.remedy) from None
+        X = rows.numeric
+        if c.categorical:
+            X = np.empty((rows.count, c.width))
+            X[:, list(c.numeric)] = rows.numeric
+            X[:, list(c.categorical)] = rows.codes
+        return Chunk(X, chunk.labels, chunk.weights, chunk.index, c.names)
+
+
+@dataclass(frozen=True, eq=False)
+class _Collector:
+    """The map of the pass over categories."""
+
+    columns: Columns
+
+    def __call__(self, chunk: Chunk) -> Tables:
+        own, c = column_names(chunk.X), self.columns
+        if int(np.shape(chunk.X)[1]) != c.width or (own is not None and own != c.names):
+            got = f"{np.shape(chunk.X)[1]} columns" if own is None else ", ".join(own)
+            first = f"{c.width} columns" if c.names is None else ", ".join(c.names)
+            raise DataError(
+                f"chunk {chunk.index} has other columns than the first",
+                f"got {got}; the first has {first}",
+                "give every chunk the same columns in the same order",
+            )
+        tables = []
+        for j in c.categorical:
+            values, missing = known_values(column_of(chunk.X, j))
+            tables.append(np.unique(values[~missing]))
+        return tuple(tables)
+
+
+def _united(a: Tables, b: Tables) -> Tables:
+    # a chunk where all are missing knows no type
+    return tuple(
+        np.union1d(s, t) if s.size and t.size else (s if s.size else t)
+        for s, t in zip(a, b, strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Then:
+    """One map after another."""
+
+    first: Callable[[Chunk], Chunk]
+    second: Callable[[Chunk], Any]
+
+    def __call__(self, chunk: Chunk) -> Any:
+        return self.second(self.first(chunk))

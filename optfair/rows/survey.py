@@ -1,0 +1,350 @@
+"""The first pass: how many rows, which groups and columns, and a sample to start from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError
+from optfair.numbers import encode_groups
+from optfair.rows.frames import LARGEST
+from optfair.rows.row_source import Chunk, RowSource
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+__all__ = ["Rows", "Survey", "surveyed"]
+
+# Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
+HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A chunk as passes see it: numbers only.
+
+    Attributes
+    ----------
+    X : array (m, d)
+    groups : array (m,) of int
+        Group index.
+    weights : array (m,)
+        Weights; those of all rows have total 1.
+    """
+
+    X: Floats
+    groups: Integers
+    weights: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What is known of the rows after the first pass.
+
+    Attributes
+    ----------
+    rows, columns : int
+    names : tuple of str or None
+        Column names.
+    group_names, shares : arrays (G,)
+        Sorted labels and their weight shares.
+    total : float
+        Sum of the weights as given.
+    sample : Rows
+        Some rows in their order, weighted so that every group keeps its share; all rows when
+        they are few.
+    lowest, highest : arrays (d,)
+        Extreme entries of each column, of all rows.
+    """
+
+    rows: int
+    columns: int
+    names: tuple[str, ...] | None
+    group_names: NDArray[Any]
+    shares: Floats
+    total: float
+    sample: Rows
+    lowest: Floats
+    highest: Floats
+
+    @property
+    def complete(self) -> bool:
+        """Whether the sample holds all rows."""
+        return len(self.sample.X) == self.rows
+
+    @property
+    def header(self) -> Survey:
+        """The survey without its sample: what a pass has to carry to workers."""
+        none = Rows(self.sample.X[:0], self.sample.groups[:0], self.sample.weights[:0])
+        return replace(self, sample=none)
+
+    def read(self, chunk: Chunk) -> Rows:
+        """Return a chunk as numbers.
+
+        Raises
+        ------
+        DataError
+            It is not what the first pass saw: other columns, a new label, missing values.
+        """
+        checked = _checked(chunk)
+        if checked.X.shape[1] != self.columns or (
+            self.names is not None and chunk.names is not None and chunk.names != self.names
+        ):
+            raise _other_columns(chunk, checked.X.shape[1], self.columns, self.names)
+        return Rows(
+            checked.X,
+            _index(checked.labels, self.group_names),
+            np.full(len(checked.X), 1.0 / self.total)
+            if chunk.weights is None
+            else np.asarray(chunk.weights, dtype=float) / self.total,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Count:
+    """Sums of the first pass over some chunks."""
+
+    rows: int
+    width: int
+    first: Chunk
+    tallies: dict[Hashable, tuple[int, tuple[float, ...]]]  # label -> rows, weights by chunk
+    spread: tuple[float, float]  # least and largest weight
+    box: tuple[Floats, Floats]  # least and largest entry of each column
+    keys: Floats  # random numbers of the rows kept: the smallest of each group stay
+    kept: tuple[NDArray[Any], ...]  # X, labels, weights, order
+
+
+def surveyed(
+    source: RowSource,
+    seed: int = 0,
+    n_jobs: int = 1,
+    held: int = HELD,
+    size: int = SAMPLE,
+    *,
+    grouped: bool = True,
+) -> Survey:
+    """Make the first pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        Rows.
+    seed : int
+        Seed of the sample.
+    n_jobs : int
+        Threads.
+    held, size : int
+        Rows up to which the sample is all rows, and its rows otherwise.
+    grouped : bool
+        Whether one group is too few.
+
+    Raises
+    ------
+    DataError
+        Chunks with different columns, one group, missing values, unusable weights.
+    """
+    count = source.map_reduce(_Counter(seed, held), _Adder(held, size), n_jobs)
+    labels = np.array(list(count.tallies))
+    rows = np.array([t[0] for t in count.tallies.values()])
+    weights = np.array([math.fsum(t[1]) for t in count.tallies.values()])
+    total = math.fsum(weights)
+    if not total > 0:
+        raise DataError("sample_weight sums to zero", remedy="give some row a positive weight")
+    index, names, shares = _encoded(labels, weights / total, grouped)
+    order = np.argsort(index)
+    rows, weights = rows[order], weights[order]
+    equal = count.spread[0] == count.spread[1]
+    shares = rows / count.rows if equal else np.asarray(shares)
+    X, own, w, position = count.kept
+    inside = np.argsort(position, kind="stable")
+    X, w, groups = X[inside], w[inside], _index(own[inside], names)
+    if len(X) < count.rows:
+        keep = np.sort(_stratified(groups, count.keys[inside], size))
+        X, w, groups = X[keep], w[keep], groups[keep]
+    if len(X) == count.rows:
+        w = w / total
+    else:
+        some = np.bincount(groups, w, names.size)
+        w = w * (shares / some)[groups]
+    sample = Rows(np.ascontiguousarray(X), groups, w)
+    return Survey(
+        count.rows, count.width, count.first.names, names, shares, total, sample, *count.box
+    )
+
+
+def _encoded(
+    labels: NDArray[Any], weights: Floats, grouped: bool
+) -> tuple[Integers, NDArray[Any], Floats]:
+    if labels.size == 1 and not grouped:
+        return np.zeros(1, dtype=np.intp), labels, np.ones(1)
+    return encode_groups(labels, labels.size, weights)
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """The map of the first pass; an object, so that it travels to workers."""
+
+    seed: int
+    size: int
+
+    def __call__(self, chunk: Chunk) -> _Count:
+        checked = _checked(chunk)
+        X, labels = checked.X, checked.labels
+        w = np.ones(len(X)) if chunk.weights is None else np.asarray(chunk.weights, dtype=float)
+        if not np.isfinite(w).all() or (w < 0).any():
+            raise DataError(
+                f"chunk {chunk.index} has negative or non-finite weights",
+                remedy="give non-negative numbers",
+            )
+        names, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        if names.size > max(50, len(X) // 2):
+            raise DataError(
+                f"groups has {names.size} different labels in the {len(X)} rows of chunk"
+                f" {chunk.index}",
+                remedy="it looks like a number, not a group: bin it first",
+            )
+        sums = [float(w[index == g].sum()) for g in range(names.size)]
+        tallies: dict[Hashable, tuple[int, tuple[float, ...]]] = {
+            name: (int(c), (s,)) for name, c, s in zip(names.tolist(), counts, sums, strict=True)
+        }
+        keys = np.random.default_rng((self.seed, chunk.index)).random(len(X))
+        keys[w <= 0] = np.inf  # rows without weight stand for nothing
+        order = chunk.index + np.arange(len(X)) / len(X)
+        first = Chunk(X[:0], labels[:0], None, chunk.index, chunk.names)
+        whole = _Count(
+            len(X),
+            X.shape[1],
+            first,
+            tallies,
+            (float(w.min()), float(w.max())),
+            (X.min(axis=0), X.max(axis=0)),
+            keys,
+            (X, labels, w, order),
+        )
+        return _thinned(whole, self.size)
+
+
+@dataclass(frozen=True)
+class _Adder:
+    """The reduce of the first pass."""
+
+    held: int
+    size: int
+
+    def __call__(self, a: _Count, b: _Count) -> _Count:
+        total = _added(a, b)
+        if total.rows <= self.held:
+            return total
+        # thinning every time would sort the sample again for each small chunk
+        return _thinned(total, self.size) if len(total.keys) > 1.5 * self.size else total
+
+
+def _added(a: _Count, b: _Count) -> _Count:
+    named = a.first.names is not None and b.first.names is not None
+    if a.width != b.width or (named and a.first.names != b.first.names):
+        raise _other_columns(b.first, b.width, a.width, a.first.names)
+    tallies = dict(a.tallies)
+    for label, (rows, weights) in b.tallies.items():
+        have = tallies.get(label, (0, ()))
+        tallies[label] = (have[0] + rows, (*have[1], *weights))
+    kept = tuple(np.concatenate(pair) for pair in zip(a.kept, b.kept, strict=True))
+    spread = min(a.spread[0], b.spread[0]), max(a.spread[1], b.spread[1])
+    box = np.minimum(a.box[0], b.box[0]), np.maximum(a.box[1], b.box[1])
+    keys = np.concatenate([a.keys, b.keys])
+    return _Count(a.rows + b.rows, a.width, a.first, tallies, spread, box, keys, kept)
+
+
+def _thinned(count: _Count, size: int) -> _Count:
+    if len(count.keys) <= size:
+        return count
+    _, groups = np.unique(count.kept[1], return_inverse=True)
+    keep = _stratified(groups, count.keys, size)
+    return _Count(
+        count.rows,
+        count.width,
+        count.first,
+        count.tallies,
+        count.spread,
+        count.box,
+        count.keys[keep],
+        tuple(part[keep] for part in count.kept),
+    )
+
+
+def _stratified(groups: Integers, keys: Floats, size: int) -> Integers:
+    """Return the rows with the smallest keys, and at least a thousand of each group."""
+    order = np.argsort(keys, kind="stable")
+    order = order[np.isfinite(keys[order])]
+    chosen = np.zeros(keys.size, dtype=bool)
+    chosen[order[:size]] = True
+    for g in range(int(groups.max()) + 1):
+        chosen[order[groups[order] == g][:FEWEST]] = True
+    return np.flatnonzero(chosen)
+
+
+def _checked(chunk: Chunk) -> Chunk:
+    X, labels = np.asarray(chunk.X, dtype=np.float64), np.asarray(chunk.labels)
+    if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
+        raise DataError(
+            f"chunk {chunk.index} has shape {X.shape}", remedy="give rows x columns, none empty"
+        )
+    # one sum shows every NaN and infinity, without a mask of the size of the rows
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = np.isfinite(X.sum())
+    if not fine:
+        bad = np.argwhere(~np.isfinite(X))
+        if bad.size:
+            raise DataError(
+                f"chunk {chunk.index} has {len(bad)} entries that are NaN or infinite",
+                f"the first is in its row {bad[0, 0]}, column {bad[0, 1]}",
+                "drop or impute them",
+            )
+    if max(X.max(), -X.min()) > LARGEST:
+        raise DataError(
+            f"chunk {chunk.index} has entries beyond {LARGEST:.0e}",
+            "squared distances would overflow",
+            "rescale the columns",
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise DataError(
+            f"chunk {chunk.index}: groups has missing labels",
+            remedy="drop those rows or give them a label",
+        )
+    if labels.dtype == object:
+        if any(v is None or v != v for v in labels.tolist()):
+            raise DataError(
+                f"chunk {chunk.index}: groups has missing labels",
+                remedy="drop those rows or give them a label",
+            )
+        labels = labels.astype(str) if all(isinstance(v, str) for v in labels) else labels
+    return Chunk(X, labels, chunk.weights, chunk.index, chunk.names)
+
+
+def _index(labels: NDArray[Any], names: NDArray[Any]) -> Integers:
+    found = np.minimum(np.searchsorted(names, labels), names.size - 1)
+    wrong = names[found] != labels
+    if wrong.any():
+        new = sorted({str(v) for v in labels[wrong].tolist()})
+        raise DataError(
+            f"groups has labels the first pass did not see: {', '.join(new[:5])}",
+            f"it saw {', '.join(map(str, names.tolist()))}",
+            "give a source that returns the same rows in every pass",
+        )
+    return np.asarray(found, dtype=np.intp)
+
+
+def _other_columns(
+    chunk: Chunk, width: int, expected: int, names: tuple[str, ...] | None
+) -> DataError:
+    seen = f"{width} columns" if chunk.names is None else ", ".join(chunk.names)
+    first = f"{expected} columns" if names is None else ", ".join(names)
+    return DataError(
+        f"chunk {chunk.index} has other columns than the first",
+        f"got {seen}; the first has {first}",
+        "give every chunk the same columns in the same order",
+    )

@@ -1,0 +1,85 @@
+"""Rules on the point of a counterfactual: what they refuse, and that they hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.features.feature_problem import box
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.rules import (
+    at_most_changes,
+    least_density,
+    one_hot,
+    whole_numbers,
+)
+
+CENTERS = [[0.0, 0.0, 0.0], [3.0, 2.0, 1.0]]
+
+
+def counterfactual() -> Any:
+    return ClusterCounterfactual.kmeans(centers=CENTERS, factual=[0.0, 0.0, 1.0], target=1)
+
+
+RULES = [at_most_changes(1), whole_numbers(0), one_hot(0, 1), least_density(0.1)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_rules_refuse_problems_they_do_not_fit(rule: Any) -> None:
+    p = of.FairAssignment(np.eye(4), groups=[0, 0, 1, 1], centers=np.eye(4)[:2])
+    with pytest.raises(of.DeclarationError) as error:
+        p.with_constraints(rule=rule)
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: at_most_changes(-1), "not a number of features"),
+        (lambda: at_most_changes(True), "not a number of features"),
+        (whole_numbers, "names no feature"),
+        (lambda: one_hot("a"), r"has 1 feature\(s\)"),
+    ],
+)
+def test_rules_that_say_nothing(make: Any, message: str) -> None:
+    with pytest.raises(of.DeclarationError, match=message):
+        make()
+
+
+def test_whole_features_and_groups_hold() -> None:
+    p = counterfactual().with_constraints(
+        bounds=box({0: (-5, 5), 1: (-5, 5), 2: (-5, 5)}), whole=whole_numbers("x0")
+    )
+    s = p.solve()
+    assert s["point"][0] == pytest.approx(np.round(s["point"][0]), abs=1e-9)
+    free = counterfactual().solve()
+    assert s.objective >= free.objective - 1e-7
+    q = counterfactual().with_constraints(group=one_hot("x1", "x2"))
+    z = q.solve()["point"]
+    assert sorted(np.round(z[1:], 6)) == [0.0, 1.0]
+    # a rule goes with its variables
+    assert set(q.without("group").variables) == {"point"}
+    assert q.without("group").solve().solver == "half-space-projection"
+
+
+def test_changes_need_bounds_and_hold() -> None:
+    with pytest.raises(of.DeclarationError, match="'x0', 'x1', 'x2'"):
+        counterfactual().with_constraints(few=at_most_changes(1))
+    bounded = counterfactual().with_constraints(bounds=box(dict.fromkeys(range(3), (-1.0, 1.9))))
+    counts = []
+    for most in (1, 2, 3):
+        try:
+            s = bounded.with_constraints(few=at_most_changes(most)).solve()
+        except (of.Infeasible, of.SolverFailure):
+            counts.append(None)
+            continue
+        moved = int((np.abs(s["point"] - bounded.factual) > 1e-6).sum())
+        assert moved <= most
+        counts.append(s.objective)
+    # 3 z0 + 2 z1 + z2 >= 7: no feature alone gets there from (0, 0, 1)
+    assert counts[0] is None and counts[1] is not None
+    assert counts[1] >= counts[2] * (1.0 - 1e-6)
+    assert counts[2] == pytest.approx(bounded.solve().objective, rel=1e-5)

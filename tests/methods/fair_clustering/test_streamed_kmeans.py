@@ -1,0 +1,285 @@
+"""Fair k-means in passes is fair k-means in memory, to rounding."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import optfair as of
+from optfair.errors import DataError, DeclarationError, Infeasible
+from optfair.methods.fair_clustering import streamed_kmeans
+from optfair.methods.fair_clustering import streamed_kmeans as kmeans_alternation
+from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.rows.survey import surveyed
+
+
+def rows(n: int, d: int = 3, groups: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 2.0 * rng.integers(0, 4, n)[:, None]
+    return X, np.floor(groups * rng.random(n) ** (1 + 0.2 * X[:, 0].clip(-2, 5))).astype(int)
+
+
+def chunked(X: np.ndarray, g: np.ndarray, size: int = 777, w: np.ndarray | None = None):
+    def read():
+        for i in range(0, len(X), size):
+            part = (X[i : i + size], g[i : i + size])
+            yield part if w is None else (*part, w[i : i + size])
+
+    return read
+
+
+RULES = {
+    "perfect": of.perfect_fairness(),
+    "additive gap": of.additive_gap(0.05),
+    "two rules": [of.max_gap(0.02), of.cluster_share(lower=0.15)],
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("groups", [2, 3])
+def test_equal_to_the_fit_in_memory(rule: str, groups: int) -> None:
+    X, g = rows(4000, groups=groups)
+    w = np.random.default_rng(1).random(4000)
+    model = of.FairKMeans(4, fairness=RULES[rule], n_init=1, random_state=0)
+    a = of.FairKMeans(**model.get_params()).fit(X, groups=g, sample_weight=w)
+    b = model.fit_stream(chunked(X, g, w=w))
+    assert np.abs(a.cluster_centers_ - b.cluster_centers_).max() < 1e-9
+    assert np.abs(a.masses_ - b.masses_).max() < 1e-10
+    assert np.abs(a.history_ - b.history_).max() < 1e-9
+    assert b.cost_ == pytest.approx(a.cost_, rel=1e-12)
+    assert b.balance_ == pytest.approx(a.balance_, rel=1e-9)
+    assert b.gap_ <= 1e-9
+    assert (b.n_iter_, b.status_) == (a.n_iter_, "converged")
+    labels = np.concatenate(list(b.predict_stream(chunked(X, g))))
+    assert (labels != a.labels_).sum() <= 4 * groups  # split rows and ties only
+
+
+def test_gap_is_certified_by_another_route() -> None:
+    X, g = rows(3000)
+    b = of.FairKMeans(4, n_init=1, random_state=0).fit_stream(chunked(X, g, 500))
+    exact = FairAssignment(X, groups=g, centers=b.cluster_centers_).solve("highs")
+    assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
+    assert np.abs(b.masses_ / b.shares_[:, None]).sum(axis=1) == pytest.approx([1, 1], abs=1e-12)
+    soft = b.masses_ / b.shares_[:, None]
+    assert np.abs(soft[0] - soft[1]).max() < 1e-12
+
+
+def test_curved_rules_go_through_the_cone_program() -> None:
+    import cvxpy as cp
+
+    from optfair.core.rule import Rule
+
+    class Round(Rule):
+        latex = r"\|M_0/\pi_0 - M_1/\pi_1\|_2 \le 0.03"
+
+        def bind(self, problem):
+            return cp.norm(problem["masses"][0] / p[0] - problem["masses"][1] / p[1]) <= 0.03
+
+    X, g = rows(3000)
+    p = np.bincount(g) / len(g)
+    a = of.FairKMeans(3, fairness=Round(), n_init=1, random_state=0).fit(X, groups=g)
+    b = of.FairKMeans(3, fairness=Round(), n_init=1, random_state=0).fit_stream(chunked(X, g))
+    assert b.objective_ == pytest.approx(a.objective_, rel=1e-6)
+    assert b.gap_ < 1e-6
+
+
+def test_many_rows_start_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, g = rows(30_000)
+    seen = []
+
+    def small(source, n_jobs):
+        seen.append(surveyed(source, n_jobs=n_jobs, held=5000, size=4000))
+        return seen[-1]
+
+    monkeypatch.setattr(streamed_kmeans, "LARGE", 20_000)
+    monkeypatch.setattr(streamed_kmeans, "surveyed", small)
+    b = of.FairKMeans(4, n_init=3, random_state=0, tol=1e-5).fit_stream(chunked(X, g, 4096))
+    assert not seen[0].complete
+    assert len(b.restarts_) == 1  # the best of three goes on with all rows
+    assert b.gap_ <= 1e-9
+    exact = FairAssignment(X, groups=g, centers=b.cluster_centers_).solve()
+    assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
+    assert np.abs(b.masses_ - exact["masses"]).max() < 1e-9
+
+
+def test_an_assignment_far_from_its_start_takes_long_steps() -> None:
+    # prices of zero are thousands of rows off; thinned rows bring them near in a few passes
+    X, g = rows(60_000)
+    passes = []
+    original = kmeans_alternation.AssignmentPass
+
+    class Counted(original):  # type: ignore[misc, valid-type]
+        def __call__(self, chunk):
+            passes.append((self.thin, chunk.index))
+            return super().__call__(chunk)
+
+    kmeans_alternation.AssignmentPass = Counted
+    try:
+        survey = surveyed(of_source(X, g))
+        problem = FairAssignment(X[:5000], groups=g[:5000], centers=X[:4])
+        rules = streamed_kmeans.compile_rules(FairAssignment(X, groups=g, centers=X[:4]))
+        streams = kmeans_alternation.Streams(of_source(X, g), survey, rules.program, 1.0)
+        run = kmeans_alternation.stream_alternation(
+            streams, problem.cost.centers, None, max_iter=1, tol=0.0
+        )
+    finally:
+        kmeans_alternation.AssignmentPass = original
+    assert run.gaps[0] <= 1e-9
+    assert any(thin for thin, _ in passes)
+    assert run.passes <= 12
+    exact = FairAssignment(X, groups=g, centers=X[:4]).solve()
+    assert run.history[0] == pytest.approx(exact.objective, rel=1e-10)
+
+
+def of_source(X: np.ndarray, g: np.ndarray):
+    from optfair.rows.sources import row_source
+
+    return row_source(X, g, chunk_rows=8192)
+
+
+def test_threads_change_nothing() -> None:
+    X, g = rows(5000)
+    one, two = (
+        of.FairKMeans(3, n_init=1, random_state=0, n_jobs=j).fit_stream(chunked(X, g, 400))
+        for j in (1, 2)
+    )
+    assert np.array_equal(one.cluster_centers_, two.cluster_centers_)
+
+
+def test_duplicates_ties_and_few_rows() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, (600, 2)).astype(float)  # nine points, many ties
+    g = rng.integers(0, 2, 600)
+    a = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=g)
+    b = of.FairKMeans(3, n_init=1, random_state=0).fit_stream(chunked(X, g, 100))
+    assert b.objective_ == pytest.approx(a.objective_, rel=1e-6)
+    assert b.gap_ <= 1e-9
+    tiny = of.FairKMeans(2, n_init=1, random_state=0).fit_stream(chunked(X[:20], g[:20], 7))
+    whole = of.FairKMeans(2, n_init=1, random_state=0).fit(X[:20], groups=g[:20])
+    assert tiny.objective_ == pytest.approx(whole.objective_, rel=1e-9)
+
+
+def test_an_empty_cluster_starts_again_at_a_costly_row() -> None:
+    X, g = rows(900)
+    far = np.vstack([X[:2], [[1e4, 1e4, 1e4]]])
+    b = of.FairKMeans(3, init=far, fairness=None).fit_stream(chunked(X, g, 200))
+    assert b.reseeded_[0] == (1, 2)
+    assert (b.masses_.sum(axis=0) > 0.01).all()
+
+
+def test_what_does_not_add_up_is_refused() -> None:
+    X, g = rows(300)
+    with pytest.raises(DeclarationError, match="medians do not add up"):
+        of.FairKMeans(2, metric="l1").fit_stream(chunked(X, g))
+    with pytest.raises(DeclarationError, match="couples rows in memory"):
+        of.FairKMeans(2, algorithm="paper").fit_stream(chunked(X, g))
+    with pytest.raises(Infeasible):
+        rules = [of.cluster_share(lower=[0.7, 0.0]), of.cluster_share(upper=[0.6, 1.0])]
+        of.FairKMeans(2, fairness=rules).fit_stream(chunked(X, g))
+    with pytest.raises(DataError, match="more than the rows can fill"):
+        of.FairKMeans(3).fit_stream(chunked(np.ones((300, 2)), g))
+
+
+def test_limits_return_what_was_found() -> None:
+    X, g = rows(3000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = of.FairKMeans(4, n_init=1, random_state=0, max_iter=2)
+        assert model.fit_stream(chunked(X, g)).status_ == "max_iter"
+        model = of.FairKMeans(4, n_init=3, random_state=0, time_limit=1e-9)
+        model.fit_stream(chunked(X, g))
+    assert model.status_ == "time_limit"
+    assert len(model.restarts_) == 1
+    assert model.gap_ < 1.0
+
+
+def test_a_streamed_fit_forgets_the_rows_of_an_earlier_one() -> None:
+    X, g = rows(500)
+    model = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=g)
+    model.fit_stream(chunked(X, g, 100))
+    for name in ("labels_", "soft_assignment_", "solution_"):
+        assert not hasattr(model, name)
+    assert model.predict(X[:5], groups=g[:5]).shape == (5,)
+    assert model.n_rows_ == 500
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_ctrl_c_ends_all_starts_and_keeps_the_best(
+    large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, g = rows(3000)
+    monkeypatch.setattr(streamed_kmeans, "LARGE", 1000 if large else 10**9)
+    name = "alternate" if large else "stream_alternation"
+    alternation, made = getattr(streamed_kmeans, name), []
+
+    def stopped_the_second_time(*args, **options):
+        made.append(options)
+        found = alternation(*args, **options)
+        return replace(found, status="interrupted") if len(made) == 2 else found
+
+    monkeypatch.setattr(streamed_kmeans, name, stopped_the_second_time)
+    model = of.FairKMeans(4, n_init=5, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # whichever of the two is better is kept
+        model.fit_stream(chunked(X, g))
+    assert len(made) == 2
+    assert model.gap_ <= 1e-9
+    assert len(model.restarts_) == (1 if large else 2)
+    if large:  # all rows get one assignment
+        assert (model.status_, model.n_iter_) == ("interrupted", 1)
+
+
+def test_later_starts_are_not_prepared_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, g = rows(3000)
+    at_once, made = streamed_kmeans._at_once, []
+
+    def counted(*args):
+        made.append(args)
+        return at_once(*args)
+
+    monkeypatch.setattr(streamed_kmeans, "_at_once", counted)
+    model = of.FairKMeans(4, n_init=20, random_state=0, time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model.fit_stream(chunked(X, g))
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("verbose", [1, 2])
+@pytest.mark.parametrize("large", [False, True])
+def test_progress_is_told(
+    verbose: int, large: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    X, g = rows(1000)
+    monkeypatch.setattr(streamed_kmeans, "LARGE", 500 if large else 10**9)
+    model = of.FairKMeans(3, n_init=2, random_state=0, verbose=verbose).fit_stream(chunked(X, g))
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "2/2" in err if verbose == 1 else f"alternation {model.n_iter_}: objective" in err
+
+
+def test_an_assignment_cut_short_does_not_replace_a_proven_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, g = rows(3000)
+    assign, made = kmeans_alternation.StreamedSearch.assign, []
+
+    def cut(self, prices):
+        found = assign(self, prices)
+        made.append(found)
+        if len(made) == 3:
+            return replace(found, status="interrupted", bound=-np.inf)
+        return found
+
+    monkeypatch.setattr(kmeans_alternation.StreamedSearch, "assign", cut)
+    model = of.FairKMeans(4, n_init=4, random_state=0, init="random")
+    with pytest.warns(ConvergenceWarning, match="interrupted .* is kept") as caught:
+        model.fit_stream(chunked(X, g))
+    assert caught[0].filename == __file__
+    assert (model.status_, model.n_iter_, len(model.restarts_)) == ("interrupted", 2, 1)
+    assert model.gap_ <= 1e-9
+    assert model.objective_ == made[1].objective

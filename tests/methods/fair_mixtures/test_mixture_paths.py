@@ -1,0 +1,90 @@
+"""Paths: one mixture per value, monotone, at least as good as plain fits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair import metrics
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_mixtures import paths as module
+from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+from optfair.methods.fair_mixtures.paths import eps_path, lambda_path
+
+MODEL = FairMixture(3, random_state=0, tol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    return X[:400], sex[:400]
+
+
+@pytest.fixture(scope="module")
+def loosened(data):
+    X, sex = data
+    return eps_path(MODEL, X, groups=sex, eps=[0.1, 0.0, 0.03])
+
+
+def test_objective_rises_and_the_gap_is_kept(loosened, data):
+    X, sex = data
+    assert loosened.values.tolist() == [0.0, 0.03, 0.1] and loosened.parameter == "eps"
+    assert (np.diff(loosened.objective) >= -1e-9).all()
+    assert (loosened.delta <= loosened.values + 1e-8).all()
+    for i in range(3):
+        assert loosened.balance[i] == pytest.approx(metrics.balance(sex, loosened.labels[i]))
+        means = loosened.models[i].means_
+        assert loosened.cost[i] == pytest.approx(metrics.cost(X, means, loosened.labels[i]))
+        alone = FairMixture(3, eps=loosened.values[i], random_state=0, tol=1e-5)
+        assert loosened.objective[i] >= alone.fit(X, groups=sex).objective_ - 1e-9
+
+
+def test_penalties(data):
+    X, sex = data
+    path = lambda_path(MODEL, X, groups=sex, lams=[0.0, 1.0, 20.0])
+    assert path.values.tolist() == [20.0, 1.0, 0.0] and path.parameter == "lam"
+    assert (np.diff(path.objective) >= -1e-9).all()
+    assert path.delta[0] < 1e-4 < path.delta[2]
+    np.testing.assert_allclose(path.objective, path.log_likelihood - path.values * path.delta)
+
+
+def test_frame_and_text(loosened):
+    frame = loosened.to_frame()
+    assert list(frame.columns)[:3] == ["eps", "objective", "log_likelihood"] and len(frame) == 3
+    text = repr(loosened)
+    assert "3 mixtures; best found, local optima" in text and "of labels" in text
+
+
+def test_interrupted_paths_keep_what_was_fitted(data, monkeypatch):
+    X, sex = data
+    fit = module._Sweep.fit
+
+    def stopped(self, i, start=None):
+        if i == 2:
+            raise KeyboardInterrupt
+        fit(self, i, start)
+
+    monkeypatch.setattr(module._Sweep, "fit", stopped)
+    path = eps_path(MODEL, X[:100], groups=sex[:100], eps=[0.0, 0.1, 0.2])
+    assert not path.complete and len(path) == 2 and "interrupted" in repr(path)
+
+
+@pytest.mark.parametrize("values", [[], [0.1, 0.1], "text", [np.nan], 3.0])
+def test_bad_values(data, values):
+    X, sex = data
+    with pytest.raises(DeclarationError, match="lams"):
+        lambda_path(MODEL, X, groups=sex, lams=values)
+    with pytest.raises(DeclarationError, match="eps"):
+        eps_path(MODEL, X, groups=sex, eps=values)
+
+
+def test_bad_models_and_data(data):
+    X, sex = data
+    with pytest.raises(DeclarationError, match="lam=-1"):
+        lambda_path(MODEL, X, groups=sex, lams=[-1.0])
+    with pytest.raises(DataError, match="groups is missing"):
+        eps_path(MODEL, X, groups=None, eps=[0.0])
+    moving = FairMixture(3, random_state=np.random.default_rng(0))
+    with pytest.raises(DeclarationError, match="Generator"):
+        eps_path(moving, X, groups=sex, eps=[0.0])

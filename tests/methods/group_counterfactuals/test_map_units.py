@@ -1,0 +1,184 @@
+"""Features in units far apart, constant columns, repeated rows: the map does what was solved."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+    CommutativeGaussianMap,
+    DiagonalMap,
+    ScaledMap,
+)
+from optfair.methods.group_counterfactuals.maps.moments import Moments
+from optfair.methods.group_counterfactuals.rules.chance import chance
+
+sys.path.insert(0, str(Path(__file__).parent))
+from map_cases import MODELS, group, target
+
+FAR = {
+    "one large": [1e7, 1.0, 1.0],
+    "one small": [1.0, 1.0, 1e-6],
+    "from 1e-6 to 1e6": [1e6, 1.0, 1e-6],
+    "turnover beside a ratio": [1e6, 1.0, 1e-2],
+}
+Z = np.random.default_rng(0).normal(size=(30, 3)) + np.array([2.0, -1.0, 0.5])
+
+
+def far(name: str, **given: Any) -> tuple[Any, np.ndarray, dict[str, Any]]:
+    """Return rows and a score that would be ``Z`` and its sum in other units."""
+    units = np.array(FAR[name])
+    return Z * units, 1.0 / units, {"threshold": 6.0, "K": 3.0, "k": 3.0, **given}
+
+
+def short(p: Any, g: Any, X: Any, tolerance: float = 1e-7) -> float:
+    """Return by how much members miss the target, of what their scores are made of."""
+    moved = g.transform(X)
+    size = np.abs(moved) @ np.abs(p.normal) + abs(p.level)
+    return float(((p.level - moved @ p.normal) / size).max()) - tolerance
+
+
+@pytest.mark.parametrize("units", FAR)
+@pytest.mark.parametrize("model", [DiagonalMap, CommutativeGaussianMap, ScaledMap])
+def test_members_reach_the_target_in_any_units(model: Any, units: str) -> None:
+    X, w, given = far(units, feature_costs=1.0 / np.square(FAR[units]))
+    p = model(X, score=(w, 0.0), **given)
+    s = p.solve()
+    g = p.map(s)
+    assert short(p, g, X) <= 0.0
+    name = "scale" if model is ScaledMap else "factors"
+    if model is not ScaledMap:  # every feature has extent: there is nothing to settle
+        assert np.array_equal(p.settled(s.values)[name], s[name])
+    # the cost is the mean over the members, none of which is too small to count
+    moved = (g.transform(X) - X) / np.array(FAR[units])
+    assert s.objective == pytest.approx(float(np.square(moved).sum(axis=1).mean()), rel=1e-6)
+    if model is not CommutativeGaussianMap:  # whose axes are others in other units
+        plain = model(Z, score=(np.ones(3), 0.0), threshold=6.0, K=3.0, k=3.0)
+        assert s.objective == pytest.approx(plain.solve().objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["psd", "gaussian", "diagonal", "commutative", "scaled"])
+def test_members_reach_the_target_where_costs_are_in_units_too(name: str) -> None:
+    units = np.array(FAR["turnover beside a ratio"])
+    X = np.random.default_rng(0).normal(size=(30, 3)) * units
+    p = MODELS[name](X, score=(1.0 / units, 0.0), threshold=2.0, K=3.0, k=3.0)
+    assert short(p, p.map(p.solve()), X) <= 0.0
+
+
+def test_a_chance_counts_features_in_small_units() -> None:
+    X, w, given = far("one small", feature_costs=1.0 / np.square(FAR["one small"]))
+    X[:, 2] *= 1e-3  # nine orders apart
+    w, costs = w * [1.0, 1.0, 1e3], given.pop("feature_costs") * [1.0, 1.0, 1e6]
+    p = DiagonalMap(X, score=(w, 0.0), feature_costs=costs, **given)
+    plain = DiagonalMap(Z, score=(np.ones(3), 0.0), **given)
+    found, true = (q.with_constraints(most=chance(0.01)).solve() for q in (p, plain))
+    assert found.objective == pytest.approx(true.objective, rel=1e-5)
+
+
+def test_moments_have_a_root_in_any_units() -> None:
+    units = np.array([1e9, 1.0, 1e-9])
+    m = Moments.of_rows((Z - Z.mean(axis=0)) * units, Z.mean(axis=0) * units)
+    assert not m.singular
+    again = (m.root @ m.root.T) / np.outer(units, units)
+    assert np.allclose(again, np.cov(Z.T, bias=True), rtol=1e-12, atol=1e-12)
+    constant = np.hstack([Z, np.full((30, 1), 0.1)])
+    flat = Moments.of_rows(constant - constant.mean(axis=0), constant.mean(axis=0))
+    assert flat.root.shape == (4, 3) and not flat.covariance[3].any() and not flat.root[3].any()
+    # rounding of large features in a covariance somebody gave is no direction
+    sigma = np.array([[1.0, 1e-12], [1e-12, 1e-30]])
+    assert Moments.given(np.zeros(2), sigma).root.shape == (2, 1)
+
+
+def constant_column() -> np.ndarray:
+    X = group()
+    X[:, 3] = 0.1  # its mean is not 0.1 in floating point
+    return X
+
+
+ROWS: dict[str, Any] = {
+    "constant column": constant_column,
+    "constant column that is scored": lambda: np.roll(constant_column(), 1, axis=1),
+    "repeated rows": lambda: np.repeat(group(n=8), 5, axis=0),
+    "two rows, repeated": lambda: np.repeat(group(n=2), 3, axis=0),
+    "one row, repeated": lambda: np.repeat(group(n=1), 4, axis=0),
+}
+#: what is refused with a reason: every component of a mixture needs extent in all directions
+NEEDS_EXTENT = ("mixture", "mixture, global")
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", MODELS)
+def test_groups_without_extent_somewhere(name: str, rows: str) -> None:
+    X = ROWS[rows]()
+    if name in NEEDS_EXTENT:
+        with pytest.raises(of.DataError):
+            MODELS[name](X, K=1.5, k=1.5, **target())
+        return
+    p = MODELS[name](X, K=1.5, k=1.5, **target())
+    s = p.solve(tolerance=1e-6)
+    g = p.map(s)
+    assert short(p, g, X, 1e-6) <= 0.0
+    moved = g.transform(X) - X
+    cost = float(np.square(moved).sum(axis=1).mean())
+    assert s.objective == pytest.approx(cost, rel=1e-5, abs=1e-6)
+    if rows == "one row, repeated" and not name.startswith("affine"):
+        # nothing is known but where one point goes: new members are moved alike
+        assert np.allclose(g.matrix, np.eye(4), atol=1e-6)
+
+
+def test_one_scale_settles_only_where_nobody_is_moved_by_it() -> None:
+    p = ScaledMap(constant_column(), K=1.5, k=1.5, **target())
+    s = p.solve()
+    assert float(s["scale"]) < 1.0
+    assert np.allclose(p.map(s).matrix, float(s["scale"]) * np.eye(4))
+    point = ScaledMap(np.full((3, 2), 0.3), score=([1.0, 1.0], 0.0), threshold=1.0, k=2.0)
+    values = {"mean": np.array([0.5, 0.5]), "scale": np.array(0.7)}
+    assert float(point.settled(values)["scale"]) == 1.0
+
+
+def test_what_moves_members_is_not_settled() -> None:
+    # a direction is called flat although the group has extent in it
+    X, w, given = far("turnover beside a ratio")
+    p = DiagonalMap(X, score=(w, 0.0), **given)
+    s = p.solve()
+
+    class Wrong(DiagonalMap):
+        flat = np.array([False, False, True])
+
+    q = Wrong(X, score=(w, 0.0), **given)
+    assert np.array_equal(q.map(s).matrix, np.diag(s["factors"]))
+
+
+def test_a_map_that_misses_the_target_is_refused() -> None:
+    p = DiagonalMap(Z, score=(np.ones(3), 0.0), threshold=6.0, K=3.0, k=3.0)
+    s = p.solve(tolerance=1e-9)
+
+    class Wrong(DiagonalMap):
+        def transport(self, piece: Any, values: Any) -> Any:
+            found = super().transport(piece, values)
+            short = found.offset - 1e-6
+            return type(found)(found.matrix, short, features=found.features)
+
+    q = Wrong(Z, score=(np.ones(3), 0.0), threshold=6.0, K=3.0, k=3.0)
+    with pytest.raises(of.SolverFailure, match="does not send the group") as e:
+        q.map(s)
+    assert "standardise" in e.value.remedy
+    # what a solution with a larger tolerance misses is its own
+    assert q.map(p.solve(tolerance=1e-4)) is not None
+
+    class SettledWrong(DiagonalMap):
+        def settled(self, values: Any) -> Any:
+            return {**values, "factors": np.asarray(values["factors"]) * 3.0}
+
+    half = SettledWrong(Z, score=(np.ones(3), 0.0), threshold=6.0, K=3.0, k=3.0)
+    assert np.array_equal(half.map(s).matrix, p.map(s).matrix)
+    # a target that is no constraint any more is not asked for
+    low = {**s.values, "mean": np.asarray(s["mean"]) - 5.0}
+    rest = q.without("classification")
+    assert rest.map(replace(s, values=low, problem=rest)) is not None

@@ -1,0 +1,225 @@
+"""Sources give the same rows in every pass, whatever they are read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.errors import DataError
+from optfair.rows.row_source import Chunk, MatrixRows, RowSource
+from optfair.rows.sources import row_source
+from optfair.rows.survey import surveyed
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(500, 3))
+G = np.where(RNG.random(500) < 0.3, "b", "a")
+W = RNG.random(500)
+
+
+def read(chunk: int = 77):
+    for i in range(0, 500, chunk):
+        yield X[i : i + chunk], G[i : i + chunk], W[i : i + chunk]
+
+
+def parquet(folder: Path) -> RowSource:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
+    table = pa.table({"u": X[:, 0], "g": G, "v": X[:, 1], "w": W, "z": X[:, 2]})
+    pq.write_table(table.slice(0, 200), folder / "a.parquet")
+    pq.write_table(table.slice(200), folder / "b.parquet")
+    return row_source(folder, "g", "w", chunk_rows=64)
+
+
+def memmap(folder: Path) -> RowSource:
+    np.save(folder / "X.npy", X)
+    return row_source(np.load(folder / "X.npy", mmap_mode="r"), G, W, chunk_rows=64)
+
+
+def frames(folder: Path) -> RowSource:
+    import pandas as pd
+
+    table = pd.DataFrame(X, columns=["u", "v", "z"]).assign(g=G, w=W)
+    return row_source(lambda: (table[i : i + 50] for i in range(0, 500, 50)), "g", "w")
+
+
+SOURCES = {
+    "function": lambda folder: row_source(read),
+    "frames": frames,
+    "parquet": parquet,
+    "memmap": memmap,
+    "array": lambda folder: row_source(X, G, W, chunk_rows=33),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_every_source_gives_the_rows_in_order_in_every_pass(
+    kind: str, n_jobs: int, tmp_path: Path
+) -> None:
+    source = SOURCES[kind](tmp_path)
+    for _ in range(2):
+        parts = source.map_reduce(
+            lambda c: [(np.asarray(c.X), np.asarray(c.labels).astype(str), c.weights)],
+            lambda a, b: a + b,
+            n_jobs,
+        )
+        assert len(parts) > 1
+        rows, labels, weights = (np.concatenate(p) for p in zip(*parts, strict=True))
+        assert np.array_equal(rows, X)
+        assert np.array_equal(labels, G)
+        assert np.array_equal(weights, W)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_survey_counts_rows_groups_and_weights(kind: str, tmp_path: Path) -> None:
+    survey = surveyed(SOURCES[kind](tmp_path))
+    assert (survey.rows, survey.columns) == (500, 3)
+    assert survey.group_names.tolist() == ["a", "b"]
+    assert survey.shares == pytest.approx(
+        [W[name == G].sum() / W.sum() for name in "ab"], abs=1e-14
+    )
+    assert survey.complete
+    assert np.array_equal(survey.sample.X, X)
+    assert survey.sample.weights == pytest.approx(W / W.sum(), abs=1e-16)
+
+
+def test_sample_of_many_rows_keeps_small_groups_shares_and_order() -> None:
+    n = 20_000
+    groups = np.where(np.arange(n) % 400 == 0, "rare", "common")
+    rows = np.arange(n, dtype=float)[:, None]
+    survey = surveyed(row_source(rows, groups, chunk_rows=999), held=3000, size=2000)
+    sample = survey.sample
+    assert not survey.complete
+    assert 2000 <= len(sample.X) <= 2100
+    assert (np.diff(sample.X[:, 0]) > 0).all()  # in the order of the rows, none twice
+    assert np.array_equal(sample.groups == 1, groups[sample.X[:, 0].astype(int)] == "rare")
+    assert (sample.groups == 1).sum() == 50  # all there are
+    assert np.bincount(sample.groups, sample.weights) == pytest.approx(survey.shares, abs=1e-12)
+    # it is spread over all rows: a mean far off would show a sample of the first chunks
+    assert abs(sample.X[sample.groups == 0].mean() / n - 0.5) < 0.03
+    again = surveyed(row_source(rows, groups, chunk_rows=999), held=3000, size=2000, n_jobs=2)
+    assert np.array_equal(again.sample.X, sample.X)
+
+
+def test_rows_without_weight_do_not_enter_a_sample_before_others() -> None:
+    w = np.where(np.arange(1000) % 2, 1.0, 0.0)
+    survey = surveyed(row_source(np.ones((1000, 1)), np.arange(1000) % 3, w), held=500, size=400)
+    assert (survey.sample.weights > 0).all()
+
+
+BAD = {
+    "different columns": (
+        lambda: iter([(X[:100], G[:100]), (X[100:, :2], G[100:])]),
+        "chunk 1 has other columns than the first",
+    ),
+    "one group": (lambda: iter([(X, ["a"] * 500)]), "one group only"),
+    "missing value": (
+        lambda: iter([(X[:9], G[:9]), (np.full((2, 3), np.nan), G[:2])]),
+        "chunk 1: X has 6 entries that are NaN",
+    ),
+    "missing label": (lambda: iter([(X[:3], ["a", None, "b"])]), "missing labels"),
+    "labels too short": (lambda: iter([(X, G[:-1])]), "chunk 0: groups does not fit the rows"),
+    "negative weight": (lambda: iter([(X, G, -W)]), "negative or non-finite weights"),
+    "no weight": (lambda: iter([(X, G, 0 * W)]), "sums to zero"),
+    "no rows": (lambda: iter([]), "the source gives no rows"),
+    "no groups": (lambda: iter([X]), "chunk 0 is a ndarray"),
+    "labels are numbers": (lambda: iter([(X, X[:, 0])]), "looks like a number"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_chunks_are_refused_by_number(kind: str) -> None:
+    make, message = BAD[kind]
+    with pytest.raises(DataError) as error:
+        surveyed(row_source(make))
+    assert message in str(error.value)
+
+
+def test_other_column_names_are_refused() -> None:
+    import pandas as pd
+
+    one = pd.DataFrame(X, columns=list("uvz")).assign(g=G)
+    two = one[["v", "u", "z", "g"]]
+    with pytest.raises(DataError, match="got v, u, z; the first has u, v, z"):
+        surveyed(row_source(lambda: iter([one, two]), "g"))
+
+
+def test_an_iterator_is_refused_with_the_remedy() -> None:
+    with pytest.raises(DataError, match="give a function that returns a new iterator"):
+        of.FairKMeans(2).fit_stream(read())
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([(X[:200], G[:200]), (X[200:], G[200:])], "a list of chunks as a function"),
+        ([X[:250], X[250:]], "a list of chunks as a function"),
+        (3, "data is a int that is no table"),
+        (lambda: None, "the function of chunks returns no iterator"),
+    ],
+)
+def test_what_is_no_source_is_refused_with_the_remedy(data: object, message: str) -> None:
+    groups = None if callable(data) else G
+    with pytest.raises(DataError) as error:
+        surveyed(row_source(data, groups))
+    assert message in str(error.value)
+
+
+def test_groups_beside_a_function_of_chunks_are_refused() -> None:
+    with pytest.raises(DataError, match="which of its entries belong to which chunk"):
+        row_source(read, G)
+    with pytest.raises(DataError, match="sample_weight is a ndarray"):
+        row_source(read, sample_weight=W)
+
+
+def test_files_that_are_not_parquet_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", X)
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=",")
+    for name in ("rows.npy", "rows.csv"):
+        for groups in (G, "g"):
+            with pytest.raises(DataError, match=rf"{name} is no parquet dataset(.|\n)*mmap_mode"):
+                row_source(tmp_path / name, groups)
+
+
+def test_parquet_columns_are_checked_before_reading(tmp_path: Path) -> None:
+    source = parquet(tmp_path)
+    assert source.columns == ("u", "v", "z")  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="no column 'group'"):
+        row_source(tmp_path, "group")
+    for groups in (None, G):
+        with pytest.raises(DataError, match=r"groups must name a column(.|\n)*u, g, v, w, z"):
+            row_source(tmp_path, groups)
+    with pytest.raises(DataError, match="not numbers: g"):
+        row_source(tmp_path, "u")
+    with pytest.raises(DataError, match="no parquet dataset"):
+        row_source(tmp_path / "missing", "g")
+
+
+def test_a_later_pass_with_other_rows_is_refused() -> None:
+    passes = []
+
+    def fewer():
+        passes.append(1)
+        yield from list(read())[: 7 if len(passes) == 1 else 6]
+
+    with pytest.raises(DataError, match="the same rows in every pass"):
+        of.FairKMeans(2, n_init=1, random_state=0).fit_stream(fewer)
+
+
+def test_a_label_that_appears_later_is_refused() -> None:
+    survey = surveyed(row_source(X, G))
+    with pytest.raises(DataError, match="did not see: c"):
+        survey.read(Chunk(X[:2], np.array(["a", "c"]), None, 3))
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    source = MatrixRows(X, G, W, 11)
+
+    def total(n_jobs: int) -> float:
+        return source.map_reduce(lambda c: float(c.X.sum()), lambda a, b: a + b, n_jobs)
+
+    assert total(1) == total(3)  # to the last digit: always in the order of the chunks
