@@ -102,7 +102,7 @@ def test_the_page_on_adding_names_every_key() -> None:
     page = (Path(__file__).parents[2] / "docs" / "adding.md").read_text(encoding="utf-8")
     table = page[page.index("## A solver") : page.index("## An instance")]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    named = set(re.findall(r"`\[?(\w+)\]?`", " ".join(rows))) | {"route"}
+    named = set(re.findall(r"`\[*(\w+)\]*`", " ".join(rows))) | {"route"}
     known = {f.name for f in fields(SolverProfile)}
     assert "`route`" in table
     assert named - {"schema"} == known

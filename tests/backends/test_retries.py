@@ -1,0 +1,131 @@
+"""What is asked after a result was rejected, and what is kept of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends import solve as module
+from optfair.backends.profile import Retry, SolverProfile, load_profile
+from optfair.backends.registry import profile
+from optfair.backends.request import Outcome, Request
+from optfair.errors import DeclarationError
+from optfair.locate import fact_files
+
+
+def program() -> Any:
+    x = cp.Variable(3, name="x")
+    return of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - 1)), [cp.sum(x) == 6]), ["sum"])
+
+
+class Asked(list[tuple[str, Request]]):
+    """Who was asked what, and by how much each answer is off."""
+
+    off = {
+        ("first", 1.0): 1e-2,
+        ("first", 10.0): 1e-3,
+        ("second", 1.0): 1e-4,
+        ("second", 10.0): 1e-5,
+    }
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Solvers whose points are off by less the tighter they are asked."""
+    seen = Asked()
+    right = module._adapter(profile("clarabel"))
+
+    def run(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
+        seen.append((solver.name, request))
+        outcome = right(problem, profile("clarabel"), Request())
+        off = seen.off[solver.name, request.tighter]
+        return replace(outcome, values={"x": outcome.values["x"] + off})
+
+    def chosen(problem: Any, solver: str | None) -> tuple[SolverProfile, ...]:
+        tighter = Retry("closer", tighter=10.0, options={"digits": 3})
+        elsewhere = Retry("for cones", classes=("SDP",))
+        base = replace(profile("clarabel"), retry=(elsewhere, tighter))
+        return replace(base, name="first"), replace(base, name="second")
+
+    monkeypatch.setattr(module, "_adapter", lambda solver: run)
+    monkeypatch.setattr(module, "choose", chosen)
+    return seen
+
+
+def test_the_same_solver_is_asked_for_more_before_the_next(
+    asked: Asked,
+) -> None:
+    with pytest.raises(of.SolverFailure) as e:
+        program().solve(options={"digits": 5, "mine": 1})
+    assert [(name, r.tighter) for name, r in asked] == [
+        ("first", 1.0),
+        ("first", 10.0),
+        ("second", 1.0),
+        ("second", 10.0),
+    ]
+    assert [dict(r.options) for _, r in asked[:2]] == [{"digits": 5, "mine": 1}] * 2  # mine win
+    assert e.value.evidence.count(" | ") == 3
+    # the attempt that is off by least is kept, and is not called optimal
+    best = e.value.solution
+    assert best is not None and best.solver == "second" and not best.is_optimal(1e-7)
+    assert np.abs(best["x"] - 2.0).max() == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_a_result_that_passes_ends_the_search(asked: Asked) -> None:
+    asked.off = {**asked.off, ("first", 10.0): 0.0}
+    s = program().solve()
+    assert [name for name, _ in asked] == ["first", "first"] and len(s.attempts) == 1
+    assert s.residuals().feasibility <= 1e-7
+
+
+def test_the_time_limit_is_split(asked: Asked) -> None:
+    with pytest.raises(of.SolverFailure):
+        program().solve(time_limit=100.0)
+    limits = [r.time_limit for _, r in asked]
+    assert all(0.0 < t <= 61.0 for t in limits[:2]) and limits[2:] == [100.0, 100.0]
+
+
+def test_an_incumbent_is_returned_when_time_is_over(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = module._adapter(None)
+
+    def slow(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
+        outcome = right(problem, solver, request)
+        x = np.array([2.5, 2.0, 1.5]) if len(asked) == 2 else outcome.values["x"]
+        if len(asked) == 3:
+            monkeypatch.setattr(module.time, "perf_counter", lambda: request.deadline + 1e3)
+        return replace(outcome, values={"x": x}, termination="time_limit")
+
+    monkeypatch.setattr(module, "_adapter", lambda solver: slow)
+    s = program().solve(time_limit=50.0)
+    # the second attempt left the only feasible point; it is returned, with its gap
+    assert s.status.termination == "time_limit" and s["x"].tolist() == [2.5, 2.0, 1.5]
+    assert s.gap > 0.1 and not s.is_optimal(1e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_larger_tolerance_never_fails_where_a_smaller_one_passes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = cp.Variable(8, name="x")
+    A = rng.normal(size=(5, 8)) * 10.0 ** rng.integers(-3, 4, (5, 1))
+    B = rng.normal(size=(8, 8)) * 10.0 ** rng.integers(-2, 3, 8)
+    rows = [A @ x <= A @ np.ones(8) + 1, x >= -3, cp.norm(x) <= 9]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(B @ x - 1) + cp.sum(x)), rows))
+    values = [p.solve(tolerance=t).objective for t in (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)]
+    assert np.abs(np.array(values) - values[0]).max() <= 2e-2 * max(1.0, abs(values[0]))
+
+
+def test_a_file_of_facts_states_what_to_ask_next(tmp_path: Path) -> None:
+    text = fact_files("solvers")["clarabel"].read_text(encoding="utf-8")
+    assert all(r.why for r in profile("clarabel").retry)
+    wrong = tmp_path / "clarabel.toml"
+    wrong.write_text(text.replace("tighter = 1e3", "looser = 1e3"), encoding="utf-8")
+    with pytest.raises(DeclarationError, match="looser"):
+        load_profile(wrong)
