@@ -13,6 +13,7 @@ from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 from numpy.typing import NDArray
 
 from optfair.backends.generic import columns_of, run_generic
+from optfair.backends.isolation import Answer, reported, solve_apart
 from optfair.backends.probes import environment
 from optfair.backends.request import RawPoint
 from optfair.compile.conic_proof import ConicProof
@@ -46,7 +47,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     warm = _Start(problem, profile)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
-        return _call(compiled, profile, scale, options, log, warm)
+        return _call(compiled, profile, scale, options, log, warm, request.apart(profile))
 
     return run_generic(problem, profile, request, call, start=warm.prepare)
 
@@ -102,7 +103,9 @@ def _call(
     options: dict[str, Any],
     log: bool,
     warm: _Start,
+    seconds: float | None,
 ) -> RawPoint:
+    """Solve here, or in a process of its own that is ended after so many seconds."""
     interface = compiled.interface
     if profile.compile_as:  # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
@@ -127,14 +130,33 @@ def _call(
     further = warm.arguments(data, scale, units)
     given = dict(options)  # interfaces take options out as they read them
     try:
-        with _silence() if profile.chatty and not log else contextlib.nullcontext():
-            result = interface.solve_via_data(data, verbose=log, solver_opts=options, **further)
+        if seconds is not None:
+            paths = [profile.reports[k] for k in ("status", "bound") if k in profile.reports]
+            answer = solve_apart(
+                interface,
+                data,
+                inverse,
+                options,
+                name=profile.name,
+                log=log,
+                seconds=seconds,
+                paths=paths,
+                more=further,
+            )
+        else:
+            with _silence() if profile.chatty and not log else contextlib.nullcontext():
+                result = interface.solve_via_data(data, verbose=log, solver_opts=options, **further)
+            paths = list(profile.reports.values())
+            raw = interface.invert(result, SolverInverseData(inverse, interface, options))
+            answer = Answer(raw, {path: reported(result, path) for path in paths})
     except Exception as e:  # each library has its own tree of errors
         raise _explained(e, profile, given) from e
-    raw = interface.invert(result, SolverInverseData(inverse, interface, options))
+    raw = answer.raw
+    if raw is None:
+        return RawPoint("time_limit")
     status = _STATUS.get(raw.status, str(raw.status))
     if "interrupted" in profile.reports:
-        word = _found(result, profile.reports["status"])
+        word = answer.reports.get(profile.reports["status"])
         status = "interrupted" if str(word) == profile.reports["interrupted"] else status
     z = compiled.dual_vector(raw, interface)
     z = None if z is None else z / scale
@@ -142,7 +164,7 @@ def _call(
         z = z * units[0]
     bound = None
     if "bound" in profile.reports:
-        told = _found(result, profile.reports["bound"])
+        told = answer.reports.get(profile.reports["bound"])
         bound = None if told is None else float(told) / scale + compiled.form.offset
     if raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
         return RawPoint(status, z=z, bound=bound)
@@ -175,13 +197,3 @@ def _explained(e: Exception, profile: SolverProfile, given: dict[str, Any]) -> O
             f"{profile.name} does not take these options", said, "correct or remove the option"
         )
     return SolverFailure(f"{profile.name} failed", said, "try another solver")
-
-
-def _found(result: Any, path: str) -> Any:
-    """Follow a dotted path of keys, attributes and methods into a raw result."""
-    for name in path.split("."):
-        try:
-            result = result[name] if isinstance(result, dict) else getattr(result, name)
-        except (KeyError, AttributeError):
-            return None
-    return result() if callable(result) else result

@@ -45,6 +45,8 @@ class Request:
         Options by the solver's own names.
     started : float
         ``time.perf_counter()`` when the verb began.
+    isolate : bool
+        Solve in a process of its own, which may crash or hang.
     tighter : float
         What the tolerances handed to the solver are divided by; the result is held to
         ``tolerance`` in any case.
@@ -58,6 +60,7 @@ class Request:
     warm_start: Solution | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
+    isolate: bool = False
     tighter: float = 1.0
 
     def __post_init__(self) -> None:
@@ -118,7 +121,7 @@ class Request:
             "seed": self.seed,
         }
         for name, wanted in general.items():
-            if wanted is None:
+            if wanted is None or (name == "time_limit" and self.apart(profile) is not None):
                 continue
             if name in profile.options:
                 chosen[profile.options[name]] = wanted
@@ -140,6 +143,16 @@ class Request:
             )
         chosen.update(self.options)
         return chosen
+
+    def apart(self, profile: SolverProfile) -> float | None:
+        """Return after how many seconds to end the solver's own process; None to solve here.
+
+        A solver that knows no clock, or was asked to stay out of ours, gets one.
+        """
+        clocked = self.time_limit is None or "time_limit" in profile.options
+        if profile.via != "cvxpy" or (clocked and not self.isolate):
+            return None
+        return self.seconds_left if self.time_limit is not None else float(np.inf)
 
     def retried(self, retry: Retry) -> Request:
         """Return what is asked of the same solver next; options that were given stay."""

@@ -57,6 +57,7 @@ def solve(
     verbose: int = 0,
     warm_start: Solution | None = None,
     options: Mapping[str, Any] | None = None,
+    isolate: bool = False,
 ) -> Solution:
     """Solve a declared problem and verify the result on it.
 
@@ -82,6 +83,10 @@ def solve(
         could use it.
     options : dict, optional
         Further options by the solver's own names.
+    isolate : bool
+        Run solvers that CVXPY wraps in a process of their own: one that crashes or hangs is a
+        failure of that solver, and the next is asked. A solver without a clock of its own gets
+        such a process whenever there is a time limit.
 
     Returns
     -------
@@ -109,7 +114,15 @@ def solve(
     """
     begin = time.perf_counter()
     request = Request(
-        tolerance, time_limit, threads, seed, verbose, warm_start, dict(options or {}), begin
+        tolerance,
+        time_limit,
+        threads,
+        seed,
+        verbose,
+        warm_start,
+        dict(options or {}),
+        begin,
+        isolate=isolate,
     )
 
     def ask(stated: Problem, *, by_default: bool = False) -> Solution:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -27,7 +27,7 @@ def program() -> Any:
 class Asked(list[tuple[str, Request]]):
     """Who was asked what, and by how much each answer is off."""
 
-    off = {
+    off: ClassVar[dict[tuple[str, float], float]] = {
         ("first", 1.0): 1e-2,
         ("first", 10.0): 1e-3,
         ("second", 1.0): 1e-4,
@@ -77,8 +77,10 @@ def test_the_same_solver_is_asked_for_more_before_the_next(
     assert np.abs(best["x"] - 2.0).max() == pytest.approx(1e-5, rel=1e-3)
 
 
-def test_a_result_that_passes_ends_the_search(asked: Asked) -> None:
-    asked.off = {**asked.off, ("first", 10.0): 0.0}
+def test_a_result_that_passes_ends_the_search(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Asked, "off", {**Asked.off, ("first", 10.0): 0.0})
     s = program().solve()
     assert [name for name, _ in asked] == ["first", "first"] and len(s.attempts) == 1
     assert s.residuals().feasibility <= 1e-7

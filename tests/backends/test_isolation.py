@@ -1,0 +1,178 @@
+"""A solver in a process of its own: what it does there does not reach us."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends import isolation
+from optfair.backends import solve as module
+from optfair.backends.registry import profile
+
+STRANGE = """
+    import os, time
+
+    class Solver:
+        def __init__(self, how):
+            self.how = how
+
+        def solve_via_data(self, data, verbose, solver_opts, **more):
+            print("what a solver prints")
+            if self.how == "crash":
+                os.abort()
+            if self.how == "leave":
+                os._exit(3)
+            if self.how == "hang":
+                time.sleep(600)
+            if self.how == "refuse":
+                raise ValueError("no such option: speed")
+            return {"info": {"status": "fine"}, "x": data["x"] + 1}
+
+        def invert(self, result, inverse):
+            return Answer(result["x"])
+
+    class Answer:
+        def __init__(self, x):
+            self.x, self.attr = x, {}
+"""
+
+
+@pytest.fixture
+def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    (tmp_path / "strange_solver.py").write_text(textwrap.dedent(STRANGE), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    isolation.close_idle()  # these know another path
+    import strange_solver
+
+    yield strange_solver.Solver
+    isolation.close_idle()
+    sys.modules.pop("strange_solver")
+
+
+def ask(interface: Any, seconds: float = 60.0) -> isolation.Answer:
+    data = {"x": np.arange(3.0)}
+    return isolation.solve_apart(
+        interface,
+        data,
+        None,
+        {},
+        name="strange",
+        log=False,
+        seconds=seconds,
+        paths=["info.status", "info.none"],
+    )
+
+
+def test_an_answer_comes_back_and_the_process_is_kept(
+    strange: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = ask(strange("answer"))
+    assert answer.raw.x.tolist() == [1.0, 2.0, 3.0]
+    assert answer.reports == {"info.status": "fine", "info.none": None}
+    (kept,) = isolation._idle
+    ask(strange("answer"))
+    assert isolation._idle == [kept]
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("how", "word"), [("crash", "SIGABRT"), ("leave", "exit code 3")])
+def test_a_crash_is_a_failure_of_that_solver(strange: Any, how: str, word: str) -> None:
+    with pytest.raises(of.SolverFailure, match="strange ended its process") as e:
+        ask(strange(how))
+    assert word in e.value.evidence
+    assert ask(strange("answer")).raw is not None
+
+
+def test_a_solver_without_a_clock_is_ended(strange: Any) -> None:
+    begin = time.perf_counter()
+    assert ask(strange("hang"), 3.0).raw is None
+    assert time.perf_counter() - begin < 20.0
+
+
+def test_what_it_raises_is_raised_here(strange: Any) -> None:
+    with pytest.raises(ValueError, match="no such option"):
+        ask(strange("refuse"))
+    assert len(isolation._idle) == 1
+
+
+def test_control_c_ends_the_process(strange: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[Any] = []
+    taken = isolation._taken
+
+    def kept() -> Any:
+        workers.append(taken())
+        return workers[-1]
+
+    def pressed(self: Any, task: bytes, seconds: float) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(isolation, "_taken", kept)
+    monkeypatch.setattr(isolation._Worker, "ask", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        ask(strange("hang"))
+    assert not workers[0].alive and not isolation._idle
+
+
+def quadratic() -> Any:
+    x = cp.Variable(4, name="x")
+    return of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - 2)), [cp.sum(x) <= 4, x >= 0]))
+
+
+@pytest.mark.parametrize("solver", ["piqp", "clarabel", "scs", "osqp"])
+def test_answers_are_those_of_our_own_process(solver: str) -> None:
+    apart = quadratic().solve(solver, tolerance=1e-5, isolate=True)
+    here = quadratic().solve(solver, tolerance=1e-5)
+    for name, y in here.multipliers.items():
+        assert np.allclose(apart.multipliers[name], y, atol=1e-12)
+    assert np.allclose(apart["x"], here["x"], atol=1e-12)
+
+
+def test_a_time_limit_is_kept_for_it() -> None:
+    assert "time_limit" not in profile("piqp").options
+    s = quadratic().solve("piqp", time_limit=60.0)
+    assert s.solver == "piqp" and s.is_optimal(1e-7)
+
+
+def test_the_next_solver_is_asked_after_a_crash(
+    monkeypatch: pytest.MonkeyPatch, strange: Any
+) -> None:
+    from optfair.backends import cvxpy_backend
+
+    apart = cvxpy_backend.solve_apart
+
+    def crashes(interface: Any, *rest: Any, **more: Any) -> Any:
+        first = more["name"] == "first"
+        return apart(strange("crash") if first else interface, *rest, **more)
+
+    first = replace(profile("clarabel"), name="first")
+    monkeypatch.setattr(cvxpy_backend, "solve_apart", crashes)
+    monkeypatch.setattr(module, "choose", lambda *_: (first, profile("clarabel")))
+    s = quadratic().solve(isolate=True)
+    assert s.solver == "clarabel" and "ended its process" in s.attempts[0]
+
+
+def test_processes_serve_threads_at_once() -> None:
+    found: list[float] = []
+    threads = [
+        threading.Thread(
+            target=lambda: found.append(quadratic().solve("clarabel", isolate=True).objective)
+        )
+        for _ in range(3)
+    ]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert np.allclose(found, 4.0, atol=1e-6) and len(found) == 3
+    isolation.close_idle()
