@@ -33,6 +33,7 @@ from optfair.proofs.rounding import (
     dot,
     product,
 )
+from optfair.proofs.tilt import tilted
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -48,6 +49,8 @@ __all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_boun
 DEAR, SPARE = 1e3, 1e-10
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 5
+# So many unpaid columns are closed by equations before anything larger is solved.
+FEW = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +235,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
     found, spent = _peeled(form, found, z, boxes)
     if boxes.unpaid(found).any():
-        z, found, spent = _closed(form, found, x, z, boxes)
+        z, found, spent = _moved(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
     total = _total(form, x, z, found, spent, boxes)
     curved = np.zeros(form.q.size, dtype=bool)
@@ -259,6 +262,38 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _moved(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
+) -> tuple[Floats, Residual, float]:
+    """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
+
+    A few columns are closed by equations; else, and where that is not enough, all multipliers
+    are tilted first, which takes a linear program.
+    """
+    few = np.count_nonzero(boxes.unpaid(found)) <= FEW
+    best = _closed(form, found, x, z, boxes) if few else (z, found, 0.0)
+    if few and not boxes.unpaid(best[1]).any():
+        return best
+    near = tilted(form, found, x, z, *boxes.of(found))
+    if near is not None:
+        near = in_dual(form.cones, near)
+        again = residual_of(form, x, near, form.q)
+        again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
+        again, spent = _peeled(form, again, near, boxes)
+        left, before = boxes.unpaid(again), boxes.unpaid(best[1])
+        cost = _total(form, x, z, found, 0.0, boxes) - _total(form, x, near, again, spent, boxes)
+        size = 1.0 + float(np.abs(form.q) @ np.abs(x))
+        here = float(found.size[before] @ np.abs(x[before]))
+        if again.size[left].sum() < best[1].size[before].sum() and cost <= max(
+            DEAR * here, SPARE * size
+        ):
+            best = (near, again, spent)
+    if boxes.unpaid(best[1]).any():
+        closed = _closed(form, best[1], x, best[0], boxes)
+        best = closed if best[2] == 0.0 else best
+    return best
 
 
 def _peeled(form: ConicForm, found: Residual, z: Floats, boxes: Boxes) -> tuple[Residual, float]:

@@ -261,7 +261,8 @@ def test_exponentials_beyond_the_range_of_floats() -> None:
     x, y, z = (cp.Variable(name=n) for n in "xyz")
     # y exp(x/y) <= z: x = log z grows without limit while the cost of y stays
     s = adopted(cp.Minimize(1600 * y - x), [cp.ExpCone(x, y, z), y <= 1, z >= 0]).solve()
-    assert s.grade.word != "proved" and "|x|" in str(s.certificate.verify())
+    told = str(s.certificate.verify())
+    assert s.grade.word != "proved" and ("|x|" in told or "free column" in told)
     one, zero = cp.Constant(1.0), cp.Constant(0.0)
     empty = adopted(cp.Minimize(y), [cp.ExpCone(x, one, zero), x <= -800])
     with pytest.raises((of.SolverFailure, of.Infeasible)):
