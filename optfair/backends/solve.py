@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -161,20 +161,32 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     candidates = choose(problem, solver)
     search = _Search(problem, request, len(candidates), begin)
     search.spent["choose"] = time.perf_counter() - begin
+    try:
+        return _asked_in_turn(search, candidates)
+    except KeyboardInterrupt:
+        if search.unproved is None:
+            raise
+        return search.answer  # stopped while a proof was looked for
+
+
+def _asked_in_turn(search: _Search, candidates: Sequence[SolverProfile]) -> Solution:
+    """Ask one solver after the other, each for more where its result is rejected."""
+    request, problem = search.request, search.problem
     for i, candidate in enumerate(candidates):
         left = len(candidates) - i - 1
         outcome = search.ask(candidate, request, left)
-        if isinstance(outcome, Solution):
-            return outcome
-        for retry in candidate.retry if outcome == "rejected" else ():
+        if search.settled(outcome):
+            return search.answer
+        for retry in candidate.retry if outcome != "nothing" else ():
             if retry.classes and problem.problem_class.name not in retry.classes:
                 continue
-            further = search.ask(candidate, request.retried(retry), left)
-            if isinstance(further, Solution):
-                return further
+            if search.settled(search.ask(candidate, request.retried(retry), left)):
+                return search.answer
     return search.give_up()
 
 
+# Asks after an answer that nothing proves yet, in the hope of one with a proof.
+HOPE = 2
 # Share of the time that is left which a solver may take when others are to be asked after it.
 PATIENCE = 0.6
 
@@ -200,15 +212,39 @@ class _Search:
         self.claimed: SolverFailure | None = None
         self.failures: list[OptfairError] = []
         self.best: tuple[tuple[Any, ...], Solution] | None = None
+        self.unproved: Solution | None = None
+        self.hope, self.asked = HOPE, 0
+
+    def settled(self, outcome: Solution | str) -> bool:
+        """Whether there is an answer: proved, or after as many asks as a proof is worth."""
+        convex = self.problem.problem_class.convex and not self.problem.integers
+        if isinstance(outcome, Solution):
+            provable = convex and outcome.status.termination == "optimal"
+            if outcome.grade.sound or not provable or self.unproved is None:
+                self.unproved = outcome
+            if outcome.grade.sound or not provable:
+                return True
+        if self.unproved is None:
+            return False
+        self.hope -= 1
+        return self.hope < 0
+
+    @property
+    def answer(self) -> Solution:
+        """The answer, with all attempts on record."""
+        if self.unproved is None:
+            return self.give_up()
+        return replace(self.unproved, attempts=tuple(self.attempts))
 
     def ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | str:
         """Ask a solver; return what it solved, "rejected" for another result, else "nothing"."""
         tried = time.perf_counter()
-        if self.attempts:
+        if self.asked:
             if tried > self.request.deadline:
                 return "nothing"
-            known = sum(v for k, v in self.spent.items() if k != "attempts")
-            self.spent["attempts"] = tried - self.begin - known
+            before = sum(v for k, v in self.spent.items() if k != "attempts")
+            self.spent["attempts"] = tried - self.begin - before
+        self.asked += 1
         if left:
             request = request.until(tried + PATIENCE * (self.request.deadline - tried))
         run = _adapter(profile)
@@ -217,7 +253,8 @@ class _Search:
             outcome = run(self.problem, profile, request)
         except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
             if isinstance(e, SolverFailure) and e.claim:
-                if self.claimed is not None and self.claimed.claim == e.claim:
+                known = self.claimed is not None and self.claimed.claim == e.claim
+                if self.claimed is not None and known and self.unproved is None:
                     raise self.claimed from None  # a third would say the same without proof
                 self.claimed = self.claimed or e  # one solver's word: ask the next
             self.failures.append(e)
@@ -252,7 +289,9 @@ class _Search:
             self.best = (key, solution)
 
     def give_up(self) -> Solution:
-        """Return the best attempt where time was up, else raise what says most."""
+        """Return what nothing proves, the best attempt where time was up, else raise."""
+        if self.unproved is not None:
+            return self.answer
         request, best = self.request, None if self.best is None else self.best[1]
         if self.claimed is not None:
             self.claimed.solution = best

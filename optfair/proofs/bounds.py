@@ -47,6 +47,8 @@ __all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_boun
 # How much more than the residual is worth at the point its repair may cost, and how much of the
 # size of the objective it may cost at any rate.
 DEAR, SPARE = 1e3, 1e-10
+# Share of the objective that a tilt may cost.
+SLIGHT = 2e-8
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 5
 # So many unpaid columns are closed by equations before anything larger is solved.
@@ -276,7 +278,8 @@ def _moved(
     best = _closed(form, found, x, z, boxes) if few else (z, found, 0.0)
     if few and not boxes.unpaid(best[1]).any():
         return best
-    near = tilted(form, found, x, z, *boxes.of(found))
+    start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
+    near = tilted(form, nearer, x, start, *boxes.of(nearer))
     if near is not None:
         near = in_dual(form.cones, near)
         again = residual_of(form, x, near, form.q)
@@ -285,10 +288,8 @@ def _moved(
         left, before = boxes.unpaid(again), boxes.unpaid(best[1])
         cost = _total(form, x, z, found, 0.0, boxes) - _total(form, x, near, again, spent, boxes)
         size = 1.0 + float(np.abs(form.q) @ np.abs(x))
-        here = float(found.size[before] @ np.abs(x[before]))
-        if again.size[left].sum() < best[1].size[before].sum() and cost <= max(
-            DEAR * here, SPARE * size
-        ):
+        cheap = cost <= max(SPARE * size, SLIGHT * abs(form.objective(x)))
+        if cheap and again.size[left].sum() < best[1].size[before].sum():
             best = (near, again, spent)
     if boxes.unpaid(best[1]).any():
         closed = _closed(form, best[1], x, best[0], boxes)
