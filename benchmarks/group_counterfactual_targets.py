@@ -9,7 +9,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair import metrics
-from optfair.comparison.memory import peak_megabytes, reset_peak
+from optfair.comparison.measurement import peak_megabytes, reset_peak
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (

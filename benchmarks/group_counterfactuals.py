@@ -497,7 +497,7 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.comparison.statistics import performance_profile
+    from optfair.comparison.comparison import performance_profile
     from optfair.plots.axes import legend_below, tidy
     from optfair.plots.profile import plot_profile
 

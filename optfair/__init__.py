@@ -15,13 +15,13 @@ _PUBLIC = {
     "NonconvexityWitness": "core.certificate",
     "Optimality": "core.certificate",
     "Verdict": "core.certificate",
-    "Evidence": "core.evidence",
+    "Evidence": "core.problem_class",
     "Declaration": "core.problem",
     "Problem": "core.problem",
     "ProblemClass": "core.problem_class",
-    "Rule": "core.rule",
+    "Rule": "core.composition",
     "Solution": "core.solution",
-    "Structure": "core.structure",
+    "Structure": "core.term",
     "ConstraintTerm": "core.term",
     "ObjectiveTerm": "core.term",
     "from_cvxpy": "core.adopt",
@@ -126,8 +126,8 @@ _PUBLIC = {
     "solve": "backends.solve",
     "compare_solvers": "comparison.compare",
     "Comparison": "comparison.comparison",
-    "export": "formats.export",
-    "read": "formats.read",
+    "export": "formats.files",
+    "read": "formats.files",
     "from_arrays": "formats.arrays",
     "FileProblem": "formats.file_problem",
     "to_pyomo": "compile.pyomo",
@@ -189,15 +189,15 @@ if TYPE_CHECKING:
     from optfair.core.certificate import NonconvexityWitness as NonconvexityWitness
     from optfair.core.certificate import Optimality as Optimality
     from optfair.core.certificate import Verdict as Verdict
-    from optfair.core.evidence import Evidence as Evidence
+    from optfair.core.composition import Rule as Rule
     from optfair.core.problem import Declaration as Declaration
     from optfair.core.problem import Problem as Problem
+    from optfair.core.problem_class import Evidence as Evidence
     from optfair.core.problem_class import ProblemClass as ProblemClass
-    from optfair.core.rule import Rule as Rule
     from optfair.core.solution import Solution as Solution
-    from optfair.core.structure import Structure as Structure
     from optfair.core.term import ConstraintTerm as ConstraintTerm
     from optfair.core.term import ObjectiveTerm as ObjectiveTerm
+    from optfair.core.term import Structure as Structure
     from optfair.diagnosis.diagnose import diagnose as diagnose
     from optfair.diagnosis.report import Diagnosis as Diagnosis
     from optfair.errors import ClassError as ClassError
@@ -217,9 +217,9 @@ if TYPE_CHECKING:
     from optfair.features.feature_problem import monotone as monotone
     from optfair.features.linear_score import LinearScore as LinearScore
     from optfair.formats.arrays import from_arrays as from_arrays
-    from optfair.formats.export import export as export
     from optfair.formats.file_problem import FileProblem as FileProblem
-    from optfair.formats.read import read as read
+    from optfair.formats.files import export as export
+    from optfair.formats.files import read as read
     from optfair.methods.cluster_counterfactuals.adapters.pairwise import best_known as best_known
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import (
         ClusterCounterfactual as ClusterCounterfactual,

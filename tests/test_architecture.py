@@ -56,7 +56,7 @@ VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.transforms.soften"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
-    ("core/verbs.py", "optfair.formats.export"),
+    ("core/verbs.py", "optfair.formats.files"),
     ("core/verbs.py", "optfair.compile.pyomo"),
     ("core/verbs.py", "optfair.solution.residuals"),
     ("core/verbs.py", "optfair.solution.shadow_prices"),

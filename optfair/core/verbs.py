@@ -38,7 +38,7 @@ class ProblemVerbs:
 
     def export(self, path: str | Path) -> None:
         """Write to a file whose ending says the format; see `optfair.export`."""
-        from optfair.formats.export import export
+        from optfair.formats.files import export
 
         export(cast("Problem", self), path)
 

@@ -16,11 +16,10 @@ import pytest
 
 import optfair as of
 from optfair.comparison import compare_solvers
+from optfair.comparison.compare import subjects
 from optfair.comparison.fingerprint import fingerprint
 from optfair.comparison.measurement import measured
-from optfair.comparison.process import in_fork
-from optfair.comparison.server import run_instance
-from optfair.comparison.subjects import subjects
+from optfair.comparison.server import in_fork, run_instance
 
 
 def small(shift=1.0, name="x"):

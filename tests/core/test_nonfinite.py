@@ -13,9 +13,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.core.classify import constraint_term
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ObjectiveTerm
 from optfair.transforms.dualize import dualize
 from optfair.transforms.shor import shor

@@ -10,9 +10,8 @@ import pytest
 
 import optfair as of
 from optfair.backends.registry import profile, profiles
-from optfair.library.branching import tree_bound
 from optfair.library.certification import solved_with
-from optfair.library.enumeration import ENUMERATION
+from optfair.library.enumeration import ENUMERATION, tree_bound
 
 NAMES = of.library.names()
 INSTANCES = {name: of.library.load(name) for name in NAMES}

@@ -15,8 +15,7 @@ from scipy.optimize import brentq
 
 import optfair as of
 from optfair.methods.textbook.geometry import TrustRegion
-from optfair.transforms.exactness import Exactness
-from optfair.transforms.lagrangian import quadratic_lagrangian
+from optfair.transforms.exactness import Exactness, quadratic_lagrangian
 from optfair.transforms.shor import shor
 
 

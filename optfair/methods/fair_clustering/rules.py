@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, ProblemClass
+from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import ClassError, DeclarationError
 from optfair.features.feature_problem import FeatureProblem

@@ -393,8 +393,7 @@ def plot_counterfactual_front(
 
 
 def _references(ax: Axes, references: Mapping[str, tuple[float, float]]) -> None:
-    from optfair.plots.annotations import label_points
-    from optfair.plots.axes import INK
+    from optfair.plots.axes import INK, label_points
 
     if not references:
         return

@@ -9,9 +9,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP
+from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError
 from optfair.methods.sparse_counterfactuals.choice_problem import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.rules import finite_vector
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem, exclusion

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 
 import optfair as of
 from optfair import metrics
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.methods.fair_clustering.alternation import best_centers
 from optfair.methods.fair_clustering.bound import FairKMeansBound, optimality_gap
 

@@ -18,10 +18,9 @@ from optfair.backends.progress import round_progress
 from optfair.backends.request import Outcome, Request
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck, drift
-from optfair.core.evidence import Evidence
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP
+from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import LazyValues
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError, Infeasible

@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.numbers import check_matrix
-from optfair.plots.annotations import label_points
-from optfair.plots.axes import COLOURS, FAINT, INK, QUIET, legend_below, new_axes, plain, tidy
+from optfair.plots.axes import (
+    COLOURS,
+    FAINT,
+    INK,
+    QUIET,
+    label_points,
+    legend_below,
+    new_axes,
+    plain,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.special import ndtri
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
 from optfair.methods.group_counterfactuals.maps.moments import Moments

@@ -10,7 +10,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.rule import Parts, Rule
+from optfair.core.composition import Parts, Rule
 from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.maps.limits import MOVED, Limit
 from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
