@@ -31,7 +31,7 @@ from typing import Any
 from optfair.errors import DeclarationError, nearest
 from optfair.locate import check_keys, load_facts, method_folders
 
-__all__ = ["KINDS", "Entry", "defaults", "entry", "load", "names", "route"]
+__all__ = ["KINDS", "entry", "load", "names", "route"]
 
 # What each kind of entry is.
 KINDS = {

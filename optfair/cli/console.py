@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAILED",
-    "MISUSED",
     "Json",
     "Name",
     "Named",

@@ -21,7 +21,6 @@ __all__ = [
     "Cell",
     "Comparison",
     "PerformanceProfile",
-    "Summary",
     "conflicts",
     "performance_profile",
     "shifted_geometric_mean",

@@ -19,15 +19,7 @@ from typing import Any
 from optfair.comparison.measurement import allowance, measured
 from optfair.errors import UnsupportedProblem
 
-__all__ = [
-    "can_fork",
-    "check_fork",
-    "close_idle",
-    "died",
-    "in_fork",
-    "run_instance",
-    "serve",
-]
+__all__ = ["check_fork", "close_idle", "in_fork", "run_instance", "serve"]
 
 
 # Run a function in a forked copy of this process, and outlive whatever happens to it.

@@ -17,16 +17,7 @@ from optfair.errors import DeclarationError
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Parts",
-    "Rule",
-    "bound_parts",
-    "by_name",
-    "checked_variables",
-    "named_term",
-    "remaining_variables",
-    "stated",
-]
+__all__ = ["Parts", "Rule", "by_name", "named_term", "stated"]
 
 
 # Ready-made constraints that are values until a problem binds them.

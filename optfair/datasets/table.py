@@ -18,7 +18,6 @@ from optfair.errors import DataError
 
 __all__ = [
     "check_file",
-    "check_header",
     "column_of",
     "derived",
     "open_text",

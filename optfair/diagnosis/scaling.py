@@ -25,18 +25,7 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 
-__all__ = [
-    "Range",
-    "Scaling",
-    "balanced_range",
-    "column_ranges",
-    "extreme_entries",
-    "measure_scaling",
-    "proof_faults",
-    "repeated_rows",
-    "term_ranges",
-    "widest_rows",
-]
+__all__ = ["Range", "Scaling", "measure_scaling", "proof_faults"]
 
 
 # Coefficients of compiled constraints: ranges by variable, entry and row, and repeated rows.

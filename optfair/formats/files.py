@@ -26,21 +26,7 @@ from optfair.formats.text import format_of, number, replace_file, write_lines
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "export",
-    "from_cbf",
-    "from_lp",
-    "from_mat",
-    "from_mps",
-    "mps_lines",
-    "read",
-    "to_cbf",
-    "to_cip",
-    "to_lp",
-    "to_mps",
-    "to_nl",
-    "to_sdpa",
-]
+__all__ = ["export", "read"]
 
 
 # Read a problem from a file.

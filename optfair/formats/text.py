@@ -21,15 +21,12 @@ from numpy.typing import NDArray
 from optfair.errors import DataError
 
 __all__ = [
-    "COMPRESSED",
     "FORMATS",
     "INFINITE",
-    "Format",
     "Source",
     "format_of",
     "is_problem_file",
     "number",
-    "plain_name",
     "readable",
     "replace_file",
     "table_lines",

@@ -19,14 +19,12 @@ from optfair.methods.cluster_counterfactuals.rules import (
 )
 
 __all__ = [
-    "DISTANCES",
     "check_cluster",
     "check_factual",
     "check_mask",
     "check_metric",
     "check_plausibility",
     "column_names",
-    "listed",
     "option_rules",
 ]
 

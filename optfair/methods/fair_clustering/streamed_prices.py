@@ -27,15 +27,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.rows.row_source import Chunk
 from optfair.rows.survey import Rows, Survey
 
-__all__ = [
-    "AssignmentPart",
-    "AssignmentPass",
-    "PassMaker",
-    "StreamedAssignment",
-    "StreamedSearch",
-    "joined",
-    "thinned",
-]
+__all__ = ["AssignmentPart", "AssignmentPass", "StreamedAssignment", "StreamedSearch", "joined"]
 
 
 # One pass of fair k-means over a chunk: sums of the rows that are settled, and the few that are not.

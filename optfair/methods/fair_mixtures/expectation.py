@@ -15,7 +15,6 @@ from optfair.rows.columns import MixedRows
 __all__ = [
     "BLOCK",
     "Expectation",
-    "Farthest",
     "MemoryPasses",
     "Passes",
     "Sample",

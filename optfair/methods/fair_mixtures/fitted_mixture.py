@@ -26,7 +26,6 @@ __all__ = [
     "Intake",
     "MixturePrediction",
     "fair_label_prices",
-    "group_index",
     "keep_components",
     "keep_numbers",
     "keep_summary",

@@ -24,16 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     enumerated_choices,
 )
 
-__all__ = [
-    "ROW_CHOICES",
-    "ChoiceProblem",
-    "ExclusionTerm",
-    "excluded_by",
-    "exclusion",
-    "model_term",
-    "row_choices",
-    "target_mean",
-]
+__all__ = ["ChoiceProblem", "exclusion", "model_term", "row_choices", "target_mean"]
 
 
 # Constraints that leave single choices out: what every rule on a row comes down to.

@@ -30,11 +30,9 @@ __all__ = [
     "PRODUCTS",
     "BoundaryProof",
     "Setting",
-    "Unreachable",
     "named_multipliers",
     "out_of_reach",
     "outcome",
-    "refuse_conflicting_bounds",
     "unreachable",
     "with_products",
 ]

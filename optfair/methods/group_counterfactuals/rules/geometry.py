@@ -19,17 +19,7 @@ from optfair.methods.group_counterfactuals.maps.moments import checked_bound
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "AtMost",
-    "L1Sparsity",
-    "Loewner",
-    "TransportBudget",
-    "at_most",
-    "l1_sparsity",
-    "loewner",
-    "map_target",
-    "transport_budget",
-]
+__all__ = ["at_most", "l1_sparsity", "loewner", "map_target", "transport_budget"]
 
 
 # What rules on maps need of a problem.
