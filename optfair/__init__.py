@@ -47,7 +47,7 @@ _PUBLIC = {
     "cluster_share": "methods.fair_clustering.rules",
     "ClusterCounterfactual": "methods.cluster_counterfactuals.cluster_counterfactual",
     "at_most_changes": "methods.cluster_counterfactuals.rules",
-    "best_known": "methods.cluster_counterfactuals.adapters.pairwise",
+    "best_known": "methods.cluster_counterfactuals.adapters.projections",
     "least_density": "methods.cluster_counterfactuals.rules",
     "one_hot": "methods.cluster_counterfactuals.rules",
     "whole_numbers": "methods.cluster_counterfactuals.rules",
@@ -65,11 +65,11 @@ _PUBLIC = {
     "immutable": "features.feature_problem",
     "box": "features.feature_problem",
     "monotone": "features.feature_problem",
-    "loewner": "methods.group_counterfactuals.rules.geometry",
-    "chance": "methods.group_counterfactuals.rules.chance",
-    "transport_budget": "methods.group_counterfactuals.rules.geometry",
-    "l1_sparsity": "methods.group_counterfactuals.rules.geometry",
-    "at_most": "methods.group_counterfactuals.rules.geometry",
+    "loewner": "methods.group_counterfactuals.rules",
+    "chance": "methods.group_counterfactuals.chance_rule",
+    "transport_budget": "methods.group_counterfactuals.rules",
+    "l1_sparsity": "methods.group_counterfactuals.rules",
+    "at_most": "methods.group_counterfactuals.rules",
     "OutOfReach": "methods.group_counterfactuals.attainable",
     "LinearScore": "features.linear_score",
     "IndependentCounterfactuals": "methods.group_counterfactuals.members",
@@ -220,7 +220,9 @@ if TYPE_CHECKING:
     from optfair.formats.file_problem import FileProblem as FileProblem
     from optfair.formats.files import export as export
     from optfair.formats.files import read as read
-    from optfair.methods.cluster_counterfactuals.adapters.pairwise import best_known as best_known
+    from optfair.methods.cluster_counterfactuals.adapters.projections import (
+        best_known as best_known,
+    )
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import (
         ClusterCounterfactual as ClusterCounterfactual,
     )
@@ -285,6 +287,7 @@ if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import (
         bi_lipschitz_baseline as bi_lipschitz_baseline,
     )
+    from optfair.methods.group_counterfactuals.chance_rule import chance as chance
     from optfair.methods.group_counterfactuals.counterfactual_front import (
         CounterfactualFront as CounterfactualFront,
     )
@@ -317,11 +320,10 @@ if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.members import (
         LipschitzCounterfactuals as LipschitzCounterfactuals,
     )
-    from optfair.methods.group_counterfactuals.rules.chance import chance as chance
-    from optfair.methods.group_counterfactuals.rules.geometry import at_most as at_most
-    from optfair.methods.group_counterfactuals.rules.geometry import l1_sparsity as l1_sparsity
-    from optfair.methods.group_counterfactuals.rules.geometry import loewner as loewner
-    from optfair.methods.group_counterfactuals.rules.geometry import (
+    from optfair.methods.group_counterfactuals.rules import at_most as at_most
+    from optfair.methods.group_counterfactuals.rules import l1_sparsity as l1_sparsity
+    from optfair.methods.group_counterfactuals.rules import loewner as loewner
+    from optfair.methods.group_counterfactuals.rules import (
         transport_budget as transport_budget,
     )
     from optfair.methods.group_counterfactuals.transport_map import (

@@ -16,8 +16,7 @@ from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.fingerprint import fingerprint
-from optfair.comparison.measurement import measured
-from optfair.comparison.run import Run, Store, environment
+from optfair.comparison.run import Run, Store, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from optfair.comparison.measurement import allowance, measured
+from optfair.comparison.run import allowance, measured
 from optfair.errors import UnsupportedProblem
 
 __all__ = ["check_fork", "close_idle", "in_fork", "run_instance", "serve"]
@@ -138,7 +138,7 @@ def run_instance(task: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        See `optfair.comparison.measurement.measured`.
+        See `optfair.comparison.run.measured`.
     """
     server = _taken()
     try:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.classify import constraint_term, objective_term
-from optfair.core.declared_numbers import check_parameters
-from optfair.core.expressions import Values
+from optfair.core.expressions import Values, check_parameters
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import PROVED, Grade
 

@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import Draft
 from optfair.core.curvature import proved_assertions, quadratic_curvature
-from optfair.core.declared_numbers import bounded_rows, freeze_parameters, refuse_nonfinite
-from optfair.core.expressions import Evaluator, dense, variable_names
+from optfair.core.expressions import (
+    Evaluator,
+    bounded_rows,
+    dense,
+    freeze_parameters,
+    refuse_nonfinite,
+    variable_names,
+)
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratic_map import is_quadratic
 from optfair.core.term import ConstraintTerm, ObjectiveTerm

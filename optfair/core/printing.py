@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optfair.core.declared_numbers import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.core.term import family
 from optfair.errors import DeclarationError, nearest
 

@@ -13,8 +13,13 @@ import cvxpy as cp
 from optfair.core import composition
 from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
 from optfair.core.composition import Parts
-from optfair.core.declared_numbers import check_parameters, refuse_nonfinite
-from optfair.core.expressions import Values, fresh_copy, substitute
+from optfair.core.expressions import (
+    Values,
+    check_parameters,
+    fresh_copy,
+    refuse_nonfinite,
+    substitute,
+)
 from optfair.core.printing import (
     Explanation,
     Labels,

@@ -13,7 +13,7 @@ from optfair.core.problem_class import Evidence
 from optfair.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from optfair.core.declared_numbers import FrozenParameter
+    from optfair.core.expressions import FrozenParameter
 
 __all__ = [
     "LAZY_ROWS",

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.datasets.dataset import Dataset
-from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
-from optfair.datasets.table import (
+from optfair.datasets.dataset import (
     Columns,
+    Dataset,
     check_file,
     column_of,
     derived,
@@ -29,6 +28,7 @@ from optfair.datasets.table import (
     typed,
     without_dropped,
 )
+from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
 from optfair.errors import DataError, nearest
 
 __all__ = [

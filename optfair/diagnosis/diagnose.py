@@ -10,7 +10,7 @@ import numpy as np
 from optfair.backends.rays import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
-from optfair.core.declared_numbers import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from optfair.compile.cone_program import cone_program
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import to_pyomo
-from optfair.core.declared_numbers import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
 from optfair.formats.cbf import cbf_lines, read_cbf

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.core.declared_numbers import freeze_parameters
+from optfair.core.expressions import freeze_parameters
 from optfair.transforms.dualize import dualize
 from optfair.transforms.shor import shor
 

@@ -10,8 +10,8 @@ import pytest
 
 import optfair as of
 from optfair import datasets
+from optfair.datasets import dataset as integers
 from optfair.datasets import facts
-from optfair.datasets import table as integers
 
 ROWS = 60
 FILE = "USCensus1990.data.txt"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from optfair.errors import DataError
-from optfair.rows.columns import Columns, without_groups
+from optfair.rows.frames import Columns, without_groups
 
 
 @pytest.fixture

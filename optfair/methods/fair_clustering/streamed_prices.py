@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.master import solve_master
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, solve_master
 from optfair.methods.fair_clustering.algorithms.price_search import Candidate, PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,

@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.master import MasterResult, solve_master
+from optfair.methods.fair_clustering.algorithms.mass_program import (
+    MassProgram,
+    MasterResult,
+    solve_master,
+)
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,

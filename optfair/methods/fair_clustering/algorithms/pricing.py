@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.master import Arcs
+from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
 __all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "repaired", "select_arcs", "spread"]
 

@@ -14,7 +14,7 @@ from optfair.core.composition import Rule
 from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
 from optfair.methods.group_counterfactuals.maps.moments import Moments
-from optfair.methods.group_counterfactuals.rules.geometry import map_target
+from optfair.methods.group_counterfactuals.rules import map_target
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
