@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -54,7 +56,7 @@ ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 # the verbs of a problem and a solution forward to the layer that does the work
 VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
-    ("core/verbs.py", "optfair.transforms.soften"),
+    ("core/verbs.py", "optfair.transforms.softening"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.files"),
     ("core/verbs.py", "optfair.compile.pyomo"),
@@ -124,7 +126,9 @@ def edges() -> set[tuple[str, str, str]]:
             continue
         for module, typing_only in imports(path):
             other = room(module)
-            facade = module.startswith("optfair.__") or not module.startswith("optfair.")
+            # a namespace lists its names by the registry
+            facade = path.name == "__init__.py" and module == "optfair.registry"
+            facade |= module.startswith("optfair.__") or not module.startswith("optfair.")
             if not (typing_only or facade or other == own or (name, module) in VERBS):
                 found.add((name, own, other))
     return found
@@ -143,7 +147,7 @@ def test_every_edge_in_the_table_is_used() -> None:
 
 def test_what_stands_below_the_methods_names_none() -> None:
     for path in modules():
-        if "methods" in path.relative_to(PACKAGE).parts or path == PACKAGE / "__init__.py":
+        if "methods" in path.relative_to(PACKAGE).parts:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {id(n.body[0].value) for n in ast.walk(tree) if ast_docstring(n)}
@@ -214,20 +218,34 @@ def test_files_stay_short() -> None:
     assert {name: n for name, n in long.items() if n > 600} == {}
 
 
-def test_no_public_name_is_a_module_name() -> None:
-    taken = {p.stem for p in PACKAGE.glob("*.py")} | {
-        p.name for p in PACKAGE.iterdir() if p.is_dir()
-    }
-    names = set(optfair.__all__) - set(optfair._SUBPACKAGES)
-    assert names & taken == set()
+NAMESPACES = [p.parent for p in sorted(PACKAGE.rglob("__init__.pyi"))]
 
 
-def test_every_public_name_loads() -> None:
-    for name in optfair.__all__:
-        assert getattr(optfair, name) is not None
-    assert set(dir(optfair)) == set(optfair.__all__)
+@pytest.mark.parametrize("folder", NAMESPACES, ids=lambda p: p.name)
+def test_every_public_name_loads(folder: Path) -> None:
+    module = importlib.import_module(".".join(("optfair", *folder.relative_to(PACKAGE).parts)))
+    for name in module.__all__:
+        value = getattr(module, name)
+        # a name that is a module's too would be that module once somebody imports it
+        inside = (folder / f"{name}.py").exists() or (folder / name).is_dir()
+        assert inspect.ismodule(value) or not inside, name
+    assert dir(module) == module.__all__ == sorted(module.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = optfair.nothing
+        _ = module.nothing
+
+
+def test_the_top_level_has_few_names() -> None:
+    assert len(optfair.__all__) <= 70
+
+
+def test_a_name_at_the_top_is_the_one_in_its_namespace() -> None:
+    spaces = [
+        value for name in optfair.__all__ if inspect.ismodule(value := getattr(optfair, name))
+    ]
+    for name in optfair.__all__:
+        for space in spaces:
+            if name in space.__all__ and space.__name__ != "optfair.metrics":
+                assert getattr(space, name) is getattr(optfair, name), (space, name)
 
 
 def test_importing_optfair_loads_nothing_heavy() -> None:

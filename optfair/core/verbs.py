@@ -43,14 +43,14 @@ class ProblemVerbs:
         export(cast("Problem", self), path)
 
     def to_pyomo(self) -> Any:
-        """Return a Pyomo model with the same names; see `optfair.to_pyomo`."""
+        """Return a Pyomo model with the same names; see `optfair.compile.to_pyomo`."""
         from optfair.compile.pyomo import to_pyomo
 
         return to_pyomo(cast("Problem", self))
 
     def soften(self, name: str, weight: float) -> Any:
-        """Replace a constraint by a penalty on its violation; see `optfair.soften`."""
-        from optfair.transforms.soften import soften
+        """Replace a constraint by a penalty on its violation; see `optfair.transforms.soften`."""
+        from optfair.transforms.softening import soften
 
         return soften(cast("Problem", self), name, weight)
 

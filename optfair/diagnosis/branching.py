@@ -16,7 +16,7 @@ from optfair.diagnosis.report import Clock
 from optfair.diagnosis.scaling import proof_faults
 from optfair.diagnosis.system import System, second_opinion
 from optfair.errors import Infeasible, OptfairError
-from optfair.transforms.relax_integrality import relaxed
+from optfair.transforms.integrality import relaxed
 
 __all__ = ["Branch", "BranchingProof", "prove_by_branching"]
 

@@ -18,7 +18,7 @@ from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError
-from optfair.transforms.relax_integrality import relaxed
+from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled

@@ -22,7 +22,7 @@ from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError
 from optfair.formats.entry_names import Families, suffixed
 from optfair.formats.file_terms import BlockTerm, constraints, objective
 from optfair.formats.layout import Layout, Rows, RowsInProgress, unique_names
-from optfair.transforms.relax_integrality import relax_integrality
+from optfair.transforms.integrality import relax_integrality
 
 __all__ = [
     "FileProblem",

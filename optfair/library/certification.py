@@ -13,7 +13,7 @@ from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError
 from optfair.library.enumeration import ENUMERATION, enumerated, tree_bound
 from optfair.library.instance import Infeasibility, Instance, Optimum, load
-from optfair.transforms.shor import shor
+from optfair.transforms.shor_relaxation import shor
 
 __all__ = ["Certification", "Check", "certify", "solved_with"]
 

@@ -14,7 +14,7 @@ from optfair.backends.policy import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.problem import Problem
 from optfair.errors import DataError, Infeasible, SolverFailure
-from optfair.transforms.relax_integrality import relax_integrality
+from optfair.transforms.integrality import relax_integrality
 
 __all__ = [
     "ENUMERATION",

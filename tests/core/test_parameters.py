@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.core.expressions import freeze_parameters
-from optfair.transforms.dualize import dualize
-from optfair.transforms.shor import shor
+from optfair.transforms.duality import dualize
+from optfair.transforms.shor_relaxation import shor
 
 
 def declared() -> tuple[Any, Any, Any]:

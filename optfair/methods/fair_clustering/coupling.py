@@ -330,7 +330,7 @@ def factor_coupling(problem: KantorovichCoupling) -> FactoredCoupling:
     >>> rng = np.random.default_rng(0)
     >>> x, y, mu = rng.normal(size=(6, 2)), rng.normal(size=(9, 2)), rng.normal(size=(3, 2))
     >>> p = of.KantorovichCoupling(x, y, centers=mu)
-    >>> f = of.factor_coupling(p)
+    >>> f = of.fair_clustering.factor_coupling(p)
     >>> bool(np.isclose(f.problem.solve().objective, p.solve().objective, rtol=1e-12))
     True
     """

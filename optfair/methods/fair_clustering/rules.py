@@ -388,7 +388,7 @@ def proportion(
     Examples
     --------
     >>> import optfair as of
-    >>> of.proportion(lower={"female": 0.25})
+    >>> of.fair_clustering.proportion(lower={"female": 0.25})
     Proportion(lower={'female': 0.25}, upper=None)
 
     References

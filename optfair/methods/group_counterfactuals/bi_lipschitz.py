@@ -68,7 +68,7 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     --------
     >>> import optfair as of
     >>> X = [[0.0, 0.0], [-2.0, 0.0]]
-    >>> p = of.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
+    >>> p = of.group_counterfactuals.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
     >>> p.problem_class, p.certificate.verify()
     (nonconvex QCQP, verified)
 
@@ -248,7 +248,7 @@ class GramBound(FeatureProblem):
     --------
     >>> import optfair as of
     >>> X = [[0.0, 0.0], [-2.0, 0.0]]
-    >>> p = of.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
+    >>> p = of.group_counterfactuals.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
     >>> bound = GramBound(p)
     >>> bound.problem_class, round(bound.solve().objective, 5)
     (SDP, 6.0)

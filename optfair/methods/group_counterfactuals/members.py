@@ -371,7 +371,7 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
     --------
     >>> import optfair as of
     >>> X, score = [[0.0, 0.0], [0.0, 2.0]], ([1.0, 0.0], -1.0)
-    >>> s = of.LipschitzCounterfactuals(X, score=score, K=0.5).solve()
+    >>> s = of.group_counterfactuals.LipschitzCounterfactuals(X, score=score, K=0.5).solve()
     >>> s["counterfactuals"].round(6).tolist(), round(s.objective, 6)
     ([[1.0, 0.5], [1.0, 1.5]], 1.25)
 

@@ -33,8 +33,8 @@ from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
-from optfair.transforms.relax_integrality import recovered
-from optfair.transforms.shor import shor
+from optfair.transforms.integrality import recovered
+from optfair.transforms.shor_relaxation import shor
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile

@@ -26,7 +26,7 @@ class IsotonicRegression(of.Problem):
     def __init__(self, observed: Any) -> None:
         super().__init__({"observed": check_vector(observed, "observed")})
 
-    def declare(self) -> of.Declaration:
+    def declare(self) -> of.core.Declaration:
         y = self.data["observed"]
         x = cp.Variable(y.size, name="fitted")
         return declaration(

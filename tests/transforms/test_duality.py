@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.transforms.dualize import dualize
+from optfair.transforms.duality import dualize
 
 INSTANCES = {n: of.library.load(n) for n in of.library.names()}
 CONTINUOUS = [

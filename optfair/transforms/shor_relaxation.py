@@ -21,7 +21,7 @@ from optfair.transforms.exactness import (
     QuadraticLagrangian,
     quadratic_lagrangian,
 )
-from optfair.transforms.relax_integrality import check_origin, recovered
+from optfair.transforms.integrality import check_origin, recovered
 
 __all__ = [
     "MomentRelaxation",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.methods.textbook.integer_programs import Knapsack
-from optfair.transforms.dualize import dualize
-from optfair.transforms.relax_integrality import relax_integrality
+from optfair.transforms.duality import dualize
+from optfair.transforms.integrality import relax_integrality
 
 
 def knapsack(seed: int, n: int = 6) -> Any:

@@ -115,7 +115,7 @@ def bi_lipschitz_baseline(
     --------
     >>> import optfair as of
     >>> X = [[0.0, 0.0], [-2.0, 0.0]]
-    >>> p = of.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=2.0, k=1.0)
+    >>> p = of.group_counterfactuals.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=2.0, k=1.0)
     >>> found = bi_lipschitz_baseline(p, local=())
     >>> found.value >= found.bound, round(found.bound, 4)
     (True, 6.0)

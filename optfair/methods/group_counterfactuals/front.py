@@ -194,7 +194,7 @@ def counterfactual_front(
     Examples
     --------
     >>> import numpy as np
-    >>> from optfair.methods.group_counterfactuals.counterfactual_front import counterfactual_front
+    >>> from optfair.methods.group_counterfactuals.front import counterfactual_front
     >>> X = np.random.default_rng(0).normal(size=(30, 2)) - 2.0
     >>> front = counterfactual_front(X, ([1.0, 1.0], 0.0), K=[1.01, 2.0, 5.0])
     >>> bool((np.diff(front.transport_cost) < 0).all()), bool((front.gap < 1e-7).all())

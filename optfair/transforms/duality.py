@@ -21,7 +21,7 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, Unbounded
 from optfair.proofs.cones import Cone
-from optfair.transforms.relax_integrality import check_origin, recovered
+from optfair.transforms.integrality import check_origin, recovered
 
 __all__ = [
     "DualProblem",
