@@ -268,14 +268,12 @@ def told(
     """Let the solvers of the policy raise these errors, and return what solve raises."""
     from optfair.backends import solve as module
 
-    class Adapter:
-        @staticmethod
-        def run(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
-            raise errors[asked.name]
+    def run(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
+        raise errors[asked.name]
 
     chosen = tuple(profile(name) for name in errors)
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
-    monkeypatch.setattr(module, "_adapter", lambda asked: Adapter)
+    monkeypatch.setattr(module, "_adapter", lambda asked: run)
     with pytest.raises(of.OptfairError) as found:
         lp().solve()
     return found
