@@ -12,7 +12,7 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 import optfair as of
-from optfair.methods.fair_clustering.adapters.mass_dual import compile_rules
+from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_mixtures import adapters as entropic_mass
 from optfair.methods.fair_mixtures.algorithms import entropic_projection
 from optfair.methods.fair_mixtures.algorithms.entropic_projection import (

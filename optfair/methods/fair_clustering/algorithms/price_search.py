@@ -36,6 +36,9 @@ __all__ = [
     "solve_mass_dual",
 ]
 
+# Gaps the search aims at: linear programming is exact, an interior-point master is not.
+POLYHEDRAL, CURVED = 1e-10, 3e-8
+
 
 # Prices from few rows that stand for all of them: the long steps of the search.
 
