@@ -186,7 +186,7 @@ def front(name: str, kind: str, points: int) -> Result:
         best = of.metrics.balance(groups, np.zeros(len(groups), dtype=int))
         least = (*np.linspace(0.2, best, points).tolist(), 0.475)
         swept_rules = [of.balance(b) for b in least]
-    swept = of.fairness_front(model, X, groups=groups, rules=swept_rules)
+    swept = of.fair_clustering.fairness_front(model, X, groups=groups, rules=swept_rules)
     seconds = time.perf_counter() - begin
     return {
         "kind": kind,

@@ -9,8 +9,9 @@ import cvxpy as cp
 import numpy as np
 
 from optfair import metrics
-from optfair.comparison.memory import peak_megabytes, reset_peak
+from optfair.comparison.run import peak_megabytes, reset_peak
 from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.chance_rule import chance
 from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
     CommutativeGaussianMap,
@@ -19,7 +20,6 @@ from optfair.methods.group_counterfactuals.maps.fixed_basis import (
 )
 from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.members import LipschitzCounterfactuals
-from optfair.methods.group_counterfactuals.rules.chance import chance
 
 Result = dict[str, Any]
 

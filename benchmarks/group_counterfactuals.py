@@ -35,8 +35,8 @@ from machine import environment
 import optfair as of
 from optfair import metrics
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.counterfactual_front import counterfactual_front
 from optfair.methods.group_counterfactuals.cross_validation import cross_validate_map
+from optfair.methods.group_counterfactuals.front import counterfactual_front
 from optfair.methods.group_counterfactuals.groups import medoid_groups
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.maps.fixed_basis import (
@@ -354,8 +354,8 @@ def fronts(names: list[str], options: Any) -> list[Result]:
 
 def baseline(names: list[str], options: Any) -> list[Result]:
     """Bracket the bi-Lipschitz baseline on a few members, between its bound and the PSD map."""
+    from optfair.methods.group_counterfactuals.baseline import bi_lipschitz_baseline
     from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
-    from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import bi_lipschitz_baseline
 
     size, limit = (8, 3.0) if options.quick else (15, 60.0)
     found = []
@@ -497,7 +497,7 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.comparison.statistics import performance_profile
+    from optfair.comparison.comparison import performance_profile
     from optfair.plots.axes import legend_below, tidy
     from optfair.plots.profile import plot_profile
 

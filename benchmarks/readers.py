@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from machine import environment
 
 import optfair as of
-from optfair.formats.mps_reader import read_mps
+from optfair.formats.mps import read_mps
 
 #: what HiGHS drops on reading
 SMALL = 1e-9

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -50,6 +48,9 @@ def method_folders() -> dict[str, Path]:
     DeclarationError
         An entry point ``optfair.methods`` names a package that is not there, or has no such file.
     """
+    import importlib.metadata  # half of what importing optfair would take
+    import importlib.util
+
     ours = sorted(path.parent for path in _PACKAGE.glob("methods/*/method.toml"))
     known = {f"optfair.methods.{folder.name}": folder for folder in ours}
     known["optfair.features"] = _PACKAGE / "features"

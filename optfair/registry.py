@@ -1,17 +1,15 @@
-"""What methods register: names by kind, loaded when somebody asks for them.
+"""Names: of namespaces, from their stubs, and those that methods register; loaded when asked for.
 
 A method is a package with a file ``method.toml``. Ours lie in ``optfair/methods``; others are found
 by the entry point ``optfair.methods`` of their distribution, whose value is the package. The
-file has a table for each kind of thing; every entry is a name and the module that defines it,
-relative to the package:
+file lists what the package registers of each kind: names of the package itself, or a table of
+names and the modules that define them:
 
 .. code-block:: toml
 
     schema = 1
     title = "fair clustering"
-
-    [models]
-    FairAssignment = "fair_assignment"
+    models = ["FairAssignment"]  # the package has this name
 
     [arguments]                  # how the [data] of an instance becomes arguments of a model
     FairAssignment = "arguments:assignment_arguments"
@@ -21,7 +19,9 @@ A package may hold folders ``problems`` and ``solvers`` with instances and profi
 
 from __future__ import annotations
 
+import ast
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,7 +31,7 @@ from typing import Any
 from optfair.errors import DeclarationError, nearest
 from optfair.locate import check_keys, load_facts, method_folders
 
-__all__ = ["KINDS", "Entry", "defaults", "entry", "load", "names", "route"]
+__all__ = ["KINDS", "entry", "load", "names", "route"]
 
 # What each kind of entry is.
 KINDS = {
@@ -78,6 +78,36 @@ class Entry:
                 f" but {self.module} has no {self.attribute!r}",
                 remedy="correct its method.toml",
             ) from None
+
+
+def attach(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a namespace, from its stub.
+
+    The stub ``__init__.pyi`` beside the package's ``__init__.py`` says what the namespace has,
+    for type checkers and at run time. Nothing is imported before a name is used (SPEC 1 of
+    Scientific Python).
+    """
+    home = sys.modules[package]
+    stub = Path(str(home.__file__)).with_suffix(".pyi")
+    places: dict[str, str] = {}
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            places |= {name.name: str(node.module) for name in node.names}
+        elif isinstance(node, ast.AnnAssign):  # what the package defines itself
+            places[ast.unparse(node.target)] = ""
+
+    def get(name: str) -> Any:
+        if not places.get(name):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(places[name])
+        if module is home or not hasattr(module, name):
+            value: Any = importlib.import_module(f"{places[name]}.{name}")
+        else:
+            value = getattr(module, name)
+        setattr(home, name, value)
+        return value
+
+    return sorted(places), get, lambda: sorted(places)
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -162,12 +192,15 @@ def _file(folder: Path, package: str = "") -> tuple[tuple[Entry, ...], tuple[str
     check_keys(facts, ("schema", "title", "defaults", *KINDS), str(path))
     entries = []
     for kind in KINDS:
-        for name, place in facts.get(kind, {}).items():
-            if not isinstance(place, str) or not place:
+        listed = facts.get(kind, {})
+        places = listed if isinstance(listed, dict) else dict.fromkeys(listed, "")
+        for name, place in places.items():
+            if not isinstance(place, str):
                 raise DeclarationError(
                     f"{name} in [{kind}] of {path} is {place!r}", remedy="write a module"
                 )
             module, _, attribute = place.partition(":")
             attribute = attribute or ("run" if kind == "routes" else name)
-            entries.append(Entry(kind, name, folder.name, f"{package}.{module}", attribute))
+            home = f"{package}.{module}" if module else package
+            entries.append(Entry(kind, name, folder.name, home, attribute))
     return tuple(entries), tuple(facts.get("defaults", ()))

@@ -11,7 +11,8 @@ from sphinx.errors import ExtensionError
 
 import optfair
 
-_MODULES = ("", "comparison", "datasets", "library", "metrics", "plots")
+_SPACES = [name for name in optfair.__all__ if inspect.ismodule(getattr(optfair, name))]
+_MODULES = ("", *_SPACES)
 
 
 def _members(cls: type) -> dict[str, list[str]]:

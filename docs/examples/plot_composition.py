@@ -24,10 +24,10 @@ X.shape
 # %%
 # Without a rule
 # --------------
-# :func:`optfair.alternate` alternates the assignment problem with the best centers for its
+# :func:`optfair.fair_clustering.alternate` alternates the assignment problem with the best centers for its
 # assignment. Without fairness this is Lloyd's algorithm for k-means.
 
-plain = of.alternate(of.FairAssignment(X, groups=sex, centers=start, fairness=None))
+plain = of.fair_clustering.alternate(of.FairAssignment(X, groups=sex, centers=start, fairness=None))
 plot_composition(sex, plain.labels, title="k-means: the mix differs between clusters")
 plt.show()
 
@@ -37,7 +37,7 @@ plt.show()
 # Starting from the centers of k-means, each assignment now obeys the rule that every group
 # sends the same fraction of itself to each cluster.
 
-fair = of.alternate(of.FairAssignment(X, groups=sex, centers=plain.centers))
+fair = of.fair_clustering.alternate(of.FairAssignment(X, groups=sex, centers=plain.centers))
 plot_composition(sex, fair.labels, title="Perfect fairness: every cluster has the mix of all")
 plt.show()
 

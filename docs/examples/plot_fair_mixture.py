@@ -84,8 +84,14 @@ tight, soft = [], []
 for seed in range(3):
     model = of.FairMixture(4, init="random", tol=1e-4, random_state=seed)
     fair = of.FairMixture(4, init="random", tol=1e-4, label_rule="fair", random_state=seed)
-    tight.append(of.eps_path(fair, numbers, groups=sex, eps=[0.0, 0.02, 0.05, 0.1, 0.2]))
-    soft.append(of.lambda_path(model, numbers, groups=sex, lams=[5.0, 2.0, 1.0, 0.5, 0.2, 0.0]))
+    tight.append(
+        of.fair_mixtures.eps_path(fair, numbers, groups=sex, eps=[0.0, 0.02, 0.05, 0.1, 0.2])
+    )
+    soft.append(
+        of.fair_mixtures.lambda_path(
+            model, numbers, groups=sex, lams=[5.0, 2.0, 1.0, 0.5, 0.2, 0.0]
+        )
+    )
 ax = plot_mixture_front(
     {"constraint, fair labels": tight, "penalty, λ from 5 to 0": soft},
     units="mean squared distance, standardised",

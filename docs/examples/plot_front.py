@@ -19,7 +19,7 @@ from optfair.plots import plot_front
 
 X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
 start, _ = kmeans_plusplus(X, 5, random_state=0)
-centers = of.alternate(of.FairAssignment(X, groups=sex, centers=start)).centers
+centers = of.fair_clustering.alternate(of.FairAssignment(X, groups=sex, centers=start)).centers
 plain = of.FairAssignment(X, groups=sex, centers=centers, fairness=None)
 
 # %%

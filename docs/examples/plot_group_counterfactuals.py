@@ -62,11 +62,15 @@ plt.show()
 # its probabilities.
 
 fronts = [
-    of.counterfactual_front(bad, score, family=family, K=np.geomspace(1.01, 5, 12), **target)
+    of.group_counterfactuals.counterfactual_front(
+        bad, score, family=family, K=np.geomspace(1.01, 5, 12), **target
+    )
     for family in ("psd", "diagonal", "scaled")
 ]
 fronts.append(
-    of.counterfactual_front(bad, score, method="nsga2", background=X, generations=150, **target)
+    of.group_counterfactuals.counterfactual_front(
+        bad, score, method="nsga2", background=X, generations=150, **target
+    )
 )
 alone = of.IndependentCounterfactuals(bad, score=score, **target).solve()
 nearest = (alone.objective, of.metrics.distortion(bad, alone["counterfactuals"]))
@@ -77,7 +81,9 @@ plt.show()
 # Members the map has never seen: the bounds hold for them, the target only mostly.
 
 for K in (1.01, 1.5, 5.0):
-    held_out = of.cross_validate_map(of.PSDMap, bad, score=score, K=K, k=K, **target).mean()
+    held_out = of.group_counterfactuals.cross_validate_map(
+        of.PSDMap, bad, score=score, K=K, k=K, **target
+    ).mean()
     print(
         f"K = {K:<5g} cost {held_out['transport_cost']:6.3f}   "
         f"distortion {held_out['distortion']:.3f}   validity {held_out['validity']:.3f}"

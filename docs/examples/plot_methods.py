@@ -20,7 +20,7 @@ from optfair.plots import plot_front
 X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
 model = of.FairKMeans(n_clusters=5, n_init=3, random_state=0)
 rules = [of.additive_gap(eps) for eps in (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 2.0)]
-front = of.fairness_front(model, X, groups=sex, rules=rules)
+front = of.fair_clustering.fairness_front(model, X, groups=sex, rules=rules)
 print(front)
 
 # %%
@@ -29,8 +29,8 @@ print(front)
 # Fairlets couple women and men once, without regard to clusters. The bounded-cost method keeps the
 # centers of k-means and buys as much balance as the budget allows.
 
-lets = of.fairlet_clustering(X, groups=sex, n_clusters=5, random_state=0)
-bounded = of.bounded_cost_kmeans(
+lets = of.fair_clustering.fairlet_clustering(X, groups=sex, n_clusters=5, random_state=0)
+bounded = of.fair_clustering.bounded_cost_kmeans(
     X, groups=sex, n_clusters=5, price_of_fairness=1.05, random_state=0
 )
 centers = bounded.problem.cost.centers
@@ -57,6 +57,6 @@ plt.show()
 
 few, groups = X[:24], sex[:24]
 clustering = of.FairKMeans(n_clusters=3, random_state=0).fit(few, groups=groups)
-bound = of.FairKMeansBound(few, groups=groups, n_clusters=3).solve()
+bound = of.fair_clustering.FairKMeansBound(few, groups=groups, n_clusters=3).solve()
 print(f"cost {clustering.objective_:.4f}, no fair clustering below {bound.bound:.4f}")
-print(f"certified gap of the clustering {of.optimality_gap(clustering, bound):.1%}")
+print(f"certified gap of the clustering {of.fair_clustering.optimality_gap(clustering, bound):.1%}")

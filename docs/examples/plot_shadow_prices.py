@@ -15,13 +15,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import optfair as of
-from optfair.methods.textbook.portfolios import MinimumVariance
 
 data = dict(of.library.load("textbook/minimum_variance").data)
 
 
 def solved(wanted: float) -> of.Solution:
-    return MinimumVariance(**{**data, "wanted": wanted}).solve("clarabel", tolerance=1e-8)
+    return of.textbook.MinimumVariance(**{**data, "wanted": wanted}).solve(
+        "clarabel", tolerance=1e-8
+    )
 
 
 returns = np.linspace(4.5, 12.5, 41)

@@ -64,7 +64,7 @@ print(f"right for {model.score(X.iloc[new], answer[new]):.0%} of the rows it has
 
 rows = X.iloc[new]
 refused = rows[model.predict(rows) == "no"].reset_index(drop=True)
-found = of.nearest_unlike_neighbours(
+found = of.sparse_counterfactuals.nearest_unlike_neighbours(
     model, refused, X.iloc[seen], target_class="yes", immutable=["purpose"]
 )
 accepted = found.rows.assign(age=refused["age"])

@@ -21,13 +21,13 @@ import optfair as of
 
 X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
 start = of.FairAssignment(X, groups=sex, centers=X[:5], fairness=None)
-centers = of.alternate(start).centers
+centers = of.fair_clustering.alternate(start).centers
 
 p = of.FairAssignment(X, groups=sex, centers=centers, fairness=None)
 women = 0  # row of the masses: groups are sorted by name
 rules = {
     "smallest": of.cluster_share(lower=0.1),  # nobody without work
-    "mix": of.proportion(upper={"female": 0.4}),  # no adviser for women only
+    "mix": of.fair_clustering.proportion(upper={"female": 0.4}),  # no adviser for women only
     "capacity": of.cluster_share(upper=0.24),  # nobody with too much work
     "desk": p["masses"][women, 0] >= 0.155,  # half of the women at the new desk
 }
@@ -63,7 +63,7 @@ share = 0.155 / 0.24  # what the mix of the first adviser becomes
 repairs = {
     f"mix: {share:.0%} women": (
         gives["mix.upper"],
-        {"mix": of.proportion(upper={"female": share})},
+        {"mix": of.fair_clustering.proportion(upper={"female": share})},
     ),
     f"capacity: {240 + 1000 * gives['capacity.upper']:.0f} customers": (
         gives["capacity.upper"],

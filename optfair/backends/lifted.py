@@ -14,10 +14,9 @@ from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 from optfair.compile.quadratic import QuadraticForms, quadratic_terms
 from optfair.core.canonical import Draft
 from optfair.core.classify import evaluated_constraint, evaluated_objective
-from optfair.core.degree import is_quadratic
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem
-from optfair.core.quadratic_map import NotQuadratic, quadratic_map
+from optfair.core.quadratic_map import NotQuadratic, is_quadratic, quadratic_map
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:

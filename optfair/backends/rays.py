@@ -21,7 +21,7 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.proofs.cones import Cone
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
-from optfair.transforms.relax_integrality import relaxed
+from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

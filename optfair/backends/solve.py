@@ -16,7 +16,7 @@ from optfair import registry
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
-from optfair.core.parameters import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
     Infeasible,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,19 +11,67 @@ import typer
 
 from optfair.cli.cluster import cluster
 from optfair.cli.compare import compare
-from optfair.cli.diagnose import diagnose
-from optfair.cli.files import check_output
-from optfair.cli.named import Named, named
-from optfair.cli.options import Json, Name, Problems, Solvers
-from optfair.cli.output import FAILED, document, lines, reporting, table
+from optfair.cli.console import (
+    FAILED,
+    Json,
+    Name,
+    Named,
+    Problems,
+    Solvers,
+    check_output,
+    document,
+    lines,
+    named,
+    reporting,
+    table,
+)
 from optfair.errors import DataError, OptfairError, nearest
-from optfair.formats.table import writable
+from optfair.formats.text import writable
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
     from optfair.library import Instance
 
-__all__ = ["app", "main"]
+__all__ = [
+    "app",
+    "diagnose",
+    "main",
+]
+
+
+# The command ``optfair diagnose``: why an instance or a file has no solution, with evidence.
+
+
+def diagnose(
+    name: Name,
+    tolerance: Annotated[
+        float, typer.Option(help="Relative violation below which a point counts as feasible.")
+    ] = 1e-7,
+    time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Say why an instance or a file has no solution: conflict, ray, witness or scaling."""
+    from optfair.diagnosis.diagnose import diagnose as examined
+
+    with reporting(as_json):
+        subject = named(name)
+        found = examined(subject.problem, tolerance=tolerance, time_limit=time_limit)
+        if as_json:
+            document({"name": subject.name, **found.to_dict()})
+        elif sys.stdout.isatty():
+            from rich.console import Console
+
+            Console(highlight=False).print(found)
+        else:
+            lines(*str(found).splitlines())
+        solved = "solution" in found and bool(found["solution"].verify())
+        if found.verdict != "fine" and not solved:
+            raise typer.Exit(FAILED)
+
+
+# The command ``optfair``.
 
 app = typer.Typer(
     name="optfair",
@@ -156,7 +205,7 @@ def export(
     problems: Problems = None,
 ) -> None:
     """Write an instance or a file in another format, with its names."""
-    from optfair.formats.export import export as exported
+    from optfair.formats.files import export as exported
 
     with reporting(False):
         check_output("PATH", path, force)

@@ -1,16 +1,31 @@
-"""What all pages share: escaping, and a style that needs nothing from elsewhere."""
+"""What all pages share: escaping, a style that needs nothing from elsewhere, pictures as inline SVG."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import re
+import warnings
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optfair.errors import NotInstalled
+from optfair.plots.axes import FAINT, INK, QUIET
 
-__all__ = ["check_page", "page"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "check_page",
+    "inline_svg",
+    "page",
+]
+
+
+# What all pages share: escaping, and a style that needs nothing from elsewhere.
 
 
 def check_page(modules: Iterable[str] = ("matplotlib", "jinja2")) -> None:
@@ -65,3 +80,59 @@ def _breakable(text: str) -> Any:
 
     parts = re.split(r"(?<=[_/.\-])", text)
     return Markup("<wbr>").join(escape(part) for part in parts)
+
+
+# Pictures of matplotlib as part of a page: inline SVG in the page's colours, with a title.
+
+# What text and lines are drawn in -> the page's own variables; bars and points keep their colour.
+THEME = {
+    INK.lower(): "var(--ink)",
+    "#000000": "var(--ink)",
+    QUIET.lower(): "var(--quiet)",
+    FAINT.lower(): "var(--faint)",
+}
+
+
+def inline_svg(
+    draw: Callable[[Axes], object], name: str, title: str, description: str, height: float
+) -> str:
+    """Return an ``<svg>`` element that can stand next to others in an HTML page.
+
+    Text stays text, so that it can be read aloud, searched, and drawn in any script.
+
+    Parameters
+    ----------
+    draw : callable
+        Draws on the axes it is given.
+    name : str
+        Put before every id in it.
+    title, description : str
+        For those who do not see it.
+    height : float
+        In inches; the width is 5.4, so that text is readable on a telephone.
+    """
+    from xml.sax.saxutils import escape
+
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
+        # the browser has more letters than the font that measures them here
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        # a figure that needs no screen and is not kept by pyplot
+        figure = Figure(figsize=(5.4, height), layout="constrained")
+        draw(figure.subplots())
+        figure.savefig(text, format="svg", transparent=True)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"<style [^>]*>.*?</style>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1 ROLE>", svg, count=1)
+    for colour, variable in THEME.items():
+        svg = re.sub(rf"(fill|stroke): ?{colour}\b", rf"\1: {variable}", svg)
+    label = f'role="img" aria-labelledby="{name}-title {name}-desc"'
+    told = f'<title id="{name}-title">{escape(title)}</title>'
+    told += f'<desc id="{name}-desc">{escape(description)}</desc>'
+    return svg.replace(" ROLE>", f" {label}>{told}", 1)

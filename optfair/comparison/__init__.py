@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from optfair.comparison.compare import compare_solvers
-from optfair.comparison.comparison import Comparison
+from optfair.comparison.comparison import Comparison, PerformanceProfile, shifted_geometric_mean
 from optfair.comparison.run import Run
-from optfair.comparison.statistics import PerformanceProfile, shifted_geometric_mean
 
 __all__ = [
     "Comparison",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +15,142 @@ from optfair.backends.profile import Refusal
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
-from optfair.comparison.environment import environment
 from optfair.comparison.fingerprint import fingerprint
-from optfair.comparison.measurement import measured
-from optfair.comparison.process import check_fork, in_fork
-from optfair.comparison.run import Run
-from optfair.comparison.server import FOLDERS, close_idle, run_instance
-from optfair.comparison.store import Store
-from optfair.comparison.subjects import Subject, subjects
-from optfair.errors import DeclarationError, NotInstalled
+from optfair.comparison.run import Run, Store, environment, measured
+from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
+from optfair.core.problem import Problem
+from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.formats.files import read
+from optfair.formats.text import is_problem_file
+from optfair.library import Instance, load, names
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.profile import Accept, SolverProfile
 
-__all__ = ["compare_solvers"]
+__all__ = [
+    "Subject",
+    "compare_solvers",
+    "subjects",
+]
+
+
+# What is to be solved: instances by name or pattern, and problems in memory.
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One problem of a comparison.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in results.
+    problem : Problem
+        As declared here.
+    instance : str
+        Name in the problem library, under which another process finds it; else empty.
+    stated : float or None
+        Its certified optimum.
+    """
+
+    name: str
+    problem: Problem
+    instance: str = ""
+    stated: float | None = None
+
+    @property
+    def problem_class(self) -> str:
+        """Class as it is printed."""
+        return str(self.problem.problem_class)
+
+    def answer(self, profile: SolverProfile) -> Accept | Refusal:
+        """Return whether a solver takes it."""
+        return profile.accepts(self.problem)
+
+
+def subjects(problems: Any) -> list[Subject]:
+    """Return what is meant, each under a name of its own.
+
+    Parameters
+    ----------
+    problems : str, Problem, Instance, iterable of these, or dict of name to one of these
+        A text is the name of an instance, a pattern of names and tags, or a file that
+        `optfair.read` knows.
+
+    Raises
+    ------
+    DataError
+        Nothing matches, or it is something else.
+    """
+    found: dict[str, Subject] = {}
+    for name, item in _named(problems):
+        for subject in _meant(item, name):
+            same = found.get(subject.name)
+            if same is not None and subject.instance and same.instance == subject.instance:
+                continue  # two patterns may meet
+            unique = _free(subject.name, found)
+            found[unique] = Subject(unique, subject.problem, subject.instance, subject.stated)
+    if not found:
+        raise DataError("there is no problem to compare on", remedy="give at least one")
+    return list(found.values())
+
+
+def _named(problems: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(problems, Mapping):
+        return [(str(name), item) for name, item in problems.items()]
+    if isinstance(problems, (str, Path, Problem, Instance)):
+        return [("", problems)]
+    if isinstance(problems, Iterable):
+        return [("", item) for item in problems]
+    return [("", problems)]
+
+
+def _meant(item: Any, name: str) -> list[Subject]:
+    if isinstance(item, Problem):
+        return [Subject(name or item.title or type(item).__name__, item)]
+    if isinstance(item, Instance):
+        # read again elsewhere by its name only if that is the file it came from
+        listed = item.name in names() and load(item.name) == item
+        known = None if item.optimum is None else item.optimum.value
+        return [Subject(name or item.name, item.problem(), item.name if listed else "", known)]
+    if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
+        return [Subject(name or Path(item).name, read(item))]
+    if isinstance(item, str):
+        instances = _matching(item)
+        if name and len(instances) > 1:
+            raise DataError(
+                f"{name!r} stands for {len(instances)} instances",
+                f"{item!r} matches " + ", ".join(i.name for i in instances),
+                "give patterns in a list, without a name",
+            )
+        return [subject for i in instances for subject in _meant(i, name)]
+    raise DataError(
+        f"a {type(item).__name__} is not a problem",
+        remedy="give names of instances, or problems; wrap CVXPY's with optfair.from_cvxpy",
+    )
+
+
+def _matching(pattern: str) -> list[Instance]:
+    """Return the instances that a name or a pattern of names and tags stands for."""
+    known = names()
+    if not any(c in pattern for c in "*?["):
+        return [load(pattern)]
+    instances = [load(name) for name in known]
+    found = [i for i in instances if any(fnmatch(word, pattern) for word in (i.name, *i.tags))]
+    if not found:
+        raise DataError(f"no instance matches {pattern!r}", remedy=nearest(pattern, known))
+    return found
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    candidate, i = name, 1
+    while candidate in taken:
+        i += 1
+        candidate = f"{name} {i}"
+    return candidate
+
+
+# Run every solver on every problem, each time in a process of its own.
 
 # (planned run, what to call for its result)
 Job = tuple[Run, str, Callable[[], dict[str, Any]]]

@@ -1,15 +1,58 @@
-"""One run: what was asked of one solver, and what became of it."""
+"""One run: what was asked of one solver, what it took, what became of it, and how it is kept."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.metadata
+import json
 import math
-from collections.abc import Mapping
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from optfair.errors import DataError
+from optfair import registry
+from optfair.errors import (
+    DataError,
+    Infeasible,
+    NotInstalled,
+    NotLicensed,
+    OptfairError,
+    SizeLimited,
+    UnsupportedProblem,
+)
 
-__all__ = ["ANSWERS", "OUTCOMES", "Run", "finite"]
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = [
+    "ANSWERS",
+    "OUTCOMES",
+    "Run",
+    "Store",
+    "allowance",
+    "environment",
+    "finite",
+    "measured",
+    "peak_megabytes",
+    "reset_peak",
+    "resident_megabytes",
+]
+
+
+# One run: what was asked of one solver, what became of it, where, and how it is kept.
+
+# One run: what was asked of one solver, and what became of it.
 
 # From best to worst. "solved" and "infeasible" are answers that were verified here; "refused"
 # says that the solver was not asked.
@@ -120,3 +163,297 @@ class Run:
         flat = {k: v for k, v in self.to_dict().items() if k not in ("phases", "environment")}
         flat |= {f"seconds_{name}": seconds for name, seconds in self.phases.items()}
         return flat | {f"environment_{k}": v for k, v in self.environment.items()}
+
+
+# Runs in a folder, so that a comparison goes on where it was stopped.
+
+
+class Store:
+    """A folder with one file per run.
+
+    Parameters
+    ----------
+    folder : path
+        Made where it does not exist.
+
+    Raises
+    ------
+    DataError
+        It is a file, or cannot be written.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.runs = self.folder / "runs"
+        try:
+            self.runs.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise DataError(
+                f"the folder {str(folder)!r} cannot be made",
+                e.strerror or str(e),
+                "choose another place",
+            ) from None
+        if not os.access(self.runs, os.W_OK):
+            raise DataError(f"the folder {str(folder)!r} cannot be written")
+
+    def key(self, problem: str, profile: SolverProfile, tolerance: float, repeat: int) -> str:
+        """Return the name of a run: everything that decides its result, but the time limit."""
+        from optfair import __version__
+
+        facts = (dict(profile.tolerance), dict(profile.fixed), dict(profile.options))
+        parts = (problem, profile.name, profile.version, facts, tolerance, repeat, __version__)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def read(self, key: str, time_limit: float) -> Run | None:
+        """Return a run that still says what happens within this limit, else None."""
+        try:
+            run = Run.from_dict(json.loads((self.runs / f"{key}.json").read_text("utf-8")))
+        # what is not there, or is not ours, is made again
+        except (OSError, ValueError, KeyError, TypeError, DataError):
+            return None
+        if run.outcome == "crashed":  # memory or an installation may be better now
+            return None
+        same = run.time_limit == time_limit
+        done = run.outcome != "time_limit" and (run.seconds or 0.0) <= min(
+            time_limit, run.time_limit
+        )
+        return run if same or done else None
+
+    def write(self, key: str, run: Run) -> None:
+        """Keep a run; the file is there whole or not at all."""
+        _write(self.runs / f"{key}.json", json.dumps(run.to_dict(), indent=1))
+
+
+def _write(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    with os.fdopen(handle, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(name, path)
+
+
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file.
+
+    Raises
+    ------
+    DataError
+        It is not there, or not JSON.
+    """
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as e:
+        raise DataError(f"{path} cannot be read", e.strerror or str(e)) from None
+    except ValueError as e:
+        raise DataError(f"{path} is not JSON", str(e)) from None
+
+
+# Where runs were made: versions and machine.
+
+PACKAGES = ("cvxpy", "numpy", "scipy")
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, str]:
+    """Return versions and machine, by name; nothing in it names a person or a host."""
+    from optfair import __version__
+
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {
+        "optfair": __version__,
+        "python": platform.python_version(),
+        **found,
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": f"{_processor()}, {os.cpu_count()} cores",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "") or platform.processor() or platform.machine()
+
+
+# Solve once and say what it took; called in the process that is measured.
+
+# Memory of this process.
+
+# Linux counts the high-water mark per address space here; that of getrusage outlives exec, so a
+# child of a large process would seem large.
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def peak_megabytes() -> float:
+    """Return the largest memory since the start, or since `reset_peak`."""
+    return _status("VmHWM:")
+
+
+def resident_megabytes() -> float:
+    """Return the memory in use now; where only the peak is known, that."""
+    return _status("VmRSS:")
+
+
+def reset_peak() -> None:
+    """Let the high-water mark start from what is in use now, where the system can."""
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return
+
+
+def _status(field: str) -> float:
+    try:
+        lines = STATUS.read_text().splitlines()
+    except OSError:
+        return _usage()
+    found = (line.split()[1] for line in lines if line.startswith(field))
+    return next((int(kilobytes) / 1e3 for kilobytes in found), math.nan)
+
+
+def _usage() -> float:
+    try:
+        import resource
+    except ImportError:
+        return math.nan
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # kilobytes on most systems, bytes on macOS
+    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+# Solve once and say what it took; called in the process that is measured.
+
+# Seconds that loading a solver and its first small problem may take.
+LOADING = 60.0
+NOT_ASKED = (UnsupportedProblem, NotInstalled, NotLicensed, SizeLimited)
+
+
+def allowance(time_limit: float) -> float:
+    """Return the seconds after which a run is ended from outside.
+
+    A solver looks at the clock between steps, and compiling does not look at all.
+    """
+    return 1.25 * time_limit + 2.0
+
+
+def measured(problem: Problem, solver: str, tolerance: float, time_limit: float) -> dict[str, Any]:
+    """Return outcome, times, memory and residuals of one run.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to solve.
+    solver : str
+        By whom.
+    tolerance, time_limit : float
+        What to ask.
+
+    Notes
+    -----
+    The solver has solved a problem of two variables before, so that loading it is not timed.
+    """
+    from threadpoolctl import threadpool_limits
+
+    from optfair.backends.registry import profile
+
+    facts = profile(solver)
+    # one that has no clock is ended from outside
+    limit = {"time_limit": time_limit} if "time_limit" in facts.options else {}
+    with threadpool_limits(1):
+        _end_after(LOADING + allowance(time_limit))
+        _warm_up(facts)
+        reset_peak()
+        before = resident_megabytes()
+        _end_after(allowance(time_limit))
+        cpu, begin = _cpu_seconds(), time.perf_counter()
+        solution, error = None, None
+        try:
+            solution = problem.solve(solver, tolerance=tolerance, **limit)
+        # whatever a solver's library raises is a finding about that solver
+        except Exception as e:
+            error = e
+        seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
+        _end_after(0.0)
+        peak = peak_megabytes()
+        found = _point(solution, tolerance) if error is None and solution else _raised(error)
+    if seconds > time_limit and found["outcome"] not in ("refused", "crashed"):
+        late = f"{found['outcome']} after {seconds:.1f} s"
+        late = ": ".join(filter(None, (late, found["reason"])))
+        found |= {"outcome": "time_limit", "reason": late}
+    return found | {
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "megabytes": finite(peak),
+        "megabytes_added": finite(max(0.0, peak - before)),
+    }
+
+
+def _point(s: Solution, tolerance: float) -> dict[str, Any]:
+    r = s.residuals()
+    above = r.above(tolerance)
+    if not above:
+        outcome, reason = "solved", ""
+    elif s.status.termination == "local" and r.feasibility <= tolerance:
+        outcome, reason = "local", "a local optimum, as its solver says; no bound"
+    else:
+        outcome = "time_limit" if s.status.termination == "time_limit" else "failed"
+        reason = "; ".join([f"it ended {s.status.termination}", *above])
+    return {
+        "outcome": outcome,
+        "reason": reason,
+        "objective": finite(s.objective),
+        "bound": finite(s.bound),
+        "feasibility": finite(r.feasibility),
+        "dual": finite(r.dual),
+        "gap": finite(r.gap),
+        "grade": str(s.grade),
+        "phases": dict(s.seconds),
+    }
+
+
+def _raised(error: Exception | None) -> dict[str, Any]:
+    if isinstance(error, Infeasible) and error.certificate is not None:
+        if error.certificate.verify():
+            return {"outcome": "infeasible", "reason": error.cause}
+        return {"outcome": "failed", "reason": "its certificate of infeasibility proves nothing"}
+    if isinstance(error, OptfairError):
+        outcome = "refused" if isinstance(error, NOT_ASKED) else "failed"
+        said = ": ".join(filter(None, (error.cause, error.evidence)))
+        return {"outcome": outcome, "reason": said}
+    return {"outcome": "crashed", "reason": f"{type(error).__name__}: {error}"}
+
+
+def _warm_up(facts: SolverProfile) -> None:
+    """Solve the first small problem that the solver takes."""
+    import cvxpy as cp
+
+    from optfair.core.adopt import from_cvxpy
+
+    x = cp.Variable(2, name="x")
+    small: list[Callable[[], Problem]] = [
+        lambda: from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])),
+        lambda: from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [x >= 1])),
+    ]
+    if facts.structure in registry.names("examples"):
+        small.append(registry.load("examples", facts.structure))
+    for declared in small:
+        problem = declared()
+        if facts.accepts(problem):
+            # what fails here fails again when it counts
+            with contextlib.suppress(Exception):
+                problem.solve(facts.name, tolerance=1e-4)
+            return
+
+
+def _cpu_seconds() -> float:
+    """Return the time of all threads, and of programs that were started."""
+    times = os.times()
+    return time.process_time() + times.children_user + times.children_system
+
+
+def _end_after(seconds: float) -> None:
+    """Let the system end this process, whatever it does then; 0 calls it off."""
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -1,9 +1,4 @@
-"""Processes that have loaded everything and copy themselves for each run.
-
-A run that started from nothing would spend seconds on imports. A server has imported but never
-solved, so every copy is fresh. It is a program of its own rather than a copy of the caller:
-nothing the caller holds, threads, memory, loaded solvers, is in it.
-"""
+"""Processes that have loaded everything and copy themselves for each run."""
 
 from __future__ import annotations
 
@@ -11,17 +6,117 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from optfair.comparison.measurement import allowance, measured
-from optfair.comparison.process import can_fork, died, in_fork
+from optfair.comparison.run import allowance, measured
+from optfair.errors import UnsupportedProblem
 
-__all__ = ["close_idle", "run_instance", "serve"]
+__all__ = ["check_fork", "close_idle", "in_fork", "run_instance", "serve"]
+
+
+# Run a function in a forked copy of this process, and outlive whatever happens to it.
+
+# A copy made by one thread must not inherit the pipe another thread has just opened: its reader
+# would wait for both.
+_one_at_a_time = threading.Lock()
+
+
+def can_fork() -> bool:
+    """Whether this system copies processes."""
+    return hasattr(os, "fork")
+
+
+def check_fork() -> None:
+    """Raise where processes cannot be copied.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A problem that exists in memory only cannot be handed to another process.
+    """
+    if not can_fork():
+        raise UnsupportedProblem(
+            "problems in memory cannot be compared on this system",
+            "they are handed to the process that solves them by fork, which it does not have",
+            "write each as a file of the problem library, and compare by name",
+        )
+
+
+def in_fork(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a function returns in a copy of this process.
+
+    Parameters
+    ----------
+    job : callable
+        Returns what JSON can say. Nothing else it does is seen here.
+
+    Returns
+    -------
+    dict
+        Its result, or outcome and reason when the copy died before it returned.
+    """
+    with _one_at_a_time:
+        reader, writer = os.pipe()
+        with warnings.catch_warnings():
+            # Python warns of threads: the copy has none, and the locks it uses are its own
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            os.close(reader)
+            _return(job, writer)
+        os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code or not said:
+        return died(code)
+    result: dict[str, Any] = json.loads(said)
+    return result
+
+
+def _return(job: Callable[[], dict[str, Any]], writer: int) -> None:
+    """Write the result and leave, without the exit handlers of the process this is a copy of."""
+    code = 1
+    try:
+        try:
+            result = job()
+        except Exception as e:  # whatever ends the job is its outcome
+            result = {"outcome": "crashed", "reason": f"{type(e).__name__}: {e}"}
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(json.dumps(result).encode())
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def died(code: int) -> dict[str, Any]:
+    """Return what is to be said of a process that ended before it answered."""
+    if hasattr(signal, "SIGALRM") and code == -signal.SIGALRM:
+        return {
+            "outcome": "time_limit",
+            "reason": "it did not stop at the time limit and was ended",
+        }
+    if code < 0:
+        name = signal.Signals(-code).name
+        memory = "; out of memory?" if name == "SIGKILL" else ""
+        return {"outcome": "crashed", "reason": f"its process was ended by {name}{memory}"}
+    return {"outcome": "crashed", "reason": f"its process ended with exit code {code}"}
+
+
+# Processes that have loaded everything and copy themselves for each run.
+#
+# A run that started from nothing would spend seconds on imports. A server has imported but never
+# solved, so every copy is fresh. It is a program of its own rather than a copy of the caller:
+# nothing the caller holds, threads, memory, loaded solvers, is in it.
 
 # Seconds without work after which a server leaves; and those a start may take.
 IDLE, START = 120.0, 120.0
@@ -43,7 +138,7 @@ def run_instance(task: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        See `optfair.comparison.measurement.measured`.
+        See `optfair.comparison.run.measured`.
     """
     server = _taken()
     try:
@@ -177,7 +272,7 @@ def _load() -> None:
 
 
 def _run(task: dict[str, Any]) -> dict[str, Any]:
-    from optfair.comparison.environment import environment
+    from optfair.comparison.run import environment
     from optfair.library import load
 
     for name in FOLDERS:

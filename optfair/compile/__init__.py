@@ -1,1 +1,5 @@
 """Problem -> the form a target reads."""
+
+from optfair.registry import attach
+
+__all__, __getattr__, __dir__ = attach(__name__)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.stuffing import Stuffing, cvxpy_program, height, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical
-from optfair.core.parameters import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm

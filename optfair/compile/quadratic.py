@@ -12,8 +12,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from numpy.typing import NDArray
 
 from optfair.core.canonical import built, reduction
-from optfair.core.expressions import Values
-from optfair.core.parameters import check_parameters
+from optfair.core.expressions import Values, check_parameters
 from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import UnsupportedProblem
 

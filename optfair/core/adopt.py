@@ -1,8 +1,8 @@
-"""Wrap anybody's CVXPY problem as a declared problem."""
+"""Problems from CVXPY: anybody's problem wrapped, and declarations from named expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,17 @@ import numpy as np
 
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import substitute
-from optfair.core.problem import Declaration, Problem
+from optfair.core.problem import Declaration, Problem, Sense
 from optfair.errors import DeclarationError
 
-__all__ = ["AdoptedProblem", "from_cvxpy"]
+__all__ = [
+    "AdoptedProblem",
+    "declaration",
+    "from_cvxpy",
+]
+
+
+# Wrap anybody's CVXPY problem as a declared problem.
 
 # Attributes that stay on the variable because they say what it is, not where it may lie.
 _SHAPE = ("symmetric", "diag", "sparsity")
@@ -178,3 +185,47 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
             remedy="give one name per constraint, in order",
         )
     return AdoptedProblem(problem, names)
+
+
+# Turn named CVXPY expressions into a declaration.
+
+
+def declaration(
+    sense: Sense,
+    objective: Mapping[str, Any],
+    constraints: Mapping[str, Any],
+    *,
+    latex: Mapping[str, str],
+    integers: frozenset[str] = frozenset(),
+) -> Declaration:
+    """Return the declaration of a small model from its expressions.
+
+    Every term is analysed when it is declared, which a model of a few rows can afford.
+
+    Parameters
+    ----------
+    sense : {"minimize", "maximize"}
+        Direction of the objective.
+    objective, constraints : dict
+        Name -> CVXPY expression, name -> CVXPY constraint. Their variables are the
+        variables of the model, under their own names.
+    latex : dict
+        Name of a term -> how it is printed.
+    integers : frozenset of str
+        Names of integer variables.
+    """
+    variables = {
+        v.name(): v
+        for part in (*objective.values(), *constraints.values())
+        for v in part.variables()
+    }
+    names = {v.id: name for name, v in variables.items()}
+    goals = [objective_term(name, e, names, sense) for name, e in objective.items()]
+    terms = [constraint_term(name, c, names) for name, c in constraints.items()]
+    return Declaration(
+        variables,
+        sense,
+        tuple(replace(t, origin="model", latex=latex[t.name]) for t in goals),
+        tuple(replace(t, origin="model", latex=latex[t.name]) for t in terms),
+        integers,
+    )

@@ -23,7 +23,7 @@ from cvxpy.reductions.solvers.solver import expand_cones
 from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
-from optfair.core.nonfinite import refuse_nonfinite
+from optfair.core.expressions import refuse_nonfinite
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:

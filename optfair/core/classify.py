@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import Draft
 from optfair.core.curvature import proved_assertions, quadratic_curvature
-from optfair.core.degree import is_quadratic
-from optfair.core.evidence import Evidence
-from optfair.core.expressions import Evaluator, dense, variable_names
-from optfair.core.nonfinite import bounded_rows, refuse_nonfinite
-from optfair.core.parameters import freeze_parameters
-from optfair.core.problem_class import ProblemClass
+from optfair.core.expressions import (
+    Evaluator,
+    bounded_rows,
+    dense,
+    freeze_parameters,
+    refuse_nonfinite,
+    variable_names,
+)
+from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.quadratic_map import is_quadratic
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
 

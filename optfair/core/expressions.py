@@ -1,28 +1,46 @@
-"""What the core needs of CVXPY expressions: substitution and evaluation without side effects."""
+"""What the core needs of CVXPY expressions: substitution, evaluation, values of parameters, no NaN."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
-from cvxpy.constraints import Equality, ExpCone, Inequality, PowCone3D
+from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.affine.binary_operators import BinaryOperator, DivExpression
+from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Values = Mapping[str, Any]
+from optfair.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from optfair.core.term import Term
 
 __all__ = [
     "Evaluator",
+    "FrozenParameter",
     "Values",
+    "bounded_rows",
+    "check_parameters",
     "dense",
+    "entry",
+    "freeze_parameters",
     "fresh_copy",
+    "refuse_nonfinite",
     "substitute",
     "variable_names",
 ]
+
+
+# What the core needs of CVXPY expressions: substitution and evaluation without side effects.
+
+Floats = NDArray[np.float64]
+Values = Mapping[str, Any]
 
 
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
@@ -142,3 +160,308 @@ def variable_names(
         else:
             unknown.append(f"{variable.name()} {variable.shape}")
     return frozenset(known), unknown
+
+
+# The numbers in what somebody wrote: values of CVXPY parameters are taken, NaN and infinity refused by name.
+
+# NaN and infinity in what somebody wrote: refused by name, or a bound that is none.
+
+
+def refuse_nonfinite(name: str, expression: Any) -> None:
+    """Refuse an expression or constraint whose data are not all finite.
+
+    Raises
+    ------
+    DeclarationError
+        Names the term and the first entry that is not finite.
+    """
+    for _, value in _broken(expression):
+        raise _refusal(name, value)
+
+
+def bounded_rows(name: str, constraint: Any, names: Mapping[int, str]) -> Any:
+    r"""Return a constraint with finite data: rows with an infinite bound bound nothing.
+
+    .. math:: f_i(x) \le \infty \;\to\; 0 \cdot f_i(x) \le 1
+
+    Such rows stay, without variables, so that multipliers keep their shape; theirs is 0.
+
+    Parameters
+    ----------
+    name : str
+        Name of the term.
+    constraint : cvxpy.Constraint
+        What somebody wrote.
+    names : mapping
+        CVXPY variable id -> name in the problem.
+
+    Raises
+    ------
+    DeclarationError
+        NaN, an infinite coefficient, or a row that can never hold.
+    """
+    broken = list(_broken(constraint))
+    if not broken:
+        return constraint
+    for _, value in broken:
+        if np.isnan(_numbers(value)).any():
+            raise _refusal(name, value)
+    if not isinstance(constraint, (Equality, Inequality, Zero, NonNeg, NonPos)):
+        raise _refusal(name, broken[0][1])
+    side = _side(name, constraint, names, broken)
+    lasting = constraint.args[0] if isinstance(constraint, (NonNeg, NonPos)) else constraint.expr
+    side = np.broadcast_to(side, lasting.shape)
+    equality = isinstance(constraint, (Equality, Zero))
+    # the side of f <= 0 on which the row always holds
+    open_side = np.inf if isinstance(constraint, NonNeg) else -np.inf
+    never = np.isinf(side) if equality else side == -open_side
+    if never.any():
+        place = entry(np.argwhere(never)[0])
+        raise DeclarationError(
+            f"constraint {name!r} can never hold" + (f" at {place}" if place else ""),
+            "its bound there is infinite, on the side no number reaches",
+            "give a finite bound, or leave that entry out",
+        )
+    swaps = {
+        id(node): cp.Constant(_replaced(value))
+        for node, value in broken  # what is left of a row that stays is finite
+    }
+    held = np.isfinite(side).astype(float)
+    slack = 1.0 - held
+    finite = [swaps.get(id(arg)) or substitute(arg, swaps) for arg in constraint.args]
+    parts = [cp.multiply(held, arg) for arg in finite]
+    if isinstance(constraint, Inequality):
+        left, right = parts
+        if left.is_constant():  # written as >=
+            return left - slack <= right
+        return left <= right + slack
+    if isinstance(constraint, NonNeg):
+        return NonNeg(parts[0] + slack)
+    return parts[0] <= slack
+
+
+def entry(place: Any) -> str:
+    """Return an index as it is typed, nothing for a scalar."""
+    return f"[{', '.join(str(int(i)) for i in place)}]" if len(place) else ""
+
+
+def _broken(expression: Any) -> Iterator[tuple[Any, Any]]:
+    """Iterate over the largest constant parts that are not finite, with their values."""
+    seen = set()
+    stack = [expression]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, cp.Constraint) or not node.is_constant():
+            stack.extend(reversed(node.args))
+            continue
+        value = _evaluated(node)
+        if value is not None and not np.isfinite(_numbers(value)).all():
+            yield node, value
+
+
+def _evaluated(node: Any) -> Any:
+    with np.errstate(all="ignore"):
+        try:
+            return node.value
+        except (ValueError, ArithmeticError):  # CVXPY says later what is wrong with it
+            return None
+
+
+def _numbers(value: Any) -> Any:
+    """Return the stored numbers of an array, dense or sparse."""
+    return value.data if hasattr(value, "toarray") else np.asarray(value)
+
+
+def _dense(value: Any) -> Any:
+    return value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+
+
+def _replaced(value: Any) -> Any:
+    dense = _dense(value)
+    return np.where(np.isfinite(dense), dense, 0.0)
+
+
+def _refusal(name: str, value: Any) -> DeclarationError:
+    if hasattr(value, "toarray"):
+        found = value.tocoo()
+        i = int(np.flatnonzero(~np.isfinite(found.data))[0])
+        place, number = [c[i] for c in found.coords], found.data[i]
+    else:
+        dense = np.asarray(value)
+        place = np.argwhere(~np.isfinite(dense))[0]
+        number = dense[tuple(place)]
+    where = f" at {entry(place)}" if len(place) else ""
+    word = "NaN" if np.isnan(number) else str(number)
+    shape = "x".join(map(str, np.shape(value)))
+    return DeclarationError(
+        f"{name!r} has {word} in its data",
+        f"an array of shape {shape} holds it{where}" if shape else "it stands there as a number",
+        "replace or leave out what is missing; infinity is understood as a bound only, as in"
+        " x <= numpy.inf",
+    )
+
+
+def _side(
+    name: str, constraint: Any, names: Mapping[int, str], broken: list[tuple[Any, Any]]
+) -> Any:
+    """Return the constant part of f in f <= 0, f >= 0 or f == 0, infinite where it has no bound."""
+    first = {id(node): value for node, value in broken}
+    signs = (1.0, -1.0) if isinstance(constraint, (Equality, Inequality)) else (1.0,)
+    total: Any = 0.0
+    for sign, arg in zip(signs, constraint.args, strict=True):
+        for turn, summand in _summands(arg):
+            inside = [v for node, v in _broken(summand) if id(node) in first]
+            if not inside:
+                continue
+            if not _linear(summand, first):
+                raise _refusal(name, inside[0])
+            zeros = {names[v.id]: np.zeros(v.shape) for v in summand.variables()}
+            value = _dense(Evaluator(summand, names).read(zeros, lambda e: e.value))
+            if np.isnan(value).any():  # infinity times zero: it is a coefficient
+                raise _refusal(name, inside[0])
+            with np.errstate(invalid="ignore"):
+                total = total + sign * turn * value
+    if np.isnan(total).any():
+        raise _refusal(name, broken[0][1])
+    return total
+
+
+def _linear(e: Any, broken: Mapping[int, Any]) -> bool:
+    """Whether an expression is affine as it is written, and divided by finite numbers.
+
+    CVXPY's own word would compute eigenvalues of matrices that are not finite.
+    """
+    if e.is_constant() or isinstance(e, cp.Variable):
+        return True
+    if isinstance(e, DivExpression) and id(e.args[1]) in broken:
+        return False
+    several = isinstance(e, BinaryOperator) and not any(a.is_constant() for a in e.args)
+    return isinstance(e, AffAtom) and not several and all(_linear(a, broken) for a in e.args)
+
+
+def _summands(expression: Any, turn: float = 1.0) -> Iterator[tuple[float, Any]]:
+    if isinstance(expression, AddExpression) and not expression.is_constant():
+        for arg in expression.args:
+            yield from _summands(arg, turn)
+    elif isinstance(expression, NegExpression) and not expression.is_constant():
+        yield from _summands(expression.args[0], -turn)
+    else:
+        yield turn, expression
+
+
+# CVXPY parameters whose values were taken when a term was declared.
+
+# an array with more entries is shown by the one that changed
+_SHOWN = 6
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenParameter:
+    """A parameter and its value when the term was declared.
+
+    Parameters
+    ----------
+    parameter : cvxpy.Parameter
+        What the user may set to another value afterwards.
+    value : array or sparse array
+        A copy of what it was.
+    """
+
+    parameter: Any
+    value: Any
+
+    @property
+    def changed(self) -> bool:
+        """Whether the parameter has another value now, or none."""
+        now = _value(self.parameter)
+        if now is None or np.shape(now) != np.shape(self.value):
+            return True
+        if hasattr(now, "toarray") and hasattr(self.value, "toarray"):
+            return bool((now != self.value).nnz)
+        return not np.array_equal(_dense(now), _dense(self.value))
+
+    def difference(self) -> tuple[str, str]:
+        """Return the declared and the present value in words, of one entry if there are many."""
+        then, now = _dense(self.value), _value(self.parameter)
+        if now is None:
+            return _text(then), "nothing"
+        now = _dense(now)
+        if then.size <= _SHOWN or now.shape != then.shape:
+            return _text(then), _text(now)
+        place = tuple(int(i) for i in np.argwhere(now != then)[0])
+        where = f" at {entry(place)}"
+        return f"{then[place]}{where}", f"{now[place]}{where}"
+
+
+def _value(parameter: Any) -> Any:
+    """Return the value of a parameter; that of a sparse one without spreading it out."""
+    if parameter.attributes.get("sparsity"):
+        return parameter.value_sparse
+    return parameter.value
+
+
+def _text(value: Any) -> str:
+    text = str(value.item() if value.size == 1 else value)
+    return " ".join(text.split())
+
+
+def freeze_parameters(expression: Any, name: str) -> tuple[Any, tuple[FrozenParameter, ...]]:
+    """Replace parameters by their values: a declared problem does not change afterwards.
+
+    Parameters
+    ----------
+    expression : cvxpy.Expression or cvxpy.Constraint
+        What somebody wrote.
+    name : str
+        Name of the term.
+
+    Returns
+    -------
+    (expression, tuple of FrozenParameter)
+        The expression on constants, and what they were taken from.
+
+    Raises
+    ------
+    DeclarationError
+        A parameter has no value.
+    """
+    swaps, frozen = {}, []
+    for parameter in expression.parameters():
+        value = _value(parameter)
+        if value is None:
+            raise DeclarationError(
+                f"parameter {parameter.name()!r} in {name!r} has no value",
+                remedy="set its value before the term is declared",
+            )
+        # a copy: the array may be filled with other numbers afterwards
+        value = value.copy() if hasattr(value, "toarray") else np.array(value)
+        frozen.append(FrozenParameter(parameter, value))
+        swaps[id(parameter)] = cp.Constant(value)
+    return (substitute(expression, swaps) if swaps else expression), tuple(frozen)
+
+
+def check_parameters(terms: Iterable[Term]) -> None:
+    """Refuse terms whose parameters have other values now than when they were declared.
+
+    Raises
+    ------
+    DeclarationError
+        Names the parameter, the term, and both values.
+    """
+    seen: set[FrozenParameter] = set()
+    for term in terms:
+        for frozen in term.parameters:
+            if frozen not in seen and frozen.changed:
+                then, now = frozen.difference()
+                name = frozen.parameter.name()
+                raise DeclarationError(
+                    f"parameter {name!r} in {term.name!r} was {then} when the problem was"
+                    f" declared, and is {now} now",
+                    "a declared problem does not change: it holds the values of its declaration",
+                    "declare it again with optfair.from_cvxpy(problem) (or add the constraint"
+                    f" again), or set {name!r} back",
+                )
+            seen.add(frozen)

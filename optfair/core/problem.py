@@ -11,20 +11,26 @@ from typing import Any, ClassVar, Literal, cast
 import cvxpy as cp
 
 from optfair.core import composition
-from optfair.core.certificate import Curvature, NonconvexityWitness
-from optfair.core.evidence import Evidence
-from optfair.core.explanation import Explanation, explain, explain_change
-from optfair.core.expressions import Values, fresh_copy, substitute
-from optfair.core.labels import Labels
-from optfair.core.nonfinite import refuse_nonfinite
-from optfair.core.parameters import check_parameters
-from optfair.core.printing import describe, formulation
-from optfair.core.problem_class import ProblemClass
-from optfair.core.rule import Parts
-from optfair.core.structure import LAZY_ROWS, Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
+from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
+from optfair.core.composition import Parts
+from optfair.core.expressions import (
+    Values,
+    check_parameters,
+    fresh_copy,
+    refuse_nonfinite,
+    substitute,
+)
+from optfair.core.printing import (
+    Explanation,
+    Labels,
+    describe,
+    explain,
+    explain_change,
+    formulation,
+)
+from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Term, family
 from optfair.core.verbs import ProblemVerbs
-from optfair.core.witness import search_witness
 from optfair.errors import DeclarationError, Infeasible, nearest
 
 __all__ = ["Declaration", "Problem"]

@@ -1,4 +1,4 @@
-"""The class of a formulation: which cones, which curvature, integer or not."""
+"""The class of a formulation, and why a term has it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from typing import Literal
 
 from optfair.errors import ClassError, nearest
 
+__all__ = [
+    "LP",
+    "Evidence",
+    "ProblemClass",
+]
+
+
+# The class of a formulation: which cones, which curvature, integer or not.
+
 Curvature = Literal["convex", "unverified", "nonconvex"]
 
-__all__ = ["LP", "ProblemClass"]
 
 _CURVATURE: tuple[Curvature, ...] = ("convex", "unverified", "nonconvex")
 _NAMES = ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC", "NLP")
@@ -129,3 +137,44 @@ class ProblemClass:
 
 
 LP = ProblemClass()
+
+
+# Why a term has its class: one row in function-in-set language.
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One term's contribution to the class of a problem.
+
+    Parameters
+    ----------
+    term : str
+        Name of the term.
+    function : str
+        What the function is: "affine", "convex quadratic", "convex" ...
+    set : str
+        The set it lies in ("Zero", "Nonpositive", "PSD" ...), or "minimize" / "maximize".
+    problem_class : ProblemClass
+        Class of a problem with this term alone.
+    note : str
+        How it was decided, where that is not the composition rules of CVXPY.
+
+    Examples
+    --------
+    >>> print(Evidence("row sum", "affine", "Zero", ProblemClass()))
+    row sum: affine in Zero -> LP
+    """
+
+    term: str
+    function: str
+    set: str
+    problem_class: ProblemClass
+    note: str = ""
+
+    def __str__(self) -> str:
+        if self.set in ("minimize", "maximize"):
+            what = f"{self.set} {self.function}"
+        else:
+            what = f"{self.function} in {self.set}" if self.set else self.function
+        note = f" ({self.note})" if self.note else ""
+        return f"{self.term}: {what} -> {self.problem_class}{note}"

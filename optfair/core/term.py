@@ -1,8 +1,8 @@
-"""A named piece of a problem: an objective term or a constraint term."""
+"""A named piece of a problem, and the promises about terms that special algorithms rely on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,16 +10,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
+from optfair.core.problem_class import Evidence
 from optfair.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from optfair.core.parameters import FrozenParameter
+    from optfair.core.expressions import FrozenParameter
+
+__all__ = [
+    "LAZY_ROWS",
+    "ConstraintTerm",
+    "ObjectiveTerm",
+    "Structure",
+    "Term",
+    "family",
+]
+
+
+# A named piece of a problem: an objective term or a constraint term.
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, Any]
-
-__all__ = ["ConstraintTerm", "ObjectiveTerm", "Term", "family"]
 
 
 # stands where a function must be given: fields behind those with a default need one
@@ -180,3 +190,60 @@ class ConstraintTerm(Term):
 def family(name: str) -> str:
     """Return the name a user gave: a rule that makes several terms calls them ``name.part``."""
     return name.partition(".")[0]
+
+
+# A structure is a promise about a problem's terms that a special algorithm relies on.
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Which terms a special algorithm needs and which it tolerates.
+
+    Parameters
+    ----------
+    name : str
+        Name that solver profiles refer to.
+    needs : tuple of str
+        Model terms that must be present.
+    tolerates : frozenset of str or None
+        Variables that further convex terms may use; none when empty, any for None.
+    stranger : str
+        How a term outside is described: "'share' is not a marginal".
+    rows : bool
+        Whether some term must be one that can be built row by row.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    tolerates: frozenset[str] | None
+    stranger: str
+    rows: bool = False
+
+    def refusal(
+        self,
+        objective: Iterable[ObjectiveTerm],
+        constraints: Iterable[ConstraintTerm],
+        integers: Iterable[str],
+    ) -> str:
+        """Return why the structure is lost, or an empty string while it stands."""
+        terms = [*objective, *constraints]
+        present = {t.name for t in terms if t.origin == "model"}
+        missing = [name for name in self.needs if name not in present]
+        if missing:
+            return f"{missing[0]!r} was removed"
+        if self.rows and not any(getattr(t, "rows", None) for t in terms):
+            return "no term of it is built row by row"
+        for name in integers:
+            return f"{name!r} is integer"
+        for term in terms:
+            if term.name in self.needs:
+                continue
+            if self.tolerates is not None and not term.scope <= self.tolerates:
+                return f"{term.name!r} is not {self.stranger}"
+            if not term.evidence.problem_class.convex:
+                return f"{term.name!r} is not known to be convex"
+        return ""
+
+
+#: Terms of many rows that are generated as they are needed, beside any other convex terms.
+LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)

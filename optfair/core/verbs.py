@@ -38,19 +38,19 @@ class ProblemVerbs:
 
     def export(self, path: str | Path) -> None:
         """Write to a file whose ending says the format; see `optfair.export`."""
-        from optfair.formats.export import export
+        from optfair.formats.files import export
 
         export(cast("Problem", self), path)
 
     def to_pyomo(self) -> Any:
-        """Return a Pyomo model with the same names; see `optfair.to_pyomo`."""
+        """Return a Pyomo model with the same names; see `optfair.compile.to_pyomo`."""
         from optfair.compile.pyomo import to_pyomo
 
         return to_pyomo(cast("Problem", self))
 
     def soften(self, name: str, weight: float) -> Any:
-        """Replace a constraint by a penalty on its violation; see `optfair.soften`."""
-        from optfair.transforms.soften import soften
+        """Replace a constraint by a penalty on its violation; see `optfair.transforms.soften`."""
+        from optfair.transforms.softening import soften
 
         return soften(cast("Problem", self), name, weight)
 

@@ -12,11 +12,11 @@ from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
-from optfair.diagnosis.clock import Clock
-from optfair.diagnosis.recompiled import proof_faults
+from optfair.diagnosis.report import Clock
+from optfair.diagnosis.scaling import proof_faults
 from optfair.diagnosis.system import System, second_opinion
 from optfair.errors import Infeasible, OptfairError
-from optfair.transforms.relax_integrality import relaxed
+from optfair.transforms.integrality import relaxed
 
 __all__ = ["Branch", "BranchingProof", "prove_by_branching"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.branching import BranchingProof, prove_by_branching
-from optfair.diagnosis.clock import Clock
-from optfair.diagnosis.recompiled import proof_faults
+from optfair.diagnosis.report import Clock
+from optfair.diagnosis.scaling import proof_faults
 from optfair.diagnosis.system import Answer, FeasiblePoint, System
 
 __all__ = ["Conflict", "find_conflict"]

@@ -1,29 +1,203 @@
-"""The verb ``diagnose``: why a problem has no solution, with evidence."""
+"""What is wrong with a problem: findings on infeasible, unbounded, nonconvex terms and on numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from optfair.backends.rays import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
-from optfair.core.parameters import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem
-from optfair.diagnosis.clock import Clock
-from optfair.diagnosis.finding import Finding
 from optfair.diagnosis.infeasible import infeasible_findings
-from optfair.diagnosis.nonconvex import nonconvex_finding
-from optfair.diagnosis.numerics import redundancy_finding, scaling_finding
-from optfair.diagnosis.report import Diagnosis
-from optfair.diagnosis.scaling import measure_scaling
+from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
+from optfair.diagnosis.scaling import Scaling, measure_scaling
 from optfair.diagnosis.system import FeasiblePoint, System
-from optfair.diagnosis.unbounded import unbounded_finding
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure, Unbounded
 
 if TYPE_CHECKING:
+    from optfair.core.certificate import NonconvexityWitness
     from optfair.core.solution import Solution
 
-__all__ = ["diagnose"]
+__all__ = [
+    "diagnose",
+    "nonconvex_finding",
+    "redundancy_finding",
+    "scaling_finding",
+    "unbounded_finding",
+]
+
+
+# Findings on terms that are not convex, or not known to be: the witness with its numbers.
+
+
+def nonconvex_finding(problem: Problem) -> Finding:
+    """Return which terms keep the problem from being convex, with the witness if there is one."""
+    suspects = [t for t in problem.terms if not t.evidence.problem_class.convex]
+    lines = [str(t.evidence) for t in suspects]
+    names = [t.name for t in suspects]
+    witness = problem.witness
+    remedy = (
+        "write these terms in a convex form by the rules of disciplined convex programming,"
+        " relax them, or ask for a local solution by name of a solver"
+    )
+    if witness is None:
+        title = f"no proof of convexity and none against it: {', '.join(map(repr, names))}"
+        return Finding(
+            "nonconvexity",
+            title,
+            tuple(lines),
+            remedies=(remedy,),
+            numbers={"terms": names, "witness": None},
+        )
+    numbers = _numbers(problem, witness)
+    if witness.term in problem.constraints:
+        lines.append("two feasible points, and their midpoint breaks the constraint:")
+        rows = [
+            (k, f"violated by {numbers[k]:.6g}" if numbers[k] > witness.tolerance else "satisfied")
+            for k in ("first", "second", "midpoint")
+        ]
+        head = ("point", repr(witness.term), "entries")
+    else:
+        lines.append(
+            "two feasible points, and the objective between them is worse than their mean:"
+        )
+        rows = [(k, f"{numbers[k]:.6g}") for k in ("first", "second", "midpoint")]
+        head = ("point", "objective", "entries")
+    points = _points(witness)
+    return Finding(
+        "nonconvexity",
+        f"the problem is not convex: {witness.term!r}",
+        tuple(lines),
+        head,
+        tuple((*row, listed(points[row[0]])) for row in rows),
+        (remedy,),
+        witness,
+        {
+            "terms": names,
+            "witness": {"term": witness.term, **numbers},
+            "points": {k: plain(v) for k, v in points.items()},
+        },
+    )
+
+
+def _points(witness: NonconvexityWitness) -> dict[str, dict[str, Any]]:
+    first = {k: np.asarray(v, dtype=float) for k, v in witness.first.items()}
+    second = {k: np.asarray(v, dtype=float) for k, v in witness.second.items()}
+    middle = {k: (v + second[k]) / 2 for k, v in first.items()}
+    return {"first": first, "second": second, "midpoint": middle}
+
+
+def _numbers(problem: Problem, witness: NonconvexityWitness) -> dict[str, float]:
+    """Return violations of the constraint, or objective values, at the three points."""
+    points = _points(witness)
+    if witness.term in problem.constraints:
+        term = problem.constraints[witness.term]
+        return {k: float(np.max(term.violation(v), initial=0.0)) for k, v in points.items()}
+    return {k: problem.objective_value(v) for k, v in points.items()}
+
+
+# Findings on numbers: scaling out of proportion, and what could be left out.
+
+SHOWN = 10
+
+
+def scaling_finding(scaling: Scaling) -> Finding | None:
+    """Return what is out of proportion, None when nothing is."""
+    if not scaling.faults:
+        return None
+    rows = [
+        ("constraint", name, str(scaling.terms[name]), str(scaling.sides[name]))
+        for name in scaling.worst_terms[:SHOWN]
+    ]
+    rows += [("row", f"{name}, row {i}", str(r), "") for name, i, r in scaling.rows]
+    wide = sorted(scaling.columns, key=lambda k: -scaling.columns[k].ratio)
+    rows += [("variable", name, str(scaling.columns[name]), "") for name in wide[:SHOWN]]
+    if any(scaling.columns[name].ratio > 1e4 for name in wide):
+        rows += [("entry", name, f"up to {r.largest:.1e}", "") for name, r in scaling.entries]
+    rows.append(("objective", "", str(scaling.objective), ""))
+    return Finding(
+        "scaling",
+        "the numbers are out of proportion: solvers lose digits on such data",
+        scaling.faults,
+        ("what", "name", "coefficients", "right-hand side"),
+        tuple(rows),
+        scaling.suggestions,
+        scaling,
+        scaling.to_dict(),
+    )
+
+
+def redundancy_finding(scaling: Scaling) -> Finding | None:
+    """Return rows that repeat others and variables that nothing holds, None without any."""
+    lines = [
+        f"{second!r} has a row that {'repeats another of its own' if first == second else f'is also in {first!r}'}"
+        for first, second in scaling.copies
+    ]
+    if scaling.unused:
+        lines.append(f"no term uses {', '.join(map(repr, scaling.unused))}")
+    if scaling.free and scaling.terms:  # without any constraint that is what was meant
+        lines.append(f"no constraint uses {', '.join(map(repr, scaling.free))}")
+    if not lines:
+        return None
+    return Finding(
+        "redundancy",
+        "some of it could be left out, or is not what was meant",
+        tuple(lines),
+        evidence=scaling,
+        numbers={
+            "copies": [list(pair) for pair in scaling.copies],
+            "unused": list(scaling.unused),
+            "free": list(scaling.free),
+        },
+    )
+
+
+# Findings on an unbounded problem: the ray, and which variables move along it.
+
+
+def unbounded_finding(
+    problem: Problem, point: FeasiblePoint | None, clock: Clock
+) -> Finding | None:
+    """Return the ray of an unbounded problem as a finding, None when there is none."""
+    values = None if point is None else point.values
+    ray = clock.run(lambda: find_ray(problem, values, clock.left))
+    if ray is None:
+        return None
+    direction = ray.direction
+    moving = {k: v for k, v in direction.items() if np.abs(v).max(initial=0.0) > 0.0}
+    terms = ", ".join(map(repr, problem.objective))
+    word = "falls" if problem.sense == "minimize" else "grows"
+    lines = [f"along {listed(moving, nonzero=True)} it {word} by {abs(ray.rate):.6g} per step"]
+    if point is None:
+        lines.append("no feasible point is known: the problem is unbounded or infeasible")
+    else:
+        lines.append("the ray starts at a feasible point and never leaves the constraints")
+    if problem.integers and ray.period:
+        lines.append(f"integer variables are integer again after every {ray.period} steps of it")
+    elif problem.integers:
+        lines.append("integer variables were taken as continuous: they are not integer along it")
+    names = ", ".join(map(repr, moving))
+    whose = "the objective" if ray.period else "without integrality the objective"
+    return Finding(
+        "ray",
+        f"{whose} ({terms}) improves without limit",
+        tuple(lines),
+        remedies=(f"bound {names}, or add a constraint on which they move together",),
+        evidence=ray,
+        numbers={
+            "direction": plain(moving),
+            "moving": list(moving),
+            "rate": ray.rate,
+            "point": None if point is None else plain(point.values),
+        },
+    )
+
+
+# The verb ``diagnose``: why a problem has no solution, with evidence.
 
 
 def diagnose(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from optfair.core.certificate import Verdict
-from optfair.diagnosis.finding import Finding
+import numpy as np
+
+from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:
@@ -16,7 +18,103 @@ if TYPE_CHECKING:
 
     from optfair.core.problem import Problem
 
-__all__ = ["Diagnosis"]
+__all__ = [
+    "Clock",
+    "Diagnosis",
+    "Finding",
+    "listed",
+    "plain",
+]
+
+
+# One thing a diagnosis found: what, in the user's names, with evidence and a remedy.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Finding:
+    """What was found, why it can be believed, and what to do.
+
+    Parameters
+    ----------
+    kind : str
+        conflict, relaxation, ray, nonconvexity, scaling, solution or unknown.
+    title : str
+        One sentence.
+    lines : tuple of str
+        Further sentences.
+    head, rows : tuples
+        A table: column names, and rows of text.
+    remedies : tuple of str
+        What to do.
+    evidence : Certificate or None
+        Recomputes the finding; None for a remark.
+    numbers : mapping
+        The same in numbers, for JSON.
+    """
+
+    kind: str
+    title: str
+    lines: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    remedies: tuple[str, ...] = ()
+    evidence: Certificate | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def verify(self) -> Verdict:
+        """Recompute the evidence."""
+        if self.evidence is None:
+            return Verdict(False, (f"no evidence goes with {self.title!r}",))
+        return self.evidence.verify()
+
+    def __str__(self) -> str:
+        out = [self.title, *(f"  {line}" for line in self.lines)]
+        if self.rows:
+            table = [self.head, *self.rows]
+            widths = [max(len(row[i]) for row in table) for i in range(len(self.head))]
+            cells = ("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in table)
+            out += [f"  {line}".rstrip() for line in cells]
+        out += [f"  do: {remedy}" for remedy in self.remedies]
+        return "\n".join(out)
+
+    __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding, ready for JSON, with the outcome of its verification."""
+        verdict = self.verify()
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "lines": list(self.lines),
+            "table": [dict(zip(self.head, row, strict=True)) for row in self.rows],
+            "remedies": list(self.remedies),
+            "evidence": None if self.evidence is None else str(self.evidence),
+            "verified": bool(verdict),
+            "reasons": list(verdict.reasons),
+            "numbers": dict(self.numbers),
+        }
+
+    def __rich__(self) -> RenderableType:
+        """Return the finding as a table for the terminal."""
+        from rich.console import Group
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
+
+        parts: list[RenderableType] = [Text(self.title, style="bold")]
+        parts += [Text(f"  {line}") for line in self.lines]
+        if self.rows:
+            grid = Table(box=None, padding=(0, 2), header_style="bold")
+            for name in self.head:
+                grid.add_column(escape(name), overflow="fold")
+            for row in self.rows:
+                grid.add_row(*(escape(cell) for cell in row))
+            parts.append(grid)
+        parts += [Text(f"  do: {remedy}", style="green") for remedy in self.remedies]
+        return Group(*parts)
+
+
+# What a diagnosis returns: findings with evidence, as text, as a table, as JSON.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,3 +210,98 @@ class Diagnosis:
             "stopped": self.stopped,
             "seconds": self.seconds,
         }
+
+
+# Entries of variables as people write them: x[2] = 1.5.
+
+# Entries shown in a text; the largest come first.
+SHOWN = 8
+
+
+def listed(values: Mapping[str, Any], *, nonzero: bool = False) -> str:
+    """Return the entries, the largest when there are too many.
+
+    Examples
+    --------
+    >>> listed({"x": [0.0, 2.0], "t": 1.0}, nonzero=True)
+    'x[1] = 2, t = 1'
+    """
+    cells = []
+    for name, value in values.items():
+        x = np.asarray(value, dtype=float)
+        for index in np.ndindex(x.shape):
+            where = f"[{', '.join(map(str, index))}]" if index else ""
+            if not nonzero or x[index] != 0.0:
+                cells.append((f"{name}{where}", float(x[index])))
+        if len(cells) > 100_000:
+            break
+    if len(cells) > SHOWN:
+        largest = sorted(cells, key=lambda c: -abs(c[1]))[:SHOWN]
+        more = f" and {len(cells) - SHOWN} more entries"
+        return ", ".join(f"{k} = {v:.6g}" for k, v in largest) + more
+    return ", ".join(f"{k} = {v:.6g}" for k, v in cells)
+
+
+def plain(values: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
+    """Return small arrays as nested lists and of large ones the shape, for JSON."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        x = np.asarray(value, dtype=float)
+        found[name] = x.tolist() if x.size <= most else {"shape": list(x.shape)}
+    return found
+
+
+# The time a diagnosis has, and why it stopped early.
+
+Found = TypeVar("Found")
+
+
+class Clock:
+    """Wall seconds over a whole diagnosis; remembers that it was stopped by hand.
+
+    Parameters
+    ----------
+    time_limit : float or None
+        Wall seconds.
+
+    Examples
+    --------
+    >>> clock = Clock(None)
+    >>> clock.run(lambda: 1), clock.stopped
+    (1, '')
+    """
+
+    def __init__(self, time_limit: float | None = None) -> None:
+        self.began = time.perf_counter()
+        self.deadline = None if time_limit is None else self.began + float(time_limit)
+        self.interrupted = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the diagnosis began."""
+        return time.perf_counter() - self.began
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, at least a millisecond; None without a limit."""
+        if self.deadline is None:
+            return None
+        return max(1e-3, self.deadline - time.perf_counter())
+
+    @property
+    def stopped(self) -> str:
+        """Why to stop: "interrupted", "time_limit", or empty."""
+        if self.interrupted:
+            return "interrupted"
+        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        return "time_limit" if late else ""
+
+    def run(self, step: Callable[[], Found]) -> Found | None:
+        """Return the result of a step, None when it was stopped by hand or may not begin."""
+        if self.stopped:
+            return None
+        try:
+            return step()
+        except KeyboardInterrupt:  # what was found before stays
+            self.interrupted = True
+            return None

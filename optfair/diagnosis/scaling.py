@@ -1,37 +1,210 @@
-"""Scaling: the range of the numbers a solver sees, by named term and variable."""
+"""Scaling: the range of the numbers a solver sees, by named term and variable, and what it could be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.policy import conic_interface
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.policy import choose, conic_interface
+from optfair.backends.solve import solve
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
-from optfair.diagnosis.clock import Clock
-from optfair.diagnosis.coefficients import (
-    Range,
-    balanced_range,
-    column_ranges,
-    extreme_entries,
-    repeated_rows,
-    term_ranges,
-    widest_rows,
-)
-from optfair.errors import OptfairError
-from optfair.transforms.relax_integrality import relaxed
+from optfair.diagnosis.report import Clock
+from optfair.errors import Infeasible, OptfairError
+from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
+    from optfair.solution.conic_form import ConicForm
+
+__all__ = ["Range", "Scaling", "measure_scaling", "proof_faults"]
+
+
+# Coefficients of compiled constraints: ranges by variable, entry and row, and repeated rows.
+
+# Range within one row that is shown, and how many rows and entries are.
+WIDE_ROW, EXTREMES = 1e4, 3
+# Coefficients above which rows are not compared.
+MOST_ENTRIES = 100_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """Smallest and largest size of nonzero numbers.
+
+    Examples
+    --------
+    >>> Range.of([0.0, -4.0, 0.5]).ratio
+    8.0
+    """
+
+    smallest: float
+    largest: float
+
+    @classmethod
+    def of(cls, numbers: Any) -> Range:
+        """Return the range of numbers, (0, 0) when all are zero."""
+        sizes = np.abs(np.asarray(numbers, dtype=float)).ravel()
+        sizes = sizes[sizes > 0.0]
+        return cls(float(sizes.min()), float(sizes.max())) if sizes.size else cls(0.0, 0.0)
+
+    @property
+    def ratio(self) -> float:
+        """Largest over smallest, 1 without numbers."""
+        return self.largest / self.smallest if self.smallest > 0.0 else 1.0
+
+    def __str__(self) -> str:
+        return f"{self.smallest:.1e} .. {self.largest:.1e}" if self.largest > 0.0 else "none"
+
+
+def term_ranges(compiled: Compiled) -> dict[str, tuple[Range, Range]]:
+    """Return the ranges of the coefficients and of the right-hand sides of each constraint."""
+    owner, names = _owners(compiled)
+    A = sp.coo_array(compiled.form.A)
+    coefficients = _by_owner(np.abs(A.data), owner[A.row], len(names))
+    sides = _by_owner(np.abs(compiled.form.b), owner, len(names))
+    return dict(zip(names, zip(coefficients, sides, strict=True), strict=True))
+
+
+def _owners(compiled: Compiled) -> tuple[NDArray[np.intp], list[str]]:
+    """Return the constraint of each row, -1 for a row of the objective, and their names."""
+    names = list(compiled.constraints)
+    number = {name: k for k, name in enumerate(names)}
+    owner = np.full(compiled.form.b.size, -1, dtype=np.intp)
+    for o in compiled.owners:
+        if o.bound:
+            owner[o.start : o.stop] = number[o.term]
+    return owner, names
+
+
+def _by_owner(sizes: Any, owner: NDArray[np.intp], count: int) -> list[Range]:
+    """Return the range of positive sizes of each owner."""
+    here = (sizes > 0.0) & (owner >= 0)
+    low, high = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(low, owner[here], sizes[here])
+    np.maximum.at(high, owner[here], sizes[here])
+    low = np.where(high > 0.0, low, 0.0)
+    return [Range(float(a), float(b)) for a, b in zip(low, high, strict=True)]
+
+
+def column_ranges(compiled: Compiled) -> dict[str, Range]:
+    """Return the range of the coefficients of each variable."""
+    A = sp.csc_array(compiled.form.A)
+    return {
+        name: Range.of(A.data[A.indptr[at.start] : A.indptr[at.stop]])
+        for name, at in compiled.form.columns.items()
+    }
+
+
+def extreme_entries(compiled: Compiled) -> tuple[tuple[str, Range], ...]:
+    """Return the entries of variables with the largest and the smallest coefficients."""
+    largest = np.asarray(abs(sp.csc_array(compiled.form.A)).max(axis=0).toarray()).ravel()
+    declared = np.zeros(largest.size, dtype=bool)
+    for at in compiled.form.columns.values():
+        declared[at] = True
+    columns = np.flatnonzero(declared & (largest > 0.0))
+    ranked = columns[np.argsort(-largest[columns], kind="stable")]
+    if ranked.size > 2 * EXTREMES:
+        ranked = np.concatenate([ranked[:EXTREMES], ranked[-EXTREMES:]])
+    places, named = compiled.places(), []
+    for j in ranked:
+        name = next(n for n, at in compiled.form.columns.items() if at.start <= j < at.stop)
+        # of a symmetric variable the first of the two entries that share the column
+        where = np.argwhere(places[name] == j)[0]
+        label = f"{name}[{', '.join(str(int(i)) for i in where)}]" if where.size else name
+        named.append((label, Range(float(largest[j]), float(largest[j]))))
+    return tuple(named)
+
+
+def widest_rows(compiled: Compiled) -> tuple[tuple[str, int, Range], ...]:
+    """Return the rows with the widest range: term, row within its compiled form, range."""
+    A = sp.csr_array(compiled.form.A)
+    A.eliminate_zeros()
+    owner, names = _owners(compiled)
+    filled = np.flatnonzero((np.diff(A.indptr) > 0) & (owner >= 0))
+    if not filled.size:
+        return ()
+    sizes = np.append(np.abs(A.data), 1.0)
+    ends = np.column_stack([A.indptr[filled], A.indptr[filled + 1]]).ravel()
+    low = np.minimum.reduceat(sizes, ends)[::2]
+    high = np.maximum.reduceat(sizes, ends)[::2]
+    wide = np.flatnonzero(high > WIDE_ROW * low)
+    worst = wide[np.argsort(-(high[wide] / low[wide]), kind="stable")][:EXTREMES]
+    found = []
+    for k in worst:
+        name = names[owner[filled[k]]]
+        row = int(np.searchsorted(compiled.rows(name), filled[k]))
+        found.append((name, row, Range(float(low[k]), float(high[k]))))
+    return tuple(found)
+
+
+def balanced_range(A: Any, rounds: int = 20) -> float:
+    """Return the range of coefficients after geometric scaling of rows and columns."""
+    M = sp.coo_array(A)
+    keep = M.data != 0.0
+    if not keep.any():
+        return 1.0
+    logs, row, col = np.log(np.abs(M.data[keep])), M.row[keep], M.col[keep]
+    in_row = np.maximum(np.bincount(row, minlength=M.shape[0]), 1)
+    in_col = np.maximum(np.bincount(col, minlength=M.shape[1]), 1)
+    for _ in range(rounds):
+        logs = logs - (np.bincount(row, logs, M.shape[0]) / in_row)[row]
+        logs = logs - (np.bincount(col, logs, M.shape[1]) / in_col)[col]
+    return float(np.exp(min(logs.max() - logs.min(), 700.0)))
+
+
+def repeated_rows(compiled: Compiled) -> tuple[tuple[str, str], ...]:
+    """Return pairs of terms of which one repeats a linear row of the other, up to a factor."""
+    A = sp.csr_array(compiled.form.A)
+    A.eliminate_zeros()
+    if A.nnz > MOST_ENTRIES:
+        return ()
+    A.sort_indices()
+    owner, names = _owners(compiled)
+    auxiliary = np.zeros(A.shape[1], dtype=bool)
+    for _, start, stop in compiled.auxiliary:
+        auxiliary[start:stop] = True
+    count = np.diff(A.indptr)
+    lead = np.append(A.data, 1.0)[A.indptr[:-1]]
+    seen: dict[tuple[Any, ...], int] = {}
+    pairs: dict[tuple[str, str], None] = {}
+    for cone in compiled.form.cones:
+        if cone.kind not in ("zero", "nonneg"):
+            continue
+        # an inequality keeps its direction, an equality has none
+        factor = lead if cone.kind == "zero" else np.abs(lead)
+        data = _digits(A.data / np.repeat(factor, count))
+        sides = _digits(compiled.form.b / factor)
+        for i in range(cone.start, cone.stop):
+            at = slice(A.indptr[i], A.indptr[i + 1])
+            if owner[i] < 0 or not count[i] or auxiliary[A.indices[at]].any():
+                continue
+            key = (cone.kind, A.indices[at].tobytes(), data[at].tobytes(), float(sides[i]))
+            if key in seen:
+                pairs[(names[seen[key]], names[owner[i]])] = None
+            seen.setdefault(key, int(owner[i]))
+    place = {name: k for k, name in enumerate(names)}
+    return tuple(sorted(pairs, key=lambda pair: (place[pair[1]], place[pair[0]])))
+
+
+def _digits(numbers: Any) -> Any:
+    """Round to forty binary digits, -0.0 to 0.0: rows that are scaled differ in the last ones."""
+    mantissa, exponent = np.frexp(numbers)
+    return np.ldexp(np.round(np.ldexp(mantissa, 40)), exponent - 40) + 0.0
+
+
+# Scaling: the range of the numbers a solver sees, by named term and variable.
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Scaling", "measure_scaling"]
 
 # Double precision carries 16 digits and solvers ask for 7 to 9 of them: what is left for scale.
 WIDE = 1e8
@@ -229,3 +402,41 @@ def _compiles(problem: Problem, name: str, interface: str) -> bool:
 def _power(r: Range) -> int:
     """Return the power of ten of the middle of a range."""
     return int(np.round(np.log10(np.sqrt(r.smallest * r.largest)))) if r.largest > 0.0 else 0
+
+
+# Whether a Farkas certificate is about the constraints it names: they are compiled anew.
+
+
+def proof_faults(part: Problem, proof: InfeasibilityProof) -> list[str]:
+    """Return why a certificate does not show that the problem is infeasible, empty if it does."""
+    found = list(proof.verify().reasons)
+    if not any(_same(form, proof.form) for form in _forms(part)):
+        found.append("the certificate is about other constraints than those named")
+    return found
+
+
+def _forms(part: Problem) -> Iterator[ConicForm]:
+    """Compile the constraints as the solvers of the policy get them."""
+    try:
+        profiles = choose(part, None)
+    except OptfairError:
+        return
+    for profile in profiles:
+        try:
+            if profile.cvxpy_name:
+                yield compile_problem(part, profile.cvxpy_name).form
+            else:  # a special algorithm compiles its own part of the problem
+                solve(part, profile.name)
+        except Infeasible as e:
+            if isinstance(e.certificate, InfeasibilityProof):
+                yield e.certificate.form
+        except OptfairError:
+            continue
+
+
+def _same(first: ConicForm, second: ConicForm) -> bool:
+    """Whether two forms state the same constraints, entry by entry."""
+    if first.A.shape != second.A.shape or first.cones != second.cones:
+        return False
+    apart = abs(sp.csc_array(first.A) - sp.csc_array(second.A)).sum()
+    return bool(apart == 0.0 and np.array_equal(first.b, second.b))

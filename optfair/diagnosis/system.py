@@ -14,9 +14,9 @@ from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import Values
-from optfair.diagnosis.clock import Clock
+from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError, SolverFailure
-from optfair.transforms.relax_integrality import relaxed
+from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.core.composition import Rule
 from optfair.core.problem import Problem
-from optfair.core.rule import Rule
 from optfair.errors import DataError, DeclarationError
 
 __all__ = [

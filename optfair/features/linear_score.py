@@ -25,7 +25,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
-BLACK_BOX = "optfair.counterfactual_front takes any model with predict_proba"
+BLACK_BOX = "optfair.group_counterfactuals.counterfactual_front takes any model with predict_proba"
 # Points on which the affine function is compared with the classifier, and how far they may be.
 PROBES, APART = 32, 1e-8
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.formats.file_problem import FileProblem
-from optfair.formats.rows import Rows
+from optfair.formats.layout import Rows
 from optfair.formats.text import INFINITE
 
 Floats = NDArray[np.float64]

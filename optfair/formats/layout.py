@@ -1,8 +1,9 @@
-"""The columns of a file as entries of two vectors, found by array and by label."""
+"""How a problem lies in a file: its columns and rows in arrays, and what they are called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +13,195 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.formats.entry_names import Families, Family
-from optfair.formats.rows import Rows
+
+__all__ = [
+    "Layout",
+    "Products",
+    "Rows",
+    "RowsInProgress",
+    "unique_names",
+]
+
+
+# Columns and rows as a file states them, in arrays.
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
-__all__ = ["Layout"]
+
+#: coefficient of x_i x_j by (i, j), each pair i <= j once
+Products = dict[tuple[int, int], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    r"""Linear and quadratic rows between two sides, in the order of a file.
+
+    .. math::
+        \min_x \text{ or } \max_x\; \tfrac12 x^T P x + c^T x + r
+        \quad\text{s.t.}\quad
+        l_k \le \tfrac12 x^T P_k x + a_k^T x \le u_k,\;
+        l \le x \le u,\; x_j \in \mathbb{Z}\; (j \in J)
+
+    Parameters
+    ----------
+    columns, rows : sequence of str
+        Their labels.
+    cost, lower, upper : array (n,)
+        c, l, u; infinite where there is no bound.
+    integer : array (n,) of bool
+        J.
+    A : sparse csr (m, n)
+        Exactly the numbers of the file; entries in order, none twice, no zeros.
+    row_lower, row_upper : array (m,)
+        Sides of the rows; infinite where there is none.
+    P : sparse csc (n, n) or None
+        Symmetric.
+    row_P : dict
+        Row -> P_k, symmetric, of the rows that have a quadratic part.
+    maximize : bool
+    offset : float
+        r.
+    groups : array (m,) of int, optional
+        Rows of different groups never form one array, whatever their labels.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[str]
+    cost: Floats
+    lower: Floats
+    upper: Floats
+    integer: NDArray[np.bool_]
+    A: Any
+    row_lower: Floats
+    row_upper: Floats
+    P: Any = None
+    row_P: dict[int, Any] = field(default_factory=dict)
+    maximize: bool = False
+    offset: float = 0.0
+    groups: NDArray[np.int64] | None = None
+
+
+@dataclass(eq=False)
+class RowsInProgress:
+    """What a reader has found so far; `finished` turns it into arrays."""
+
+    maximize: bool = False
+    offset: float = 0.0
+    columns: list[str] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    integer: list[bool] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
+    row_lower: list[float] = field(default_factory=list)
+    row_upper: list[float] = field(default_factory=list)
+    #: (row, column, value) of many entries each
+    entries: list[tuple[Any, Any, Any]] = field(default_factory=list)
+    products: Products = field(default_factory=dict)
+    row_products: dict[int, Products] = field(default_factory=dict)
+
+    def add_column(
+        self, name: str, *, integer: bool = False, lower: float = 0.0, upper: float = np.inf
+    ) -> int:
+        """Add a column."""
+        self.columns.append(name)
+        self.cost.append(0.0)
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self.integer.append(integer)
+        return len(self.columns) - 1
+
+    def add_columns(self, names: Sequence[str]) -> None:
+        """Add columns between 0 and infinity."""
+        self.columns += names
+        self.cost += [0.0] * len(names)
+        self.lower += [0.0] * len(names)
+        self.upper += [np.inf] * len(names)
+        self.integer += [False] * len(names)
+
+    def add_row(self, name: str, lower: float, upper: float, entries: dict[int, float]) -> int:
+        """Add a row."""
+        i = len(self.rows)
+        self.rows.append(name)
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+        if entries:
+            self.entries.append(([i] * len(entries), list(entries), list(entries.values())))
+        return i
+
+    def entries_of(self, row: int) -> dict[int, float]:
+        """Return the entries of one row."""
+        found: dict[int, float] = {}
+        for i, j, v in self.entries:
+            for k in np.flatnonzero(np.asarray(i) == row):
+                found[int(j[k])] = found.get(int(j[k]), 0.0) + float(v[k])
+        return found
+
+    def finished(self) -> Rows:
+        """Return the arrays; entries of one place are summed."""
+        n = len(self.columns)
+        i, j, v = self._stacked()
+        A = sp.csr_array((v, (i, j)), shape=(len(self.rows), n))
+        A.sum_duplicates()
+        A.eliminate_zeros()
+        return Rows(
+            columns=self.columns,
+            rows=self.rows,
+            cost=np.array(self.cost, dtype=float),
+            lower=np.array(self.lower, dtype=float),
+            upper=np.array(self.upper, dtype=float),
+            integer=np.array(self.integer, dtype=bool),
+            A=A,
+            row_lower=np.array(self.row_lower, dtype=float),
+            row_upper=np.array(self.row_upper, dtype=float),
+            P=_hessian(self.products, n) if self.products else None,
+            row_P={i: _hessian(q, n) for i, q in self.row_products.items()},
+            maximize=self.maximize,
+            offset=self.offset,
+        )
+
+    def _stacked(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+        # a reader of rows adds thousands of short lists: one pass over them all
+        parts = self.entries or [([], [], [])]
+        if all(isinstance(part[0], np.ndarray) for part in parts):
+            i, j, v = (np.concatenate(each) for each in zip(*parts, strict=True))
+        else:
+            i, j, v = (
+                np.array([x for each in part for x in each]) for part in zip(*parts, strict=True)
+            )
+        return i.astype(np.int64), j.astype(np.int64), v.astype(float)
+
+
+def _hessian(products: Products, n: int) -> Any:
+    """Return P with ½ x'Px the sum of coefficient * x_i * x_j."""
+    pairs = np.array(list(products), dtype=np.int64).reshape(-1, 2)
+    half = sp.coo_array((list(products.values()), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    return sp.csc_array(half + half.T)
+
+
+def unique_names(names: Iterable[str]) -> list[str]:
+    """Return the names, a number added to those that were there already.
+
+    Examples
+    --------
+    >>> unique_names(["cap", "need", "cap"])
+    ['cap', 'need', 'cap 2']
+    """
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        candidate, i = name, 1
+        while candidate in taken:
+            i += 1
+            candidate = f"{name} {i}"
+        taken.add(candidate)
+        found.append(candidate)
+    return found
+
+
+# The columns of a file as entries of two vectors, found by array and by label.
+
+Indices = NDArray[np.int64]
 
 
 class Layout:

@@ -14,14 +14,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.cone_program import ConeProgram
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem
-from optfair.formats.cbf_writer import triangle, unscaled
+from optfair.formats.cbf import triangle, unscaled
 from optfair.formats.file_problem import FileProblem
-from optfair.formats.mps_reader import Duplicates
-from optfair.formats.rows import Rows, unique_names
+from optfair.formats.layout import Rows, unique_names
+from optfair.formats.mps import Duplicates
 from optfair.formats.text import Source, number
 
 Floats = NDArray[np.float64]

@@ -1,25 +1,171 @@
-"""Text files: read with the line in every error, written whole or not at all."""
+"""Text files: which formats there are, read with the line in every error, written whole or not at all."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import importlib
 import math
 import os
 import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.formats.table import COMPRESSED, plain_name
 
-__all__ = ["INFINITE", "Source", "number", "replace_file", "write_lines"]
+__all__ = [
+    "FORMATS",
+    "INFINITE",
+    "Source",
+    "format_of",
+    "is_problem_file",
+    "number",
+    "readable",
+    "replace_file",
+    "table_lines",
+    "writable",
+    "write_lines",
+]
+
+
+# The formats of files: which endings are read and written, by whom, and what they carry.
+
+#: endings of compressed files
+COMPRESSED = (".gz", ".bz2")
+_ROWS = "LP, QP, QCQP (convex or not), each also with integer variables"
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Parameters
+    ----------
+    endings : tuple of str
+        Endings of file names.
+    carries : str
+        Classes of problems.
+    reads, writes : str
+        Functions of the reader and the writer, empty where there is none; they are imported when they are
+        called, so that this table costs nothing.
+    compressed : bool
+        Whether ``.gz`` and ``.bz2`` may stand behind the ending.
+    needs : str
+        What must be installed to write it.
+    """
+
+    endings: tuple[str, ...]
+    carries: str
+    reads: str = ""
+    writes: str = ""
+    compressed: bool = True
+    needs: str = ""
+
+    def read(self, file: Path, duplicates: str) -> Any:
+        """Return the problem in a file."""
+        return _function(self.reads)(file, duplicates)
+
+    def write(self, problem: Any, file: Path) -> None:
+        """Write a problem to a file."""
+        _function(self.writes)(problem, file)
+
+
+FORMATS = (
+    Format((".mps", ".qps"), _ROWS, "files.from_mps", "files.to_mps"),
+    Format((".lp",), _ROWS, "files.from_lp", "files.to_lp"),
+    Format(
+        (".cbf",),
+        "every convex problem: linear, second-order, semidefinite, exponential, power cones;"
+        " integer variables",
+        "files.from_cbf",
+        "files.to_cbf",
+    ),
+    Format((".dat-s",), "LP, SDP", "sdpa.read_sdpa", "files.to_sdpa"),
+    Format(
+        (".mat",), "QP in arrays P, q, r, A, l, u, G, h, lb, ub", "files.from_mat", compressed=False
+    ),
+    Format((".nl",), _ROWS, writes="files.to_nl", compressed=False, needs="Pyomo"),
+    Format((".cip",), _ROWS, writes="files.to_cip", compressed=False, needs="SCIP"),
+)
+
+
+def _function(name: str) -> Callable[..., Any]:
+    module, _, function = name.rpartition(".")
+    found: Callable[..., Any] = getattr(
+        importlib.import_module(f"optfair.formats.{module}"), function
+    )
+    return found
+
+
+def plain_name(file: Path) -> Path:
+    """Return the name without the ending of a compression.
+
+    Examples
+    --------
+    >>> plain_name(Path("p.mps.gz")).name, plain_name(Path("p.mps")).name
+    ('p.mps', 'p.mps')
+    """
+    return file.with_suffix("") if file.suffix.lower() in COMPRESSED else file
+
+
+def readable() -> tuple[str, ...]:
+    """Return the endings that `optfair.read` knows."""
+    return tuple(e for f in FORMATS if f.reads for e in f.endings)
+
+
+def is_problem_file(name: str | Path) -> bool:
+    """Return whether a name ends like a file that `optfair.read` knows."""
+    return plain_name(Path(name)).suffix.lower() in readable()
+
+
+def writable() -> tuple[str, ...]:
+    """Return the endings that `optfair.export` knows."""
+    return tuple(e for f in FORMATS if f.writes for e in f.endings)
+
+
+def format_of(file: Path, verb: Literal["read", "write"]) -> Format:
+    """Return the format of a file name.
+
+    Raises
+    ------
+    DataError
+        The ending is not known, or not for this.
+    """
+    plain = plain_name(file)
+    known = ", ".join(readable() if verb == "read" else writable())
+    for f in FORMATS:
+        if plain.suffix.lower() not in f.endings or (plain != file and not f.compressed):
+            continue
+        if f.reads if verb == "read" else f.writes:
+            return f
+        other = "written" if verb == "read" else "read"
+        raise DataError(f"{f.endings[0]} files can be {other} only", remedy=f"known are {known}")
+    packed = ", ".join(e for f in FORMATS if f.compressed for e in f.endings)
+    raise DataError(
+        f"the format of {file.name!r} is not known",
+        "the ending of the name says which it is",
+        f"known are {known}; {packed} also with {' or '.join(COMPRESSED)} behind",
+    )
+
+
+def table_lines() -> list[str]:
+    """Return the table of formats as it stands in the documentation."""
+    lines = ["| Ending | Writes | Reads | Carries |", "| --- | --- | --- | --- |"]
+    for f in FORMATS:
+        writes = f"through {f.needs}" if f.needs else "yes" if f.writes else "no"
+        endings = ", ".join(f"`{e}`" for e in f.endings)
+        lines.append(f"| {endings} | {writes} | {'yes' if f.reads else 'no'} | {f.carries} |")
+    return lines
+
+
+# Text files: read with the line in every error, written whole or not at all.
 
 #: what is no bound: the field writes infinity as 1e30 or 1e20
 INFINITE = 1e20

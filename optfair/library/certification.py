@@ -11,11 +11,9 @@ from optfair.backends.registry import profile, profiles
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError
-from optfair.library.branching import tree_bound
-from optfair.library.catalogue import load
-from optfair.library.enumeration import ENUMERATION, enumerated
-from optfair.library.instance import Infeasibility, Instance, Optimum
-from optfair.transforms.shor import shor
+from optfair.library.enumeration import ENUMERATION, enumerated, tree_bound
+from optfair.library.instance import Infeasibility, Instance, Optimum, load
+from optfair.transforms.shor_relaxation import shor
 
 __all__ = ["Certification", "Check", "certify", "solved_with"]
 

@@ -13,10 +13,9 @@ __all__ = registry.names("metrics")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in registry.names("metrics"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = registry.load("metrics", name)
-    return value
+    return registry.load("metrics", name)
 
 
 def __dir__() -> list[str]:

@@ -14,10 +14,9 @@ __all__ = ("plot_profile", *registry.names("plots"))
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in registry.names("plots"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = registry.load("plots", name)
-    return value
+    return registry.load("plots", name)
 
 
 def __dir__() -> list[str]:

@@ -1,16 +1,19 @@
-"""The look all pictures share."""
+"""The look all pictures share: axes, legends, and labels next to points where they hide nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from optfair.errors import NotInstalled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.transforms import Bbox
 
 __all__ = [
     "COLOURS",
@@ -19,11 +22,15 @@ __all__ = [
     "MANY_COLOURS",
     "ON_LIGHT",
     "QUIET",
+    "label_points",
     "legend_below",
     "new_axes",
     "plain",
     "tidy",
 ]
+
+
+# The look all pictures share.
 
 # Okabe and Ito's palette: told apart with every kind of colour vision, and by lightness.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -138,3 +145,130 @@ def legend_below(ax: Axes, handles: Sequence[Artist], *, inches: float = 0.62) -
         handlelength=1.2,
         borderaxespad=0,
     )
+
+
+# Labels next to points, where they hide nothing.
+
+Floats = NDArray[np.float64]
+
+
+# Offsets to try, in points: near first, and rather beside a point than above or below it.
+DISTANCES = (9.0, 16.0, 26.0, 38.0, 54.0, 74.0)
+DIRECTIONS = (
+    *((1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (0, -1)),
+    *((0.3, 1), (-0.3, 1), (0.3, -1), (-0.3, -1)),
+)
+# A label further than this from its point gets a line to it; markers have this radius.
+LEADER, RADIUS = 12.0, 5.0
+# What hiding costs: a labelled point, another label, a pixel outside, a point to avoid is 1.
+POINT, LABEL, OUTSIDE = 10.0, 20.0, 2.0
+
+
+def label_points(
+    ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str], avoid: Floats
+) -> None:
+    """Write a label next to each point, off other labels, points and curves.
+
+    Greedy: each label takes the nearest place that covers nothing, or covers least.
+
+    Parameters
+    ----------
+    ax : Axes
+        With its final limits.
+    points : sequence of (x, y)
+        What is labelled, in data coordinates.
+    texts : sequence of str
+        The label of each.
+    avoid : array (m, 2)
+        What labels should not cover, in data coordinates; a curve as many points along it.
+    """
+    from matplotlib.text import Text
+
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    frame = ax.get_window_extent()
+    pad = RADIUS * ax.figure.dpi / 72.0
+    obstacles = ax.transData.transform(np.vstack([avoid, np.asarray(points)]))
+    weight = np.concatenate([np.ones(len(avoid)), np.full(len(points), POINT)])
+    taken: list[Bbox] = [
+        t.get_window_extent() for t in ax.texts if t.get_text() and t.get_visible()
+    ]
+    # notes above the axes are no obstacle inside them
+    taken = [box for box in taken if frame.overlaps(box)]
+    labelled = obstacles[len(avoid) :]
+    for i, (point, text) in enumerate(zip(points, texts, strict=True)):
+        own, others = labelled[i], np.delete(labelled, i, axis=0)
+        best: tuple[float, Any, Bbox] | None = None
+        for rank, (dx, dy, distance) in enumerate(_places()):
+            note = _write(ax, point, text, dx * distance, dy * distance)
+            note.get_window_extent()  # settles where the text stands; then its box without the line
+            box = Text.get_window_extent(note).padded(2.0)
+            wide = box.padded(pad)
+            hidden = ((obstacles > wide.min) & (obstacles < wide.max)).all(axis=1)
+            cost = (
+                float(weight @ hidden)
+                + LABEL * box.count_overlaps(taken)
+                + OUTSIDE * _outside(box, frame)
+                + POINT * _crossed(own, (dx * distance, dy * distance), others, taken, pad)
+                + 1e-3 * rank
+            )
+            if best is None or cost < best[0]:
+                if best is not None:
+                    best[1].remove()
+                best = (cost, note, box)
+            else:
+                note.remove()
+            if best[0] < 1.0:
+                break
+        if best is not None:
+            taken.append(best[2])
+
+
+def _places() -> list[tuple[float, float, float]]:
+    return [(dx, dy, distance) for distance in DISTANCES for dx, dy in DIRECTIONS]
+
+
+def _write(ax: Axes, point: tuple[float, float], text: str, dx: float, dy: float) -> Any:
+    far = max(abs(dx), abs(dy)) > LEADER
+    line = {
+        "arrowstyle": "-",
+        "color": QUIET,
+        "linewidth": 0.8,
+        "shrinkA": 1,
+        "shrinkB": 5,
+        "relpos": (0.5 * (1 - np.sign(dx)), 0.5 * (1 - np.sign(dy))),
+    }
+    return ax.annotate(
+        text,
+        point,
+        xytext=(dx, dy),
+        textcoords="offset points",
+        ha="left" if dx > 0 else "right" if dx < 0 else "center",
+        va="bottom" if dy > 0 else "top" if dy < 0 else "center",
+        fontsize=9.5,
+        color=INK,
+        linespacing=1.25,
+        zorder=6,
+        arrowprops=line if far else None,
+    )
+
+
+def _outside(box: Bbox, frame: Bbox) -> float:
+    """Return by how many pixels a box sticks out of a frame."""
+    return float(
+        max(0.0, frame.x0 - box.x0)
+        + max(0.0, box.x1 - frame.x1)
+        + max(0.0, frame.y0 - box.y0)
+        + max(0.0, box.y1 - frame.y1)
+    )
+
+
+def _crossed(
+    own: Floats, offset: tuple[float, float], others: Floats, taken: list[Bbox], pad: float
+) -> int:
+    """Return how many points and labels the line from a point to its label runs over."""
+    if np.abs(offset).max() <= LEADER:
+        return 0
+    line = own + np.linspace(0, 1, 25)[:, None] * np.asarray(offset) * pad / RADIUS  # in pixels
+    near = [np.hypot(*(line - other).T).min() < 1.6 * pad for other in others]
+    over = [bool(((line > box.min) & (line < box.max)).all(axis=1).any()) for box in taken]
+    return int(sum(near) + sum(over))

@@ -64,7 +64,7 @@ def plot_profile(
     --------
     >>> import matplotlib
     >>> matplotlib.use("Agg")
-    >>> from optfair.comparison.statistics import performance_profile
+    >>> from optfair.comparison.comparison import performance_profile
     >>> from optfair.plots.profile import plot_profile
     >>> times = {"a": {"p": 1.0, "q": 4.0}, "b": {"p": 2.0, "q": None}}
     >>> ax = plot_profile(performance_profile(times))

@@ -23,7 +23,6 @@ __all__ = [
     "gamma",
     "independent",
     "loss",
-    "outward",
     "product",
 ]
 

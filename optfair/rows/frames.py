@@ -1,8 +1,9 @@
-"""What users hand to estimators: arrays or data frames, groups as labels or as a column, and parameters."""
+"""What users hand to estimators: arrays or data frames, their columns and categories, groups as labels or as a column."""
 
 from __future__ import annotations
 
 import numbers
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,24 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import check_matrix
 
 __all__ = [
+    "Columns",
+    "MixedRows",
     "check_parameters",
     "checked_rows",
     "column_names",
+    "column_of",
+    "column_position",
     "generator",
+    "is_text",
+    "known_values",
     "same_columns",
     "start_seeds",
     "taken_apart",
+    "without_groups",
 ]
 
+
+# What users hand to estimators: arrays or data frames, groups as labels or as a column, and parameters.
 
 # What users hand to estimators: arrays or data frames, groups as labels or as a column.
 
@@ -205,3 +215,260 @@ def generator(random_state: Any) -> np.random.Generator:
         raise DeclarationError(
             f"random_state={random_state!r} seeds nothing", str(e), "give an integer from 0 on"
         ) from None
+
+
+# Columns of mixed data: which are categories, and rows with categories as numbers.
+
+# Rows with numeric and categorical columns, as arrays that components read.
+
+Integers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class MixedRows:
+    """Rows, numeric columns apart from categorical ones.
+
+    Parameters
+    ----------
+    numeric : array (n, d)
+        Numbers; d may be 0.
+    codes : array (n, c) of int
+        Positions in each column's list of categories, -1 for one that is not in it; c may be 0.
+    """
+
+    numeric: Floats
+    codes: Integers
+
+    @classmethod
+    def of(cls, X: Floats) -> MixedRows:
+        """Return rows without categorical columns."""
+        return cls(X, np.zeros((len(X), 0), dtype=np.intp))
+
+    @property
+    def count(self) -> int:
+        """Number of rows."""
+        return len(self.numeric)
+
+    def __getitem__(self, rows: slice | Integers) -> MixedRows:
+        """Return some rows; a slice copies nothing."""
+        return MixedRows(self.numeric[rows], self.codes[rows])
+
+
+# Columns of mixed data: which are categories, which categories there are, and what rows become.
+
+# From this many categories on, a column is no category but a name or number of a row.
+MANY = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What the columns of a fit are; turns rows into `MixedRows`.
+
+    Parameters
+    ----------
+    names : tuple of str or None
+        Names of the columns, of a data frame.
+    width : int
+        Number of columns.
+    categorical : tuple of int
+        Positions of categorical columns; the others are numeric.
+    categories : tuple of arrays
+        Sorted categories of each of them: numbers, or texts.
+    """
+
+    names: tuple[str, ...] | None
+    width: int
+    categorical: tuple[int, ...]
+    categories: tuple[NDArray[Any], ...]
+
+    @classmethod
+    def of(cls, X: Any, categorical: Any) -> Columns:
+        """Return the columns of the rows of a fit.
+
+        Parameters
+        ----------
+        X : array-like or DataFrame (n, d)
+            Rows without groups.
+        categorical : "auto", or sequence of names or positions
+            "auto": the columns of a data frame that are not numbers.
+        """
+        names = column_names(X)
+        if names is None:
+            X = np.asarray(X)
+        if np.ndim(X) != 2 or not len(X):
+            raise DataError("X is no table", f"shape {np.shape(X)}", "give rows x columns")
+        width = int(np.shape(X)[1])
+        if isinstance(categorical, str):
+            if categorical != "auto":
+                raise DataError(
+                    f"categorical={categorical!r} is neither 'auto' nor a list of columns",
+                    remedy="give names or positions in a list",
+                )
+            chosen = [] if names is None else [j for j in range(width) if is_text(column_of(X, j))]
+        else:
+            chosen = sorted({column_position(c, names, width) for c in categorical})
+        tables = []
+        for j in chosen:
+            values, missing = known_values(column_of(X, j))
+            found = np.unique(values[~missing])
+            if not 0 < found.size < MANY:
+                raise DataError(
+                    f"column {_named(names, j)} has {found.size} categories",
+                    remedy="leave it out, or bin it first",
+                )
+            tables.append(found)
+        self = cls(names, width, tuple(chosen), tuple(tables))
+        self._check_constant(X)
+        return self
+
+    @property
+    def numeric(self) -> tuple[int, ...]:
+        """Positions of the numeric columns."""
+        return tuple(j for j in range(self.width) if j not in self.categorical)
+
+    @property
+    def offsets(self) -> NDArray[np.intp]:
+        """Where the categories of each column start in one row of all of them."""
+        return np.cumsum([0, *(c.size for c in self.categories)])
+
+    def encoded(self, X: Any) -> MixedRows:
+        """Return rows in the columns of the fit; categories it did not see get code -1.
+
+        Raises
+        ------
+        DataError
+            Other columns, missing or infinite numbers, text in numeric columns.
+        """
+        if column_names(X) is None:
+            X = np.asarray(X)
+        same_columns(X, self.names, self.width)
+        if not self.categorical:
+            try:
+                return MixedRows.of(checked_rows(X))
+            except DataError:
+                self._check_text(X)
+                raise
+        self._check_text(X)
+        numbers = [np.asarray(column_of(X, j), dtype=float) for j in self.numeric]
+        numeric = checked_rows(np.stack(numbers, axis=1)) if numbers else np.zeros((len(X), 0))
+        codes = np.empty((len(X), len(self.categorical)), dtype=np.intp)
+        for c, (j, known) in enumerate(zip(self.categorical, self.categories, strict=True)):
+            codes[:, c] = _coded(column_of(X, j), known)
+        return MixedRows(numeric, codes)
+
+    def _check_text(self, X: Any) -> None:
+        """Raise on text in numeric columns."""
+        text = [_named(self.names, j) for j in self.numeric if is_text(column_of(X, j))]
+        if text:
+            raise DataError(
+                f"X has columns that are not numbers: {', '.join(text)}",
+                remedy="name them in categorical=, leave them out, or name one in groups=",
+            )
+
+    def _check_constant(self, X: Any) -> None:
+        """Raise on numeric columns that do not vary: they say nothing and have no variance."""
+        if len(X) < 2:
+            return
+        constant = []
+        for j in self.numeric:
+            values = np.asarray(column_of(X, j))
+            if values.dtype.kind in "iufb" and (values == values[0]).all():
+                constant.append(_named(self.names, j))
+        if constant:
+            raise DataError(
+                f"X has constant columns: {', '.join(constant)}",
+                "they tell no cluster from another, and their variance is zero",
+                "leave them out",
+            )
+
+
+def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
+    """Return (rows, group labels), where ``groups`` may name a column of a frame.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame
+        Rows.
+    groups : array-like, str or None
+        Labels, or the name of the column that holds them.
+    """
+    if not isinstance(groups, str):
+        return X, groups
+    names = column_names(X)
+    if names is None:
+        raise DataError(
+            f"groups={groups!r} names a column, but X has no column names",
+            remedy="give a DataFrame, or one label per row",
+        )
+    if groups not in names:
+        raise DataError(f"X has no column {groups!r}", remedy=nearest(groups, names))
+    own = names.index(groups)
+    return X[[c for j, c in enumerate(X.columns) if j != own]], np.asarray(X[X.columns[own]])
+
+
+def column_of(X: Any, j: int) -> Any:
+    """Return one column of an array or data frame."""
+    return X[:, j] if isinstance(X, np.ndarray) else X[X.columns[j]]
+
+
+def _named(names: tuple[str, ...] | None, j: int) -> str:
+    return str(j) if names is None else names[j]
+
+
+def is_text(column: Any) -> bool:
+    """Whether a column holds anything but numbers and truth values."""
+    values = np.asarray(column)
+    if values.dtype.kind in "iufb":
+        return str(getattr(column, "dtype", "")) == "category"
+    try:
+        values.astype(float)
+    except (TypeError, ValueError):
+        return True
+    return values.dtype.kind in "US"
+
+
+def known_values(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return (values as numbers or texts, which are missing)."""
+    values = np.asarray(column)
+    if values.dtype.kind in "iufb":
+        numbers = values.astype(float)
+        return numbers, np.isnan(numbers)
+    missing = np.array([v is None or v != v for v in values.tolist()], dtype=bool)
+    return values.astype(str), missing
+
+
+def _coded(column: Any, known: NDArray[Any]) -> NDArray[np.intp]:
+    values, missing = known_values(column)
+    if values.dtype.kind != known.dtype.kind:  # text now, numbers in the fit, or the reverse
+        distinct, inverse = np.unique(values, return_inverse=True)
+        change = _written if known.dtype.kind == "U" else _number
+        values = np.array([change(v) for v in distinct.tolist()])[inverse]
+    at = np.minimum(np.searchsorted(known, values), known.size - 1)
+    return np.where((known[at] == values) & ~missing, at, -1).astype(np.intp)
+
+
+def _written(value: float) -> str:
+    return str(int(value)) if value.is_integer() else str(value)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def column_position(column: Any, names: tuple[str, ...] | None, width: int) -> int:
+    """Return where a column named or numbered by the user is."""
+    if isinstance(column, str) and names is not None:
+        if column not in names:
+            raise DataError(f"X has no column {column!r}", remedy=nearest(column, names))
+        return names.index(column)
+    whole = isinstance(column, (int, np.integer)) and not isinstance(column, bool)
+    if whole and 0 <= column < width:
+        return int(column)
+    raise DataError(
+        f"categorical names the column {column!r}",
+        f"X has {width} columns" + ("" if names is None else f": {', '.join(names[:10])}"),
+        "give names of columns, or positions from 0",
+    )

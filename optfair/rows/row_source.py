@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.rows.columns import without_groups
-from optfair.rows.frames import column_names, taken_apart
+from optfair.rows.frames import column_names, taken_apart, without_groups
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")

@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.rows.columns import (
+from optfair.rows.frames import (
     MANY,
     Columns,
+    column_names,
     column_of,
     column_position,
     is_text,
     known_values,
+    taken_apart,
     without_groups,
 )
-from optfair.rows.frames import column_names, taken_apart
 from optfair.rows.row_source import CHUNK, Chunk, ChunkFactory, MatrixRows, RowSource
 from optfair.rows.stored_rows import DaskRows, ParquetRows, is_dask
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.parameters import check_parameters
+from optfair.core.expressions import check_parameters
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import BEYOND, PROVED, Grade, reported, within
 

@@ -1,22 +1,292 @@
-"""Certificate that a relaxation is exact: multipliers that prove a point globally optimal."""
+"""The Lagrangian of a quadratic problem, the bound it proves, and the certificate that a relaxation is exact."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from optfair.core.certificate import Certificate, Verdict
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.compile.quadratic import QuadraticForms, quadratic_terms
+from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
-from optfair.transforms.lagrangian import (
-    LagrangianCheck,
-    QuadraticLagrangian,
-    quadratic_lagrangian,
-)
+from optfair.core.quadratic_map import QuadraticMap
+from optfair.errors import ClassError
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Exactness"]
+__all__ = [
+    "Exactness",
+    "LagrangianCheck",
+    "LagrangianProof",
+    "QuadraticLagrangian",
+    "quadratic_lagrangian",
+]
+
+
+# The Lagrangian of a quadratic problem, and the bound it proves.
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LagrangianCheck:
+    """What multipliers prove about a quadratic problem, seen from a point.
+
+    Attributes
+    ----------
+    bound : float
+        Least value of the Lagrangian of the minimisation.
+    curvature : float
+        Size of the most negative eigenvalue of its Hessian / (1 + largest).
+    signs : float
+        Size of the most negative multiplier of an inequality / (1 + largest).
+    flat : float
+        Slope along directions without curvature / (1 + size of the gradient's parts).
+    stationarity : float
+        Largest entry of the gradient at the point / (1 + size of its parts).
+    complementarity : float
+        Largest product of a multiplier and its constraint / max(1, abs(objective)).
+    unpaid : Unpaid or None
+        Directions that the Lagrangian leaves flat and no constraint bounds.
+    """
+
+    bound: float
+    curvature: float
+    signs: float
+    flat: float
+    stationarity: float
+    complementarity: float
+    unpaid: Unpaid | None = None
+
+    @property
+    def dual(self) -> float:
+        """Largest of what must vanish for the bound to hold."""
+        return max(self.curvature, self.signs, self.flat)
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticLagrangian:
+    r"""Lagrangian of min f₀ s.t. f_i <= 0 or f_i = 0, all quadratic.
+
+    .. math::
+        L(x, \lambda) = f_0(x) + \sum_i \lambda_i f_i(x)
+        = \tfrac12 x^T H(\lambda) x + g(\lambda)^T x + r(\lambda)
+
+    Attributes
+    ----------
+    problem : Problem
+        What it is of; maximisation is that of -f₀.
+    forms : QuadraticForms
+        Its coefficients.
+    goal, rows : QuadraticMap
+        f₀ with the sign of a minimisation, and all f_i.
+    inequality : array (m,) of bool
+        Which rows are inequalities.
+    """
+
+    problem: Problem
+    forms: QuadraticForms
+    goal: QuadraticMap
+    rows: QuadraticMap
+    inequality: NDArray[np.bool_]
+
+    @property
+    def sign(self) -> float:
+        """-1 when the problem maximises."""
+        return 1.0 if self.problem.sense == "minimize" else -1.0
+
+    def misfit(self, values: Values, multipliers: Mapping[str, Any]) -> str:
+        """Return what is missing, of another size or not finite; empty when nothing is."""
+        wanted = [("value", k, values, int(np.prod(v))) for k, v in self.forms.shapes.items()]
+        wanted += [("multiplier", t.name, multipliers, t.size) for t in self.forms.constraints]
+        for kind, name, given, size in wanted:
+            if name not in given:
+                return f"there is no {kind} of {name!r}"
+            entries = np.asarray(given[name], dtype=float)
+            if entries.size != size:
+                return f"the {kind} of {name!r} has {entries.size} entries, not {size}"
+            if not np.isfinite(entries).all():
+                return f"the {kind} of {name!r} is not finite"
+        return ""
+
+    def vector(self, multipliers: Mapping[str, Any]) -> Floats:
+        """Return λ in row order from multipliers by name."""
+        given = [np.asarray(multipliers[t.name], dtype=float) for t in self.forms.constraints]
+        return np.concatenate([np.zeros(0), *(np.ravel(y, order="F") for y in given)])
+
+    def by_name(self, y: Floats) -> dict[str, Floats]:
+        """Return multipliers by name from λ in row order."""
+        found, at = {}, 0
+        for term in self.forms.constraints:
+            found[term.name] = y[at : at + term.size].reshape(term.shape, order="F")
+            at += term.size
+        return found
+
+    def at(self, y: Floats) -> tuple[Floats, Floats, float]:
+        """Return H(λ), g(λ), r(λ)."""
+        H, g, r = _coefficients(self.goal, np.ones(1))
+        more = _coefficients(self.rows, y)
+        return H + more[0], g + more[1], r + more[2]
+
+    def jacobian(self, x: Floats, at: NDArray[Any]) -> Floats:
+        """Return the gradients of some rows at x, one per row of the result."""
+        i, j = self.rows.pairs
+        k = np.arange(i.size)
+        # d(x_i x_j) = x_j dx_i + x_i dx_j, also where i = j
+        entries = np.concatenate([x[j], x[i]]), (np.tile(k, 2), np.concatenate([i, j]))
+        products = sp.csr_array(entries, shape=(i.size, x.size))
+        gradients = sp.csr_array(self.rows.Q @ products + self.rows.A)
+        return np.asarray(gradients.toarray()[at], dtype=float)
+
+    @cached_property
+    def radius(self) -> float:
+        """Length that no feasible point exceeds, by the rows that curve upwards; else infinite.
+
+        Their sum ½xᵀPx + qᵀx + r is at most 0, so with the least eigenvalue μ > 0 of P,
+        ½μ|x|² - |q||x| + r is too.
+        """
+        i, j = self.rows.pairs
+        if not (i == j).any():
+            return float(np.inf)
+        diagonal = sp.csc_array(self.rows.Q)[:, np.flatnonzero(i == j)].toarray()
+        largest = np.maximum(abs(self.rows.Q).max(axis=1).toarray().ravel(), 1e-300)
+        up = (diagonal >= 0.0).all(axis=1) & (diagonal > 0.0).any(axis=1)
+        down = ~self.inequality & (diagonal <= 0.0).all(axis=1) & (diagonal < 0.0).any(axis=1)
+        P, q, r = _coefficients(self.rows, (up * 1.0 - down * 1.0) / largest)
+        least, most = np.linalg.eigvalsh(P)[[0, -1]]
+        if least <= 1e-9 * max(abs(most), 1e-300):
+            return float(np.inf)
+        slope = float(np.linalg.norm(q))
+        return float((slope + np.sqrt(max(0.0, slope**2 - 2.0 * least * r))) / least)
+
+    def check(self, x: Floats, y: Floats) -> LagrangianCheck:
+        """Return what λ proves, seen from x.
+
+        Along an eigenvector with curvature h and slope s at x, the Lagrangian falls by at
+        most s²/2h. Where h is 0 up to rounding, the slope and a negative h cost what they can
+        over the feasible set; where no constraint bounds it, over a length of 2 (1 + |x|).
+        """
+        values = self.rows(x)
+        sure = np.where(self.inequality, np.maximum(y, 0.0), y)
+        H, g, r = self.at(sure)
+        h, V = np.linalg.eigh(H)
+        Hx = H @ x
+        slope = V.T @ (Hx + g)
+        size = float(np.linalg.norm(x))
+        far = self.radius + size
+        reach = far if np.isfinite(far) else 2.0 * (1.0 + size)
+        # an eigenvalue is known to within the rounding of the factorisation
+        h = h - 8.0 * h.size * np.finfo(float).eps * _largest(h)
+        limited = np.abs(slope) * reach + np.maximum(-h, 0.0) * reach**2 / 2.0
+        with np.errstate(divide="ignore", over="ignore"):
+            curved = np.where(h > 0.0, slope**2 / (2.0 * np.maximum(h, 1e-300)), np.inf)
+        flat = curved > limited
+        parts = 1.0 + max(_largest(g), _largest(Hx))
+        value = float(self.goal(x)[0])
+        lagrangian = 0.5 * float(x @ Hx) + float(g @ x) + r
+        terms = float(np.abs(x) @ (np.abs(H) @ np.abs(x)) + np.abs(g) @ np.abs(x)) + abs(r)
+        spent = np.minimum(curved, limited)
+        unpaid = None
+        if not np.isfinite(far) and flat.any():  # nothing bounds how far these directions go
+            unpaid = Unpaid(
+                np.flatnonzero(flat),
+                float(np.sqrt(x.size) * np.abs(slope[flat]).sum()),
+                float(x.size * np.maximum(-h[flat], 0.0).max(initial=0.0)),
+                size,
+                float(spent[flat].sum()),
+            )
+            spent = np.where(flat, np.sqrt(x.size) * np.abs(slope) * size, spent)
+        return LagrangianCheck(
+            bound=lagrangian - float(spent.sum()) - loss(x.size, terms),
+            curvature=max(0.0, -float(h[0])) / (1.0 + _largest(h)) if h.size else 0.0,
+            signs=_largest(sure - y) / (1.0 + _largest(y)),
+            flat=_largest(slope[flat]) / parts,
+            stationarity=_largest(Hx + g) / parts,
+            complementarity=_largest((y * values)[self.inequality]) / max(1.0, abs(value)),
+            unpaid=unpaid,
+        )
+
+
+def quadratic_lagrangian(problem: Problem) -> QuadraticLagrangian:
+    """Return the Lagrangian of a continuous problem in quadratics.
+
+    Raises
+    ------
+    ClassError
+        Integer variables, or matrix variables with a pattern.
+    UnsupportedProblem
+        A term is not quadratic.
+    """
+    if problem.integers:
+        raise ClassError(
+            f"{', '.join(map(repr, sorted(problem.integers)))} is integer",
+            f"the class is {problem.problem_class}",
+            "write a variable in {0, 1} as x**2 == x, or relax_integrality(problem) first",
+        )
+    for name, v in problem.variables.items():
+        pattern = [k for k in ("symmetric", "diag", "sparsity") if v.attributes.get(k)]
+        if pattern:
+            raise ClassError(
+                f"the matrix variable {name!r} is declared {pattern[0]}",
+                "its equations have no names, so their multipliers have none",
+                "declare a plain matrix and the equations as a constraint, e.g. X == X.T",
+            )
+    forms = quadratic_terms(problem)
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    maps = [t.map for t in forms.constraints]
+    rows = QuadraticMap.stacked(maps) if maps else QuadraticMap.constant(np.zeros(0), forms.size)
+    inequality = [np.full(t.size, t.set == "nonpositive") for t in forms.constraints]
+    return QuadraticLagrangian(
+        problem,
+        forms,
+        sign * forms.total.map,
+        rows,
+        np.concatenate(inequality) if inequality else np.zeros(0, dtype=bool),
+    )
+
+
+def _coefficients(rows: QuadraticMap, weights: Floats) -> tuple[Floats, Floats, float]:
+    n = rows.A.shape[1]
+    half = np.zeros((n, n))
+    np.add.at(half, (rows.pairs[0], rows.pairs[1]), rows.Q.T @ weights)
+    return half + half.T, np.asarray(rows.A.T @ weights, dtype=float), float(rows.b @ weights)
+
+
+def _largest(vector: Any) -> float:
+    return float(np.abs(vector).max(initial=0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class LagrangianProof:
+    """The Lagrange bound of a quadratic problem, recomputed from its terms and multipliers."""
+
+    problem: Problem
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound from the declared terms."""
+        lagrangian = quadratic_lagrangian(self.problem)
+        if lagrangian.misfit(values, multipliers):
+            return DualCheck(-lagrangian.sign * np.inf, np.inf)
+        found = lagrangian.check(lagrangian.forms.vector(values), lagrangian.vector(multipliers))
+        return DualCheck(
+            lagrangian.sign * found.bound,
+            found.dual,
+            found.complementarity,
+            unpaid=found.unpaid,
+            free=() if found.unpaid is None else tuple(lagrangian.forms.columns),
+        )
+
+
+# Certificate that a relaxation is exact: multipliers that prove a point globally optimal.
 
 
 @dataclass(frozen=True, eq=False, repr=False)

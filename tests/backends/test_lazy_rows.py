@@ -12,11 +12,9 @@ import pytest
 import optfair as of
 from optfair.backends import lazy_rows as generation
 from optfair.backends.row_relaxation import Relaxation
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP, ProblemClass
-from optfair.core.structure import LAZY_ROWS
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.problem_class import LP, Evidence, ProblemClass
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import optfair as of
 from optfair import metrics
 from optfair.cli.app import app
-from optfair.cli.table_file import read_table
+from optfair.cli.question import read_table
 
 COLUMNS = ("duration_in_month", "credit_amount", "age_in_years")
 

@@ -15,8 +15,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.cli.compare import compare
-from optfair.cli.comparison_report import rendered
+from optfair.cli.compare import compare, rendered
 from optfair.comparison import Comparison, Run
 
 EVIL = "<script>alert(1)</script>"

@@ -16,11 +16,10 @@ import pytest
 
 import optfair as of
 from optfair.comparison import compare_solvers
+from optfair.comparison.compare import subjects
 from optfair.comparison.fingerprint import fingerprint
-from optfair.comparison.measurement import measured
-from optfair.comparison.process import in_fork
-from optfair.comparison.server import run_instance
-from optfair.comparison.subjects import subjects
+from optfair.comparison.run import measured
+from optfair.comparison.server import in_fork, run_instance
 
 
 def small(shift=1.0, name="x"):
@@ -254,7 +253,7 @@ def test_an_answer_after_the_limit_is_late(monkeypatch, later):
 
 def test_a_run_that_does_not_stop_is_ended(monkeypatch):
     p = small()
-    monkeypatch.setattr("optfair.comparison.measurement.allowance", lambda limit: 0.3)
+    monkeypatch.setattr("optfair.comparison.run.allowance", lambda limit: 0.3)
     # the small problem before goes through
     sleep = lambda self, *a, **k: time.sleep(600) if self is p else None
     monkeypatch.setattr(type(p), "solve", sleep)

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.comparison import Comparison, Run, shifted_geometric_mean
-from optfair.comparison.statistics import performance_profile
+from optfair.comparison.comparison import performance_profile
 
 
 def run(problem, solver, outcome="solved", seconds=1.0, **more):

@@ -83,7 +83,7 @@ def test_the_terms_of_a_diagonal_variable_share_its_columns() -> None:
         ),
         ["total", "first", "pair", "sign", "ball"],
     )
-    dual = of.dualize(p)
+    dual = of.transforms.dualize(p)
     assert dual.problem.solve().objective == pytest.approx(8.0, abs=1e-5)
     back = dual.recover(dual.problem.solve())
     assert back.is_optimal(1e-5)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optfair.core.expressions import Evaluator
 from optfair.core.term import family
-from optfair.library.catalogue import load, names
+from optfair.library.instance import load, names
 
 # larger ones state the same terms
 LARGEST = 7000

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.core.classify import objective_term
-from optfair.transforms.dualize import dualize
+from optfair.transforms.duality import dualize
 
 
 def test_attributes_become_terms() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 
 import optfair as of
 from optfair.core.certificate import Curvature, NonconvexityWitness
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import LP
+from optfair.core.problem_class import LP, Evidence
 
 
 def ring() -> of.Problem:

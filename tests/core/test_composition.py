@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.composition import named_term
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import LP
-from optfair.core.rule import Parts, Rule
+from optfair.core.composition import Parts, Rule, named_term
+from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm
 
 

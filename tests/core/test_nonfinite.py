@@ -13,12 +13,11 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.core.classify import constraint_term
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ObjectiveTerm
-from optfair.transforms.dualize import dualize
-from optfair.transforms.shor import shor
+from optfair.transforms.duality import dualize
+from optfair.transforms.shor_relaxation import shor
 
 inf, nan = np.inf, np.nan
 A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])

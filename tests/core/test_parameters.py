@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.core.parameters import freeze_parameters
-from optfair.transforms.dualize import dualize
-from optfair.transforms.shor import shor
+from optfair.core.expressions import freeze_parameters
+from optfair.transforms.duality import dualize
+from optfair.transforms.shor_relaxation import shor
 
 
 def declared() -> tuple[Any, Any, Any]:

@@ -13,10 +13,9 @@ import optfair as of
 from optfair.backends.lifted import quadratic_form
 from optfair.compile.quadratic import QuadraticForms
 from optfair.core.classify import evaluated_constraint, evaluated_objective
-from optfair.core.evidence import Evidence
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 
 LP = ProblemClass()

@@ -10,7 +10,8 @@ import pytest
 
 import optfair as of
 from optfair import datasets
-from optfair.datasets import facts, integers
+from optfair.datasets import dataset as integers
+from optfair.datasets import facts
 
 ROWS = 60
 FILE = "USCensus1990.data.txt"

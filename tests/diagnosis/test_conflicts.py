@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import optfair as of
-from optfair.diagnosis.clock import Clock
 from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.diagnose import diagnose
-from optfair.diagnosis.relaxation import ElasticProblem, elastic_names
+from optfair.diagnosis.infeasible import ElasticProblem, elastic_names
+from optfair.diagnosis.report import Clock
 from optfair.diagnosis.system import FeasiblePoint, System
 
 ROOT = np.sqrt(2.0)

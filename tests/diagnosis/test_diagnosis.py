@@ -16,12 +16,10 @@ from typer.testing import CliRunner
 import optfair as of
 import optfair.diagnosis.system as system_module
 from optfair.backends.rays import find_ray
-from optfair.cli.diagnose import diagnose as command
-from optfair.diagnosis.clock import Clock
-from optfair.diagnosis.coefficients import Range
+from optfair.cli.app import diagnose as command
 from optfair.diagnosis.diagnose import diagnose
-from optfair.diagnosis.finding import Finding
-from optfair.diagnosis.scaling import measure_scaling
+from optfair.diagnosis.report import Clock, Finding
+from optfair.diagnosis.scaling import Range, measure_scaling
 
 
 def adopted(rows, goal, sense=cp.Minimize):

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.formats.mps_reader import read_mps
+from optfair.formats.mps import read_mps
 
 pytestmark = pytest.mark.collections
 

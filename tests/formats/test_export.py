@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.compile.program import Block
 from optfair.formats.entry_names import Families, entry_names
-from optfair.formats.export import export
-from optfair.formats.read import read
+from optfair.formats.files import export, read
 
 
 def problem():

@@ -13,7 +13,7 @@ import optfair as of
 from optfair.compile.program import program
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.file_terms import GATHERED
-from optfair.formats.mps_reader import read_mps
+from optfair.formats.mps import read_mps
 
 MPS = """\
 NAME labels

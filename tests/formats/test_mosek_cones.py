@@ -10,7 +10,7 @@ import pytest
 import optfair as of
 from optfair.backends.cone_program import solve_cone_program
 from optfair.compile.cone_program import cone_program
-from optfair.formats.export import export
+from optfair.formats.files import export
 
 mosek = importlib.import_module("mosek")
 

@@ -10,8 +10,8 @@ import pytest
 
 import optfair as of
 from optfair.compile.program import program
-from optfair.formats.mps_reader import read_mps
-from optfair.formats.read import read
+from optfair.formats.files import read
+from optfair.formats.mps import read_mps
 
 MPS = """\
 * a comment

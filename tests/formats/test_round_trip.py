@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.compile.program import program
-from optfair.core.witness import search_witness
+from optfair.core.certificate import search_witness
 from optfair.formats.entry_names import entry_names, file_name
-from optfair.formats.export import export
-from optfair.formats.read import read
+from optfair.formats.files import export, read
 
 NAMES = of.library.names()
 # the widest instances say nothing a smaller one does not

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.compile.cone_program import cone_program
-from optfair.formats.read import read
+from optfair.formats.files import read
 
 # the example of SDPA's manual, with its separators and comments; its optimum is known
 MANUAL = """\
@@ -167,7 +167,7 @@ def test_a_second_file_is_the_first(tmp_path):
 @settings(max_examples=60)
 @given(value=st.floats(1e-150, 1e150), sign=st.sampled_from([1.0, -1.0]))
 def test_scaling_by_the_root_of_two_is_undone(value, sign):
-    from optfair.formats.cbf_writer import unscaled
+    from optfair.formats.cbf import unscaled
 
     scaled = sign * value * float(np.sqrt(2.0))
     assert unscaled(scaled) == pytest.approx(sign * value, rel=3e-16, abs=0.0)

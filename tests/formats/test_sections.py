@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.formats.mps_reader import read_mps
-from optfair.formats.read import read
+from optfair.formats.files import read
+from optfair.formats.mps import read_mps
 
 
 def write(tmp_path, text, name="p.mps"):

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.formats.table import FORMATS, format_of, readable, table_lines, writable
+from optfair.formats.text import FORMATS, format_of, readable, table_lines, writable
 
 PAGE = Path(__file__).parents[2] / "docs" / "file_formats.md"
 

@@ -13,7 +13,7 @@ import optfair as of
 from optfair.library.enumeration import enumerated
 from optfair.methods.textbook.integer_programs import IntegerLeastSquares, Knapsack
 from optfair.methods.textbook.portfolios import CardinalityPortfolio, MinimumVariance
-from optfair.transforms.relax_integrality import relax_integrality
+from optfair.transforms.integrality import relax_integrality
 
 
 def test_knapsack_by_hand():

@@ -10,9 +10,8 @@ import pytest
 
 import optfair as of
 from optfair.backends.registry import profile, profiles
-from optfair.library.branching import tree_bound
 from optfair.library.certification import solved_with
-from optfair.library.enumeration import ENUMERATION
+from optfair.library.enumeration import ENUMERATION, tree_bound
 
 NAMES = of.library.names()
 INSTANCES = {name: of.library.load(name) for name in NAMES}
@@ -68,7 +67,7 @@ def test_conflict_is_necessary(name):
 @pytest.mark.parametrize("name", NONCONVEX)
 def test_nonconvex_has_a_witness_and_every_convex_solver_refuses(name):
     problem = INSTANCES[name].problem()
-    assert isinstance(problem.certificate, of.NonconvexityWitness)
+    assert isinstance(problem.certificate, of.core.NonconvexityWitness)
     assert problem.certificate.verify()
     convex_only = [p for p in profiles().values() if not p.nonconvex]
     assert {p.name for p in convex_only} >= {"highs", "clarabel", "scs"}

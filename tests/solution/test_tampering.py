@@ -52,7 +52,9 @@ def cvxpy_problem(kind: str) -> Any:
 
 def responsibilities(**changes: Any) -> Any:
     log_prob = np.random.default_rng(4).normal(size=(8, 3))
-    return of.FairResponsibilities(log_prob, groups=[0, 1, 1, 0, 1, 0, 0, 1], **changes)
+    return of.fair_mixtures.FairResponsibilities(
+        log_prob, groups=[0, 1, 1, 0, 1, 0, 0, 1], **changes
+    )
 
 
 CASES = {

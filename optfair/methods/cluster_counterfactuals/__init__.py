@@ -1,1 +1,5 @@
 """The nearest point of another cluster."""
+
+from optfair.registry import attach
+
+__all__, __getattr__, __dir__ = attach(__name__)

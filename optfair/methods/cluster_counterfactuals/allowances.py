@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.feature_problem import Box, Immutable, Monotone, box
 from optfair.methods.cluster_counterfactuals.rules import (
@@ -19,14 +19,12 @@ from optfair.methods.cluster_counterfactuals.rules import (
 )
 
 __all__ = [
-    "DISTANCES",
     "check_cluster",
     "check_factual",
     "check_mask",
     "check_metric",
     "check_plausibility",
     "column_names",
-    "listed",
     "option_rules",
 ]
 

@@ -8,8 +8,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
+from optfair.core.composition import Rule
 from optfair.core.problem import Declaration
-from optfair.core.rule import Rule
 from optfair.errors import DataError, DeclarationError, Infeasible
 from optfair.methods.cluster_counterfactuals.allowances import (
     check_cluster,

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
 from optfair.features.feature_problem import FeatureProblem, immutable
-from optfair.methods.cluster_counterfactuals.adapters.pairwise import best_known
+from optfair.methods.cluster_counterfactuals.adapters.projections import best_known
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import Pencil
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
 from optfair.methods.cluster_counterfactuals.allowances import check_mask, option_rules

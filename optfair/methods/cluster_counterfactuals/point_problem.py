@@ -29,18 +29,7 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = [
-    "CELL",
-    "HALF_SPACE",
-    "MARGIN",
-    "ONE_QUADRATIC",
-    "SEVERAL_QUADRATICS",
-    "MarginBound",
-    "PointProblem",
-    "least_maximum",
-    "structure_loss",
-    "with_margin",
-]
+__all__ = ["MARGIN", "SEVERAL_QUADRATICS", "MarginBound", "PointProblem", "least_maximum"]
 
 
 # Which special algorithm fits a counterfactual: read off its terms.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.rule import Parts, Rule
+from optfair.core.composition import Parts, Rule
 from optfair.errors import DeclarationError
 from optfair.features.feature_problem import FeatureProblem, feature_target
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import LP, ProblemClass
+from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Section
 

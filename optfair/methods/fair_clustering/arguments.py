@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optfair.errors import DataError
-from optfair.library.arguments import dataset_rows, named_centers
+from optfair.library.construction import dataset_rows, named_centers
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 

@@ -10,12 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
+from optfair.core.composition import Rule
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP
-from optfair.core.rule import Rule
-from optfair.core.structure import Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.problem_class import LP, Evidence
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.rules import PerfectFairness

@@ -10,11 +10,11 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.core.adopt import declaration
 from optfair.core.certificate import DualCheck, DualProof
-from optfair.core.declaration import declaration
+from optfair.core.composition import Rule
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
-from optfair.core.rule import Rule
 from optfair.core.solution import Solution
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError

@@ -21,15 +21,7 @@ from optfair.methods.fair_clustering.rules import balance
 from optfair.numbers import check_number
 from optfair.rows.frames import taken_apart
 
-__all__ = [
-    "RULE",
-    "BalanceUnderBudget",
-    "affordable",
-    "bounded_cost_kmeans",
-    "largest_balance",
-    "population_balance",
-    "typical_cost",
-]
+__all__ = ["BalanceUnderBudget", "bounded_cost_kmeans", "largest_balance"]
 
 
 # What the search for the largest balance under a budget returns, and how it is verified.

@@ -11,12 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP
+from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
-from optfair.core.structure import Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import ClassError, DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -332,7 +330,7 @@ def factor_coupling(problem: KantorovichCoupling) -> FactoredCoupling:
     >>> rng = np.random.default_rng(0)
     >>> x, y, mu = rng.normal(size=(6, 2)), rng.normal(size=(9, 2)), rng.normal(size=(3, 2))
     >>> p = of.KantorovichCoupling(x, y, centers=mu)
-    >>> f = of.factor_coupling(p)
+    >>> f = of.fair_clustering.factor_coupling(p)
     >>> bool(np.isclose(f.problem.solve().objective, p.solve().objective, rtol=1e-12))
     True
     """

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:
@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AdditiveGap",
     "Balance",
-    "ClusterShare",
     "MaxGap",
     "PerfectFairness",
     "Proportion",
     "additive_gap",
     "balance",
-    "between",
     "cluster_share",
     "finite_vector",
-    "group_vector",
-    "mass_target",
     "max_gap",
     "perfect_fairness",
     "proportion",
@@ -392,7 +388,7 @@ def proportion(
     Examples
     --------
     >>> import optfair as of
-    >>> of.proportion(lower={"female": 0.25})
+    >>> of.fair_clustering.proportion(lower={"female": 0.25})
     Proportion(lower={'female': 0.25}, upper=None)
 
     References

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.alignment import printed_alignment

@@ -16,10 +16,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError, SolverFailure
-from optfair.methods.fair_clustering.adapters.mass_dual import CURVED, POLYHEDRAL, compile_rules
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.price_search import CURVED, POLYHEDRAL
 from optfair.methods.fair_clustering.alternation import EMPTY, alternate
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
     LARGE,
     check_distinct,

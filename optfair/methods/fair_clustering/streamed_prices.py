@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.master import solve_master
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, solve_master
 from optfair.methods.fair_clustering.algorithms.price_search import Candidate, PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
@@ -27,15 +26,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.rows.row_source import Chunk
 from optfair.rows.survey import Rows, Survey
 
-__all__ = [
-    "AssignmentPart",
-    "AssignmentPass",
-    "PassMaker",
-    "StreamedAssignment",
-    "StreamedSearch",
-    "joined",
-    "thinned",
-]
+__all__ = ["AssignmentPart", "AssignmentPass", "StreamedAssignment", "StreamedSearch", "joined"]
 
 
 # One pass of fair k-means over a chunk: sums of the rows that are settled, and the few that are not.

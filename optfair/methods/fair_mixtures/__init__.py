@@ -1,1 +1,5 @@
 """Fair mixtures: responsibilities under rules on the masses of groups."""
+
+from optfair.registry import attach
+
+__all__, __getattr__, __dir__ = attach(__name__)

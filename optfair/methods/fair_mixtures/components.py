@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_mixtures.gaussians import Gaussians, Moments
-from optfair.rows.columns import MixedRows
+from optfair.rows.frames import MixedRows
 
 __all__ = [
     "Components",
@@ -210,7 +210,7 @@ class Components:
     --------
     >>> import numpy as np
     >>> from optfair.methods.fair_mixtures.gaussians import Gaussians
-    >>> from optfair.rows.columns import MixedRows
+    >>> from optfair.rows.frames import MixedRows
     >>> start = Gaussians("diag", np.array([[0.0], [4.0]]), np.ones((2, 1)), np.zeros(1), 1e-6)
     >>> mixture = Components(np.array([0.5, 0.5]), start, None)
     >>> rows = MixedRows.of(np.array([[0.0], [1.0], [4.0]]))

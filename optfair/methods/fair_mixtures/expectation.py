@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_mixtures.algorithms.log_rows import LogRows, MassOracle, group_softmax
 from optfair.methods.fair_mixtures.components import Components, Statistics
-from optfair.rows.columns import MixedRows
+from optfair.rows.frames import MixedRows
 
 __all__ = [
     "BLOCK",
     "Expectation",
-    "Farthest",
     "MemoryPasses",
     "Passes",
     "Sample",

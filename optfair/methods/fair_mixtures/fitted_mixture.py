@@ -18,15 +18,13 @@ from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, lo
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.penalty import Gaps
 from optfair.numbers import check_weights, encode_groups
-from optfair.rows.columns import Columns, MixedRows, without_groups
-from optfair.rows.frames import start_seeds
+from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
 __all__ = [
     "Intake",
     "MixturePrediction",
     "fair_label_prices",
-    "group_index",
     "keep_components",
     "keep_numbers",
     "keep_summary",

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.evidence import Evidence
+from optfair.core.composition import Rule
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, ProblemClass
-from optfair.core.rule import Rule
+from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError

@@ -31,15 +31,7 @@ from optfair.methods.fair_mixtures.penalty import (
 )
 from optfair.rows.restarts import Restart, Step, Told, step_progress
 
-__all__ = [
-    "BatchRun",
-    "Batches",
-    "MixtureFit",
-    "batch_fit",
-    "smallest_ratio",
-    "start_scale",
-    "starts",
-]
+__all__ = ["Batches", "MixtureFit", "smallest_ratio", "start_scale", "starts"]
 
 
 # Learning from batches: running statistics, and a fixed sub-sample that Δ is measured on.

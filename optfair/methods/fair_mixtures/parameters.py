@@ -17,7 +17,7 @@ from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
 from optfair.numbers import check_matrix
-from optfair.rows.columns import Columns
+from optfair.rows.frames import Columns
 
 __all__ = [
     "check_settings",

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
 from optfair.numbers import check_matrix
-from optfair.plots.annotations import label_points
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
     INK,
     ON_LIGHT,
     QUIET,
+    label_points,
     legend_below,
     new_axes,
     plain,

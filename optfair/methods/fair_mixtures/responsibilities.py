@@ -10,12 +10,10 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
+from optfair.core.composition import Rule
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import ProblemClass
-from optfair.core.rule import Rule
-from optfair.core.structure import Structure
-from optfair.core.term import ObjectiveTerm
+from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.term import ObjectiveTerm, Structure
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.arguments import assignment_arguments, bound_arguments
 from optfair.methods.fair_clustering.assignment import GroupedRows, mass_terms

@@ -41,8 +41,7 @@ from optfair.methods.fair_mixtures.parameters import (
     program_of,
     rows_of,
 )
-from optfair.rows.columns import Columns
-from optfair.rows.frames import start_seeds
+from optfair.rows.frames import Columns, start_seeds
 from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress
 from optfair.rows.row_source import Chunk, RowSource
 from optfair.rows.sources import code_columns, row_source, with_codes

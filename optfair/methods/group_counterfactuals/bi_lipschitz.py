@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, ProblemClass
+from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import ClassError, DeclarationError
 from optfair.features.feature_problem import FeatureProblem
@@ -69,7 +68,7 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     --------
     >>> import optfair as of
     >>> X = [[0.0, 0.0], [-2.0, 0.0]]
-    >>> p = of.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
+    >>> p = of.group_counterfactuals.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
     >>> p.problem_class, p.certificate.verify()
     (nonconvex QCQP, verified)
 
@@ -249,7 +248,7 @@ class GramBound(FeatureProblem):
     --------
     >>> import optfair as of
     >>> X = [[0.0, 0.0], [-2.0, 0.0]]
-    >>> p = of.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
+    >>> p = of.group_counterfactuals.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=1.0, k=1.0)
     >>> bound = GramBound(p)
     >>> bound.problem_class, round(bound.solve().objective, 5)
     (SDP, 6.0)

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from optfair import datasets
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, ProblemClass
-from optfair.core.structure import LAZY_ROWS, Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.problem_class import LP, Evidence, ProblemClass
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
 from optfair.features.feature_problem import FeatureProblem, feature_names
 from optfair.features.linear_score import LinearScore
-from optfair.library.arguments import dataset_rows
+from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.attainable import with_attainable
 from optfair.methods.group_counterfactuals.maps.moments import checked_costs
 
@@ -373,7 +371,7 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
     --------
     >>> import optfair as of
     >>> X, score = [[0.0, 0.0], [0.0, 2.0]], ([1.0, 0.0], -1.0)
-    >>> s = of.LipschitzCounterfactuals(X, score=score, K=0.5).solve()
+    >>> s = of.group_counterfactuals.LipschitzCounterfactuals(X, score=score, K=0.5).solve()
     >>> s["counterfactuals"].round(6).tolist(), round(s.objective, 6)
     ([[1.0, 0.5], [1.0, 1.5]], 1.25)
 

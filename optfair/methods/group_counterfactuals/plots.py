@@ -339,7 +339,7 @@ def plot_counterfactual_front(
     >>> matplotlib.use("Agg")
     >>> import numpy as np
     >>> import optfair as of
-    >>> from optfair.methods.group_counterfactuals.counterfactual_front import counterfactual_front
+    >>> from optfair.methods.group_counterfactuals.front import counterfactual_front
     >>> X = np.random.default_rng(0).normal(size=(30, 2)) - 2.0
     >>> front = counterfactual_front(X, ([1.0, 1.0], 0.0), K=[1.01, 2.0, 5.0])
     >>> of.plots.plot_counterfactual_front(front).get_xlabel()
@@ -393,8 +393,7 @@ def plot_counterfactual_front(
 
 
 def _references(ax: Axes, references: Mapping[str, tuple[float, float]]) -> None:
-    from optfair.plots.annotations import label_points
-    from optfair.plots.axes import INK
+    from optfair.plots.axes import INK, label_points
 
     if not references:
         return

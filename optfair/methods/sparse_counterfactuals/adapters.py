@@ -27,6 +27,7 @@ from optfair.methods.sparse_counterfactuals.algorithms.nearest_plan import (
     window_bound,
 )
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem
+from optfair.methods.sparse_counterfactuals.choices import common_unit
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -38,6 +39,7 @@ __all__ = [
     "EffectProof",
     "reached",
     "refuse_conflict",
+    "row_table",
     "run",
 ]
 
@@ -116,7 +118,7 @@ def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | 
     if isinstance(exclusions, str):
         return ""
     if table is None:
-        table = RowTable.of(problem, [n for n in exclusions if n in active])
+        table = row_table(problem, [n for n in exclusions if n in active])
     bare = np.flatnonzero(np.isinf(table.lower).all(axis=1))
     if bare.size:
         return f"row {int(bare[0])} is left without a choice"
@@ -132,6 +134,27 @@ def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | 
             share = 1.0 + min(total, 0.0) / abs(problem.choices.unedited)
             return f"the choices that are left reach an effect of {share:.4g}"
     return ""
+
+
+def row_table(problem: ChoiceProblem, rules: Iterable[str] | None = None) -> RowTable:
+    """Return the table of a problem, or of some of its rules alone.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The structure is lost, or the costs are too fine for a table.
+    """
+    exclusions = problem.exclusions()
+    unit = common_unit(problem.choices.cell_costs)
+    if isinstance(exclusions, str) or unit is None:
+        raise UnsupportedProblem(
+            f"the dynamic program does not apply: {exclusions}",
+            remedy="leave the choice of the solver to the library",
+        )
+    allowed = np.ones(problem.choices.size, dtype=bool)
+    for name in exclusions if rules is None else rules:
+        allowed &= ~exclusions[name]
+    return RowTable.of(problem.choices, allowed, unit)
 
 
 # Route of the structure ``row-choices``: a dynamic program over the budget, with its proof.
@@ -168,7 +191,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     request.refuse_options(profile)
     begin = time.perf_counter()
     p = _known(problem)
-    table = RowTable.of(p)
+    table = row_table(p)
     refuse_conflict(p, table)
     compiled_at = time.perf_counter()
     found = _nearest(p, table, request) if isinstance(p, ActionPlan) else _fewest(p, table, request)
@@ -242,7 +265,7 @@ class DistanceProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound; an integer program has no multipliers."""
-        table = RowTable.of(self.problem)
+        table = row_table(self.problem)
         capacity = _capacity(self.problem, table)
         bound = end_bound(reach(table, capacity), capacity)
         return DualCheck(max(bound, window_bound(table, capacity, self.window)), 0.0)
@@ -299,7 +322,7 @@ class EffectProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound; an integer program has no multipliers."""
-        p, table = self.problem, RowTable.of(self.problem)
+        p, table = self.problem, row_table(self.problem)
         found = reach(table, _capacity(p, table))
         units = _first(p, found)
         if self.floor > units and "overshoot" in p.constraints:

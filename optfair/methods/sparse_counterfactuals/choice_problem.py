@@ -11,11 +11,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.quadratic import constraint_set, named_map
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import LP
+from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
-from optfair.core.structure import LAZY_ROWS, Structure
-from optfair.core.term import ConstraintTerm, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.sparse_counterfactuals.choices import (
@@ -26,16 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     enumerated_choices,
 )
 
-__all__ = [
-    "ROW_CHOICES",
-    "ChoiceProblem",
-    "ExclusionTerm",
-    "excluded_by",
-    "exclusion",
-    "model_term",
-    "row_choices",
-    "target_mean",
-]
+__all__ = ["ChoiceProblem", "exclusion", "model_term", "row_choices", "target_mean"]
 
 
 # Constraints that leave single choices out: what every rule on a row comes down to.

@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, NotInstalled
 from optfair.features.feature_problem import feature_names
 
-__all__ = [
-    "LARGEST",
-    "Cells",
-    "Choices",
-    "checked_costs",
-    "common_unit",
-    "edit_sets",
-    "enumerated_choices",
-    "predicted",
-]
+__all__ = ["Cells", "Choices", "common_unit", "edit_sets", "enumerated_choices", "predicted"]
 
 
 # The choices of every row: sets of edits, what the model then says, and what they cost.

@@ -28,14 +28,11 @@ from optfair.methods.sparse_counterfactuals.shapley import Attribution, attribut
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 
 __all__ = [
-    "SELECTIONS",
     "Setting",
     "attribution_of",
-    "check_achieved",
     "check_budget",
     "check_effect",
     "check_parameters",
-    "common_target_class",
     "labelled",
     "ordered_cells",
 ]

@@ -20,7 +20,6 @@ __all__ = [
     "Counterfactuals",
     "dice_counterfactuals",
     "given_counterfactuals",
-    "in_container",
     "mapped_counterfactuals",
     "nearest_unlike_neighbours",
     "projected_counterfactuals",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.rules import finite_vector
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem, exclusion
@@ -16,15 +16,7 @@ from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem,
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "EditedTogether",
-    "Implies",
-    "RowBudget",
-    "choice_target",
-    "edited_together",
-    "implies",
-    "row_budget",
-]
+__all__ = ["edited_together", "implies", "row_budget"]
 
 
 # What rules on edits need of a problem.

@@ -18,18 +18,7 @@ from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
 from optfair.rows.frames import generator
 
-__all__ = [
-    "METHODS",
-    "Attribution",
-    "attributed",
-    "check_enumerated",
-    "coalition_values",
-    "most_differing",
-    "p_shap",
-    "sampled_values",
-    "scored_once",
-    "shapley_weights",
-]
+__all__ = ["Attribution", "attributed", "check_enumerated", "coalition_values", "p_shap"]
 
 
 # What an attribution says: a value per cell, its error, and what it cost.

@@ -7,8 +7,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
+from optfair.core.adopt import declaration
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.declaration import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import Floats, check_matrix, check_number, check_symmetric, check_vector

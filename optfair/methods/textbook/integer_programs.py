@@ -6,7 +6,7 @@ from typing import Any
 
 import cvxpy as cp
 
-from optfair.core.declaration import declaration
+from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_matrix, check_number, check_vector

@@ -7,7 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.declaration import declaration
+from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_number, check_semidefinite, check_vector

@@ -21,7 +21,7 @@ from optfair.methods.cluster_counterfactuals.cluster_counterfactual import Clust
 from optfair.methods.cluster_counterfactuals.partition import COVARIANCES, Partition
 from optfair.methods.cluster_counterfactuals.rules import least_density
 from optfair.transforms.exactness import Exactness
-from optfair.transforms.shor import shor
+from optfair.transforms.shor_relaxation import shor
 
 FAST = ["half-space-projection", "cell-projection", "secular-equation"]
 
@@ -341,7 +341,7 @@ def test_against_all_gaussian_clusters() -> None:
 
 
 def test_best_known_reports_value_bound_and_gap() -> None:
-    from optfair.methods.cluster_counterfactuals.adapters.pairwise import best_known
+    from optfair.methods.cluster_counterfactuals.adapters.projections import best_known
 
     g = blobs(5, K=5, d=4)
     p = ClusterCounterfactual.gaussian(**g, factual=away_from(g, 0, 5), target=0, against="all")

@@ -161,7 +161,7 @@ def test_an_impossible_balance_is_refused_by_a_certificate():
     lean = p.with_constraints(lean=M[1, 0] <= 0.2 * M[0, 0], used=M[0, 0] >= 0.05)
     found = largest_balance(lean, 1e9)
     assert found.balance == pytest.approx(0.2, abs=1e-4)
-    assert isinstance(found.refused, of.Certificate) and found.verify()
+    assert isinstance(found.refused, of.core.Certificate) and found.verify()
     assert np.inf in [cost for _, cost in found.steps]
 
 

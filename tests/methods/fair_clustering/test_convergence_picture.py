@@ -54,7 +54,9 @@ def test_other_starts_are_crosses_where_they_ended(model):
 
 def test_an_alternation(model):
     X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
-    run = of.alternate(of.FairAssignment(X[:99], groups=sex[:99], centers=X[:2]), max_iter=2)
+    run = of.fair_clustering.alternate(
+        of.FairAssignment(X[:99], groups=sex[:99], centers=X[:2]), max_iter=2
+    )
     upper, lower = panels(plot_convergence(run, title="Mine"))
     assert upper.get_title(loc="left") == "Mine"
     assert "stopped at max_iter" in upper.texts[0].get_text()

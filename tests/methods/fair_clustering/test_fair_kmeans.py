@@ -262,8 +262,8 @@ def test_the_sample_keeps_the_labels_that_rules_name(monkeypatch, labels):
     g = np.array(labels)[index]
     share = float((index == 1).mean())
     rules = {
-        "mid": of.proportion(lower={labels[1]: 0.8 * share}),
-        "limit": of.proportion(lower={labels[0]: float((index == 0).mean())}),
+        "mid": of.fair_clustering.proportion(lower={labels[1]: 0.8 * share}),
+        "limit": of.fair_clustering.proportion(lower={labels[0]: float((index == 0).mean())}),
     }
     monkeypatch.setattr(fits, "LARGE", 2000)
     monkeypatch.setattr(fits, "SAMPLE", 600)
@@ -278,7 +278,10 @@ def test_rules_at_the_populations_own_value_hold_at_any_size():
     n = 300_000
     g = (np.arange(n) % 3 == 0).astype(int)
     X = np.random.default_rng(0).normal(size=(n, 1)) + g[:, None]
-    for rule in (of.balance(0.5), of.proportion(lower={1: 1 / 3}, upper={1: 1 / 3})):
+    for rule in (
+        of.balance(0.5),
+        of.fair_clustering.proportion(lower={1: 1 / 3}, upper={1: 1 / 3}),
+    ):
         p = of.FairAssignment(X, groups=g, centers=[[0.0], [1.0]], fairness=rule)
         assert p.shares.tolist() == [2 / 3, 1 / 3]
         assert p.solve(tolerance=1e-9).solver == "mass-dual"

@@ -13,7 +13,7 @@ from scipy.spatial.distance import cdist
 
 import optfair as of
 from optfair import metrics
-from optfair.core.rule import Rule
+from optfair.core.composition import Rule
 from optfair.methods.fair_clustering.alternation import best_centers
 from optfair.methods.fair_clustering.bound import FairKMeansBound, optimality_gap
 
@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 CARRIED = {
     "perfect": of.perfect_fairness(),
     "balance": of.balance(0.3),
-    "proportion": of.proportion(lower=0.15, upper=0.7),
+    "proportion": of.fair_clustering.proportion(lower=0.15, upper=0.7),
     "additive gap": of.additive_gap(0.3),
 }
 
@@ -44,7 +44,9 @@ def alternations(X, labels, K, starts=15, **options):
     """Soft assignments at which alternating from random starts ends, best first."""
     rng = np.random.default_rng(0)
     found = [
-        of.alternate(of.FairAssignment(X, groups=labels, centers=X[rows], **options)).solution
+        of.fair_clustering.alternate(
+            of.FairAssignment(X, groups=labels, centers=X[rows], **options)
+        ).solution
         for rows in (rng.choice(len(X), K, replace=False) for _ in range(starts))
     ]
     return sorted(found, key=lambda s: s.objective)
@@ -181,7 +183,7 @@ def test_rules_that_are_the_same_have_the_same_bound():
         for rule in (
             of.perfect_fairness(),
             of.balance(pi.min() / pi.max()),
-            of.proportion(lower=dict(enumerate(pi)), upper=dict(enumerate(pi))),
+            of.fair_clustering.proportion(lower=dict(enumerate(pi)), upper=dict(enumerate(pi))),
             of.additive_gap(0.0),
         )
     ]
@@ -189,7 +191,7 @@ def test_rules_that_are_the_same_have_the_same_bound():
     b = 0.4
     loose = [
         solved(X, labels, 3, fairness=rule).bound
-        for rule in (of.balance(b), of.proportion(lower=b / (1 + b)))
+        for rule in (of.balance(b), of.fair_clustering.proportion(lower=b / (1 + b)))
     ]
     assert loose[0] == pytest.approx(loose[1], rel=1e-5)
     assert loose[0] < bounds[0] - 1e-3

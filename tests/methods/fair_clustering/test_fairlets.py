@@ -82,7 +82,7 @@ def test_assigning_and_alternating_from_its_centers_is_no_worse(seed):
     p = of.FairAssignment(X, groups=groups, centers=found.centers)
     once = p.solve()
     assert once.objective <= found.objective + 1e-9
-    further = of.alternate(p)
+    further = of.fair_clustering.alternate(p)
     assert further.solution.objective <= once.objective + 1e-9
     assert further.solution.objective < found.objective - 1e-3
 

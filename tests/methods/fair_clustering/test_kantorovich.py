@@ -54,7 +54,7 @@ def test_factored_equals_pot_and_glues_back(seed: int, n0: int, n1: int, K: int)
     x, y, mu = points(seed, n0, n1, K)
     p = of.KantorovichCoupling(x, y, centers=mu, metric=metric, p=3.0)
     exact = ot.emd2(np.full(n0, 1 / n0), np.full(n1, 1 / n1), p.cost)
-    factored = of.factor_coupling(p)
+    factored = of.fair_clustering.factor_coupling(p)
     s = factored.problem.solve()
     assert s.objective == pytest.approx(exact, rel=1e-12, abs=1e-12)
     plan = factored.recover(s)
@@ -71,7 +71,7 @@ def test_factored_equals_pot_with_given_marginals_and_shares(seed: int) -> None:
     x, y, mu = points(seed)
     a, b = rng.dirichlet(np.ones(8)), rng.dirichlet(np.ones(12))
     p = of.KantorovichCoupling(x, y, centers=mu, a=a, b=b, shares=(0.3, 0.7))
-    s = of.factor_coupling(p).problem.solve()
+    s = of.fair_clustering.factor_coupling(p).problem.solve()
     assert s.objective == pytest.approx(ot.emd2(a, b, p.cost), rel=1e-9)
 
 
@@ -132,7 +132,7 @@ def test_structure_is_lost_with_a_further_term() -> None:
     assert "highs" in refusal.value.remedy
     assert q.solve().solver == "highs"
     with pytest.raises(of.ClassError, match="further terms"):
-        of.factor_coupling(
+        of.fair_clustering.factor_coupling(
             of.KantorovichCoupling(*points(0)[:2], centers=points(0)[2]).without("row marginal")
         )
 
@@ -140,9 +140,11 @@ def test_structure_is_lost_with_a_further_term() -> None:
 def test_what_does_not_factor() -> None:
     x, y, mu = points(0)
     with pytest.raises(of.ClassError, match="free cost matrix"):
-        of.factor_coupling(of.KantorovichCoupling(cost=np.eye(3)))
+        of.fair_clustering.factor_coupling(of.KantorovichCoupling(cost=np.eye(3)))
     with pytest.raises(of.ClassError, match="2 π0 π1"):
-        of.factor_coupling(of.KantorovichCoupling(x, y, centers=mu, transport_weight="paper"))
+        of.fair_clustering.factor_coupling(
+            of.KantorovichCoupling(x, y, centers=mu, transport_weight="paper")
+        )
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_loose_rules_dominate_the_papers_points():
     X, sex = of.datasets.load("adult").numeric("sex", standardize=True, l2=True)
     model = of.FairKMeans(10, n_init=5, random_state=0, n_jobs=2)
     rules = [of.balance(b) for b in (0.445, 0.475)]
-    front = of.fairness_front(model, X, groups=sex, rules=rules)
+    front = of.fair_clustering.fairness_front(model, X, groups=sex, rules=rules)
     # FCA-C 0.313 at 0.473, FCBC 0.314 at 0.443
     tight, loose = front.values.argmax(), front.values.argmin()
     assert front.cost[tight] <= 0.313 and front.balance[tight] >= 0.473

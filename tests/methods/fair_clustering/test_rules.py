@@ -27,7 +27,7 @@ RULES = {
     "additive": lambda p: of.additive_gap(0.07),
     "max": lambda p: of.max_gap(0.03),
     "balance": lambda p: of.balance(0.8 * p.shares.min() / p.shares.max()),
-    "proportion": lambda p: of.proportion(
+    "proportion": lambda p: of.fair_clustering.proportion(
         lower={p.group_names[0]: 0.8 * p.shares[0]}, upper=1.15 * p.shares.max()
     ),
     "share": lambda p: of.cluster_share(lower=0.12, upper=0.3),
@@ -134,10 +134,10 @@ def test_costs_fall_as_eps_grows() -> None:
         (lambda: of.max_gap("wide"), "outside [0, 2]"),
         (lambda: of.balance(1.5), "outside [0, 1]"),
         (lambda: of.balance(0.99), "the population itself has balance"),
-        (lambda: of.proportion(lower=0.9), "cannot hold in every cluster"),
-        (lambda: of.proportion(lower={"nobody": 0.1}), "unknown group 'nobody'"),
-        (lambda: of.proportion(lower=0.5, upper=0.2), "no interval"),
-        (lambda: of.proportion(), "has no bound"),
+        (lambda: of.fair_clustering.proportion(lower=0.9), "cannot hold in every cluster"),
+        (lambda: of.fair_clustering.proportion(lower={"nobody": 0.1}), "unknown group 'nobody'"),
+        (lambda: of.fair_clustering.proportion(lower=0.5, upper=0.2), "no interval"),
+        (lambda: of.fair_clustering.proportion(), "has no bound"),
         (lambda: of.cluster_share(lower=0.4), "cannot hold together"),
         (lambda: of.cluster_share(upper=0.1), "cannot hold together"),
         (lambda: of.cluster_share(lower=[0.1, 0.2]), "nor 5 of them"),
@@ -145,7 +145,7 @@ def test_costs_fall_as_eps_grows() -> None:
         (lambda: of.cluster_share(), "has no bound"),
         (lambda: of.cluster_share(lower="x"), "neither a finite number"),
         (lambda: of.cluster_share(upper=float("nan")), "neither a finite number"),
-        (lambda: of.proportion(lower="a"), "neither a finite number"),
+        (lambda: of.fair_clustering.proportion(lower="a"), "neither a finite number"),
     ],
 )
 def test_rules_that_cannot_hold_are_refused_when_declared(rule: Any, message: str) -> None:

@@ -72,7 +72,7 @@ def test_gap_is_certified_by_another_route() -> None:
 def test_curved_rules_go_through_the_cone_program() -> None:
     import cvxpy as cp
 
-    from optfair.core.rule import Rule
+    from optfair.core.composition import Rule
 
     class Round(Rule):
         latex = r"\|M_0/\pi_0 - M_1/\pi_1\|_2 \le 0.03"

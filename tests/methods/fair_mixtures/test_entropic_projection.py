@@ -12,7 +12,7 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 import optfair as of
-from optfair.methods.fair_clustering.adapters.mass_dual import compile_rules
+from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_mixtures import adapters as entropic_mass
 from optfair.methods.fair_mixtures.algorithms import entropic_projection
 from optfair.methods.fair_mixtures.algorithms.entropic_projection import (
@@ -54,7 +54,7 @@ RULES: dict[str, Any] = {
     "additive gap": lambda L, g: FairResponsibilities(L, groups=g, fairness=of.additive_gap(0.05)),
     "balance": lambda L, g: FairResponsibilities(L, groups=g, fairness=of.balance(0.9)),
     "proportion": lambda L, g: FairResponsibilities(
-        L, groups=g, fairness=of.proportion(lower=0.45, upper=0.55)
+        L, groups=g, fairness=of.fair_clustering.proportion(lower=0.45, upper=0.55)
     ),
     "perfect and share": lambda L, g: FairResponsibilities(L, groups=g).with_constraints(
         share=of.cluster_share(lower=0.2, upper=0.4)

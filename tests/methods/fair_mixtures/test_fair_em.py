@@ -23,7 +23,7 @@ from optfair.methods.fair_mixtures.parameters import (
     empty_components,
     first_components,
 )
-from optfair.rows.columns import MixedRows
+from optfair.rows.frames import MixedRows
 
 K = 4
 

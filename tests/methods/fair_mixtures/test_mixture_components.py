@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from optfair.errors import DataError
 from optfair.methods.fair_mixtures.components import Components, Multinoullis
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.rows.columns import MixedRows
+from optfair.rows.frames import MixedRows
 
 K, D = 3, 2
 OFFSETS = np.array([0, 3, 5])

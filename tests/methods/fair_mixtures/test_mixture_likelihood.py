@@ -71,7 +71,7 @@ def test_it_is_nonconvex_and_proves_it(K: int, rule: Any) -> None:
     X, g = rows()
     p = FairMixtureLikelihood(X, n_components=K, groups=g, fairness=rule)
     assert str(p.problem_class) == "nonconvex NLP"
-    assert isinstance(p.certificate, of.NonconvexityWitness) and p.certificate.verify()
+    assert isinstance(p.certificate, of.core.NonconvexityWitness) and p.certificate.verify()
     for solver in ("clarabel", "scs", "highs"):
         with pytest.raises(of.UnsupportedProblem):
             p.solve(solver)

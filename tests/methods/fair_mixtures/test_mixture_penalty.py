@@ -21,7 +21,7 @@ from optfair.methods.fair_mixtures.penalty import (
     penalised_gradient,
     penalty_step,
 )
-from optfair.rows.columns import MixedRows
+from optfair.rows.frames import MixedRows
 
 K = 3
 

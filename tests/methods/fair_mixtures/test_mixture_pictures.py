@@ -10,7 +10,7 @@ import pytest
 
 from optfair.errors import DataError
 from optfair.methods.fair_mixtures.plots import plot_category_profiles, plot_mixture_front
-from optfair.rows.columns import Columns
+from optfair.rows.frames import Columns
 
 ONE = ([0.0, 0.1, 0.3], [4.0, 3.0, 2.0])
 TWO = ([0.0, 0.2, 0.3], [5.0, 3.5, 1.0])

@@ -24,7 +24,7 @@ X = np.random.default_rng(1).normal(size=(20, 3))
 SCORE = ([3.0, 0.7, 0.7], 0.0)
 
 
-def problem(model: Any = of.DiagonalMap, **given: Any) -> Any:
+def problem(model: Any = of.group_counterfactuals.DiagonalMap, **given: Any) -> Any:
     return model(X, **{"score": SCORE, "threshold": 6.0, "K": 2.0, "k": 2.0, **given})
 
 
@@ -52,7 +52,7 @@ ORDERS: dict[str, Any] = {
 @pytest.mark.parametrize("s", [1, 2])
 def test_other_rules_make_the_guess_too_small(order: str, s: int) -> None:
     p = problem()
-    q = ORDERS[order](p, of.at_most(s))
+    q = ORDERS[order](p, of.group_counterfactuals.at_most(s))
     with pytest.raises(
         (of.Infeasible, of.SolverFailure)
     ):  # with the rows as they are written first
@@ -68,7 +68,7 @@ def test_other_rules_make_the_guess_too_small(order: str, s: int) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_map(name: str) -> None:
     p = MODELS[name](group(n=20)[:, :3], K=2.0, k=2.0, score=SCORE, threshold=6.0)
-    q = p.with_constraints(few=of.at_most(1), stay=of.immutable(0))
+    q = p.with_constraints(few=of.group_counterfactuals.at_most(1), stay=of.immutable(0))
     found = q.solve(tolerance=1e-6)
     assert found.objective == pytest.approx(best(p, 1, (1, 2)), rel=1e-5)
 
@@ -77,9 +77,9 @@ def test_a_dearer_choice_is_not_returned() -> None:
     # moving x0 a little and x1 far is cheaper than x1 and x2, and further than the guess
     w = np.array([3.0, 1.3, 0.6])
     behind = 6.0 - float((X @ w).min())
-    p = of.DiagonalMap(X, score=(w, 0.0), threshold=6.0, K=1.0, k=1.0)
+    p = of.group_counterfactuals.DiagonalMap(X, score=(w, 0.0), threshold=6.0, K=1.0, k=1.0)
     p = p.with_constraints(near=of.box({0: (None, float(X[:, 0].max()) + 0.04 * behind)}))
-    q = p.with_constraints(few=of.at_most(2))
+    q = p.with_constraints(few=of.group_counterfactuals.at_most(2))
     cut = solve_as_asked(q, None, Request())
     assert not cut.residuals().above(1e-7)
     found, true = q.solve(), best(p, 2, (0, 1, 2))
@@ -93,7 +93,7 @@ def test_a_light_component_may_move_as_far_as_the_cost_allows() -> None:
     Y = np.vstack([rng.normal(size=(40, 3)), rng.normal(size=(4, 3)) - [4.0, 0.0, 0.0]])
     labels = np.repeat([0, 1], (40, 4))
     for bounds in ("local", "global"):
-        p = of.MixtureMap(
+        p = of.group_counterfactuals.MixtureMap(
             Y,
             components=labels,
             score=([3.0, 0.9, 0.7], 0.0),
@@ -102,7 +102,7 @@ def test_a_light_component_may_move_as_far_as_the_cost_allows() -> None:
             k=2.0,
             bounds=bounds,
         ).with_constraints(stay=of.immutable(0))
-        q = p.with_constraints(few=of.at_most(1))
+        q = p.with_constraints(few=of.group_counterfactuals.at_most(1))
         true = best(p.without("stay"), 1, (1, 2))
         reach = q.constraints["few.shift.1 up"].limit.reach
         assert true < reach**2  # so that the guess takes nothing away
@@ -112,19 +112,23 @@ def test_a_light_component_may_move_as_far_as_the_cost_allows() -> None:
 
 def test_a_bound_that_is_removed_later_bounds_nothing() -> None:
     p = problem(of.PSDMap, K=1.2, k=1.2)
-    q = p.with_constraints(few=of.at_most(1)).without("loewner upper", "loewner lower")
+    q = p.with_constraints(few=of.group_counterfactuals.at_most(1)).without(
+        "loewner upper", "loewner lower"
+    )
     loose = p.without("loewner upper", "loewner lower")
     found = q.solve()
     assert found.objective == pytest.approx(best(loose, 1, (0, 1, 2)), rel=1e-6)
     assert found.objective < best(p, 1, (0, 1, 2)) - 0.1
     flat = of.PSDMap(X[:2], score=SCORE, threshold=6.0, K=1.2, k=1.2)
-    q = flat.with_constraints(few=of.at_most(1)).without("loewner upper", "loewner lower")
+    q = flat.with_constraints(few=of.group_counterfactuals.at_most(1)).without(
+        "loewner upper", "loewner lower"
+    )
     with pytest.raises(of.DeclarationError, match="nothing bounds the matrix"):
         q.solve()
 
 
 def test_no_choice_is_enough_however_far_it_goes() -> None:
-    p = problem().with_constraints(stay=of.immutable(0), few=of.at_most(0))
+    p = problem().with_constraints(stay=of.immutable(0), few=of.group_counterfactuals.at_most(0))
     with pytest.raises(of.Infeasible, match="no choice of 0 features to move") as e:
         p.solve()
     proof = e.value.certificate
@@ -145,10 +149,12 @@ def test_no_choice_is_enough_however_far_it_goes() -> None:
 
 
 def test_a_target_out_of_reach_is_so_without_the_limit() -> None:
-    p = problem().with_constraints(few=of.at_most(2), low=of.box(dict.fromkeys(range(3), (-9, 4))))
+    p = problem().with_constraints(
+        few=of.group_counterfactuals.at_most(2), low=of.box(dict.fromkeys(range(3), (-9, 4)))
+    )
     with pytest.raises(of.Infeasible, match="largest attainable") as e:
-        of.DiagonalMap(X, score=SCORE, threshold=20.0).with_constraints(
-            few=of.at_most(2), low=of.box(dict.fromkeys(range(3), (-9, 4)))
+        of.group_counterfactuals.DiagonalMap(X, score=SCORE, threshold=20.0).with_constraints(
+            few=of.group_counterfactuals.at_most(2), low=of.box(dict.fromkeys(range(3), (-9, 4)))
         ).solve()
     # 4 (3 + 0.7 + 0.7) with all features: the count is not what keeps it down
     assert e.value.certificate.solution.objective == pytest.approx(17.6, rel=1e-6)
@@ -160,17 +166,19 @@ def test_a_target_out_of_reach_is_so_without_the_limit() -> None:
 def test_a_limit_that_was_given_is_a_constraint() -> None:
     p = problem().with_constraints(stay=of.immutable(0))
     with pytest.raises((of.Infeasible, of.SolverFailure)):
-        p.with_constraints(few=of.at_most(2, largest=5.0)).solve()
-    wide = p.with_constraints(few=of.at_most(2, largest=50.0)).solve()
+        p.with_constraints(few=of.group_counterfactuals.at_most(2, largest=5.0)).solve()
+    wide = p.with_constraints(few=of.group_counterfactuals.at_most(2, largest=50.0)).solve()
     assert wide.objective == pytest.approx(226.4405381, rel=1e-6)
     assert not wide.attempts
 
 
 def test_two_counts_and_constraints_on_what_counts() -> None:
     p = problem().with_constraints(stay=of.immutable(0))
-    q = p.with_constraints(few=of.at_most(2), fewer=of.at_most(1))
+    q = p.with_constraints(
+        few=of.group_counterfactuals.at_most(2), fewer=of.group_counterfactuals.at_most(1)
+    )
     assert q.solve().objective == pytest.approx(best(problem(), 1, (1, 2)), rel=1e-6)
-    few = p.with_constraints(few=of.at_most(2))
+    few = p.with_constraints(few=of.group_counterfactuals.at_most(2))
     linked = few.with_constraints(apart=few["few.moved"][1] + few["few.moved"][2] <= 1)
     assert linked.solve().objective == pytest.approx(best(problem(), 1, (1, 2)), rel=1e-6)
     # x0 takes one of the two places, though it may not move
@@ -183,7 +191,7 @@ def test_two_counts_and_constraints_on_what_counts() -> None:
 
 
 def test_what_cannot_be_decided_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    q = problem().with_constraints(stay=of.immutable(0), few=of.at_most(2))
+    q = problem().with_constraints(stay=of.immutable(0), few=of.group_counterfactuals.at_most(2))
     monkeypatch.setattr("optfair.methods.group_counterfactuals.maps.limits.MOST", 1)
     with pytest.raises(of.UnsupportedProblem, match="'few' lets a feature move") as e:
         q.solve()
@@ -191,7 +199,7 @@ def test_what_cannot_be_decided_is_said_with_the_remedy(monkeypatch: pytest.Monk
 
 
 def test_another_objective_says_nothing_about_the_limit() -> None:
-    q = problem().with_constraints(few=of.at_most(1))
+    q = problem().with_constraints(few=of.group_counterfactuals.at_most(1))
     goal = q.objective["transport cost"]
     other = q.with_terms({"other": replace(goal, name="other")}, q.constraints)
     with pytest.raises(of.UnsupportedProblem, match="the objective is 'other'"):
@@ -201,7 +209,10 @@ def test_another_objective_says_nothing_about_the_limit() -> None:
 
 
 def test_without_guesses_nothing_counts() -> None:
-    q = problem().with_constraints(few=of.at_most(0), given=of.at_most(1, largest=50.0))
+    q = problem().with_constraints(
+        few=of.group_counterfactuals.at_most(0),
+        given=of.group_counterfactuals.at_most(1, largest=50.0),
+    )
     relaxed = without_guesses(q)
     assert relaxed.integers == {"given.moved"}
     assert {n for n in q.constraints if n not in relaxed.constraints} == {
@@ -221,7 +232,7 @@ def edge(p: Any, piece: Piece, j: int, v: np.ndarray[Any, Any], reach: float) ->
 def test_rows_hold_just_as_far_as_the_cost_allows(name: str, reach: float | None) -> None:
     Y = group()
     p = MODELS[name](Y, **target(), feature_costs=[1.0, 4.0, 0.5, 2.0])
-    q = p.with_constraints(few=of.at_most(4, largest=reach))
+    q = p.with_constraints(few=of.group_counterfactuals.at_most(4, largest=reach))
     r = q.constraints[f"few.shift{q.pieces[0].part} up"].limit.reach
     if reach is None:  # twice the cheapest shift of one feature that sends everybody over
         w = p.normal
@@ -252,8 +263,10 @@ def test_rows_hold_just_as_far_as_the_cost_allows(name: str, reach: float | None
 
 
 def test_rows_hold_just_as_far_as_the_bounds_of_the_model_allow() -> None:
-    p = of.AffineMap(X[:3], score=SCORE, threshold=6.0, K=2.0)  # a flat group: its cost is no help
-    q = p.with_constraints(few=of.at_most(3))
+    p = of.group_counterfactuals.AffineMap(
+        X[:3], score=SCORE, threshold=6.0, K=2.0
+    )  # a flat group: its cost is no help
+    q = p.with_constraints(few=of.group_counterfactuals.at_most(3))
     values = {"mean": p.moments.mean, "few.moved": np.ones(3)}
     for A, inside in ((-2.0, True), (-2.01, False)):
         point = {**values, "matrix": np.diag([A, 1.0, 1.0])}
@@ -268,8 +281,10 @@ def test_rows_hold_just_as_far_as_the_bounds_of_the_model_allow() -> None:
 def test_a_bound_on_the_mean_bounds_each_matrix_by_its_share() -> None:
     Y, labels = group(n=20), np.repeat([0, 1], (15, 5))
     given = {"components": labels, "K": 2.0, "k": 2.0, "bounds": "global", **target()}
-    p = of.MixtureMap(Y, **given)
-    q = p.with_constraints(few=of.at_most(4, largest=1e6))  # so that the cost bounds nothing
+    p = of.group_counterfactuals.MixtureMap(Y, **given)
+    q = p.with_constraints(
+        few=of.group_counterfactuals.at_most(4, largest=1e6)
+    )  # so that the cost bounds nothing
     values: dict[str, Any] = {"few.moved": np.ones(4)}
     for piece in q.pieces:
         values[piece.scope[0]], values[piece.scope[1]] = piece.moments.mean, np.eye(4)

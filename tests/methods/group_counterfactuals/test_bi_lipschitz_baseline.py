@@ -11,8 +11,8 @@ import optfair as of
 from optfair.backends.registry import profile
 from optfair.core.solution import Solution, Status
 from optfair.features.feature_problem import box, immutable
+from optfair.methods.group_counterfactuals.baseline import bi_lipschitz_baseline
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
-from optfair.methods.group_counterfactuals.bi_lipschitz_baseline import bi_lipschitz_baseline
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 

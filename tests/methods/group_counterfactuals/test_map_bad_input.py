@@ -20,7 +20,7 @@ from optfair.methods.group_counterfactuals.attainable import (
 )
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
-from optfair.methods.group_counterfactuals.rules.geometry import transport_budget
+from optfair.methods.group_counterfactuals.rules import transport_budget
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, W0, W, group, target

@@ -16,7 +16,7 @@ from optfair.methods.group_counterfactuals.maps.fixed_basis import (
 )
 from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.maps.moments import nearest_to_identity
-from optfair.methods.group_counterfactuals.rules.geometry import loewner
+from optfair.methods.group_counterfactuals.rules import loewner
 
 D = 6
 

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
-from optfair.methods.sparse_counterfactuals.arguments import Scorecard, action_arguments
+from optfair.methods.sparse_counterfactuals.action_plan import (
+    ActionPlan,
+    MinimumEdits,
+    Scorecard,
+    action_arguments,
+)
 
 POINTS: dict[str, Any] = {
     "duration_in_month": -0.8,

@@ -16,9 +16,10 @@ import optfair as of
 from optfair.backends.request import Request
 from optfair.methods.sparse_counterfactuals import adapters as action_dp
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
+from optfair.methods.sparse_counterfactuals.adapters import row_table
 from optfair.methods.sparse_counterfactuals.algorithms import nearest_plan as labels
 from optfair.methods.sparse_counterfactuals.algorithms import nearest_plan as nearby
-from optfair.methods.sparse_counterfactuals.algorithms.budget_table import RowTable, reach
+from optfair.methods.sparse_counterfactuals.algorithms.budget_table import reach
 from optfair.methods.sparse_counterfactuals.algorithms.nearest_plan import (
     closest,
     merge_width,
@@ -160,7 +161,7 @@ def test_zero_inside_the_range_is_reached() -> None:
 
 
 def test_just_past_the_crossing() -> None:
-    at = [float(reach(RowTable.of(plan(14, 6, 60, 0.93)), 60).upper[c]) for c in range(61)]
+    at = [float(reach(row_table(plan(14, 6, 60, 0.93)), 60).upper[c]) for c in range(61)]
     crossing = int(np.argmax(np.array(at) > 0))
     assert 0 < crossing < 60
     for budget in (crossing - 1, crossing, crossing + 1):
@@ -177,7 +178,7 @@ def test_scores_of_few_values_are_proved_by_looking_at_all_plans() -> None:
     assert s.objective > 1e-4 and s.progress[-1][0] == "all plans nearer to 0"
     assert s.gap <= 1e-9 and s.is_optimal(1e-9)
     proof: Any = s.proof
-    table = RowTable.of(p)
+    table = row_table(p)
     assert proof.window == pytest.approx(s.objective, abs=1e-9)
     # a window that holds a plan proves nothing, and the bound that was claimed falls
     for wider in (1.01, 2.0):
@@ -199,7 +200,7 @@ def test_the_search_finds_what_is_inside_the_window(
     n: int, seed: int, window: float, budget: int
 ) -> None:
     p = plan(n, 2, min(budget, 2 * n), share=0.8, seed=seed, digits=2)
-    table = RowTable.of(p)
+    table = row_table(p)
     found = search_labels(table, int(p.budget), window)
     sums, spent = every_plan(p.choices)
     near = np.abs(sums[spent <= p.budget])
@@ -217,7 +218,7 @@ def test_the_search_finds_what_is_inside_the_window(
 def test_a_draw_of_plans_is_never_called_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labels, "MOST", 50)
     monkeypatch.setattr(labels, "DRAWN", 50)
-    table = RowTable.of(plan(12, 5, 40, share=0.9))
+    table = row_table(plan(12, 5, 40, share=0.9))
     assert not search_labels(table, 40, 0.05).complete
     drawn = search_labels(table, 40, 0.05, rng=np.random.default_rng(0))
     assert not drawn.complete
@@ -264,7 +265,7 @@ def test_stopped_early_it_returns_plan_bound_and_gap(
     assert s.status.termination == "time_limit"
     assert s.status.primal == "feasible" and p.cost(s) <= 120
     assert 0.0 <= s.bound <= s.objective and np.isfinite(s.gap)
-    first = closest(RowTable.of(p), 120, 0.0)
+    first = closest(row_table(p), 120, 0.0)
     assert s.objective <= first.distance + 1e-12
 
 
@@ -294,7 +295,7 @@ def test_every_entry_is_guarded() -> None:
 def test_another_plan_is_not_optimal() -> None:
     p = plan(8, 4, 6)
     s = p.solve()
-    table = RowTable.of(p)
+    table = row_table(p)
     # the best plan of one edit less satisfies every constraint, and is found out by the bound
     worse = reach(table, 5).largest(5)
     a = np.zeros(p.choices.size)
@@ -337,7 +338,7 @@ def test_a_floor_is_what_was_looked_through() -> None:
     best = spent[np.abs(sums) <= p.missing].min()
     assert best == 4 and s.objective == s.bound == 4.0
     proof: Any = s.proof
-    table = RowTable.of(p)
+    table = row_table(p)
     first = round(float(spent[sums >= -p.missing].min()))
     assert first == 1  # one edit is enough where it may pass the target
     assert proof.floor == 4
@@ -348,7 +349,7 @@ def test_a_floor_is_what_was_looked_through() -> None:
 
 def test_a_search_that_was_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     p = band()
-    table = RowTable.of(p)
+    table = row_table(p)
     looked: list[int] = []
 
     def cut(table: Any, units: int, wide: float, **options: Any) -> Any:

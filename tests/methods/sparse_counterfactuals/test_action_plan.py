@@ -181,7 +181,7 @@ def test_what_a_solution_says() -> None:
     assert p.cost(s) == edits.sum()
     assert p.full_effect == pytest.approx(1.0)
     with pytest.raises(of.DataError, match="fractional"):
-        p.edits(of.relax_integrality(p).problem.solve())
+        p.edits(of.transforms.relax_integrality(p).problem.solve())
     with pytest.raises(of.DeclarationError, match="from_model"):
         tables = ActionPlan(EFFECTS, EDITS, budget=1)
         tables.refined(tables.solve())
@@ -326,7 +326,9 @@ def test_other_constraints_go_to_the_general_solver() -> None:
         s = p.with_constraints({name: lost[name]}).solve()
         assert s.solver == "highs" and not s.residuals().above(1e-7)
     assert p.without("one choice").structure_refusal("row-choices") == "'one choice' was removed"
-    assert "not integer" in of.relax_integrality(p).problem.structure_refusal("row-choices")
+    assert "not integer" in of.transforms.relax_integrality(p).problem.structure_refusal(
+        "row-choices"
+    )
     assert "objective" in p.soften("budget", 1.0).structure_refusal("row-choices")
     # a child forgets what was found for its parent
     assert p.structure_refusal("row-choices") == ""

@@ -17,7 +17,7 @@ from optfair.methods.textbook.geometry import BallProjection, SmallestBall, Trus
 from optfair.methods.textbook.integer_programs import Knapsack
 from optfair.methods.textbook.portfolios import MinimumVariance, RiskBudget
 from optfair.methods.textbook.semidefinite_programs import MaxCutRelaxation, NearestCorrelation
-from optfair.transforms.relax_integrality import relax_integrality
+from optfair.transforms.integrality import relax_integrality
 
 NAMES = [n for n in of.library.names() if n.startswith("textbook/")]
 CONVEX = [n for n in NAMES if not n.startswith("textbook/trust_region")]
@@ -210,7 +210,7 @@ def test_trust_region_witness_is_analytic_and_checked_after_composing():
     # on the line x1 = 0 the objective is convex, so the witness falls, and nothing is claimed
     q = p.with_constraints(line=p["step"][0] == 0)
     assert q.witness is None and str(q.problem_class) == "unverified QCQP"
-    assert not of.NonconvexityWitness(q, "model", p.witness.first, p.witness.second).verify()
+    assert not of.core.NonconvexityWitness(q, "model", p.witness.first, p.witness.second).verify()
 
 
 eye = np.eye(2)

@@ -20,7 +20,7 @@ from optfair.core.expressions import Values
 from optfair.errors import Infeasible, SolverFailure, Unbounded
 from optfair.methods.cluster_counterfactuals.point_problem import MARGIN, MarginBound, least_maximum
 from optfair.proofs.rounding import loss
-from optfair.transforms.shor import shor
+from optfair.transforms.shor_relaxation import shor
 
 if TYPE_CHECKING:
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
@@ -30,11 +30,9 @@ __all__ = [
     "PRODUCTS",
     "BoundaryProof",
     "Setting",
-    "Unreachable",
     "named_multipliers",
     "out_of_reach",
     "outcome",
-    "refuse_conflicting_bounds",
     "unreachable",
     "with_products",
 ]

@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
 from optfair.numbers import check_matrix
-from optfair.plots.annotations import label_points
-from optfair.plots.axes import COLOURS, INK, MANY_COLOURS, QUIET, legend_below, new_axes, plain
+from optfair.plots.axes import (
+    COLOURS,
+    INK,
+    MANY_COLOURS,
+    QUIET,
+    label_points,
+    legend_below,
+    new_axes,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""The small cone program in the group masses: min h(M) over the rules a user composed."""
+"""The small cone program in the group masses: min h(M) over the rules, whole or restricted to few arcs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,20 @@ from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
+__all__ = [
+    "Arcs",
+    "Block",
+    "MassProgram",
+    "MasterResult",
+    "row_scale",
+    "solve_master",
+    "stacked",
+]
 
-__all__ = ["Block", "MassProgram", "row_scale", "stacked"]
+
+# The small cone program in the group masses: min h(M) over the rules a user composed.
+
+Floats = NDArray[np.float64]
 
 
 class Block(NamedTuple):
@@ -195,3 +206,251 @@ def row_scale(matrix: Any) -> Floats:
         return np.ones(0)
     largest = np.asarray(abs(sp.csr_array(matrix)).max(axis=1).todense()).ravel()
     return np.asarray(1.0 / np.where(largest > 0.0, largest, 1.0))
+
+
+# The restricted master: the problem with few arcs, exact in a box of prices.
+
+Integers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Arcs:
+    """Arcs of the rows that are still free; identical rows are one class.
+
+    Parameters
+    ----------
+    row : array (a,)
+        Class of each arc, 0 .. R-1, in non-decreasing order.
+    cluster : array (a,)
+        Cluster of each arc.
+    regret : array (a,)
+        Reduced cost of the arc over the cheapest arc of its class.
+    group : array (R,)
+        Group of each class.
+    weight : array (R,)
+        Total weight of each class.
+    fixed : array (G, K)
+        Masses of all the rows that are not free.
+    """
+
+    row: Integers
+    cluster: Integers
+    regret: Floats
+    group: Integers
+    weight: Floats
+    fixed: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class MasterResult:
+    """Outcome of a restricted master.
+
+    Attributes
+    ----------
+    status : str
+        optimal, infeasible or failed.
+    flow : array (a,)
+        Weight on each arc.
+    y, z : arrays
+        Masses and auxiliaries, and the multipliers of the rules.
+    slack : array (G, K)
+        Weight by which masses miss the definition. All zero: the box of prices is not
+        active, so the master's prices are optimal for the whole problem.
+    """
+
+    status: str
+    flow: Floats
+    y: Floats
+    z: Floats
+    slack: Floats
+
+
+def solve_master(
+    program: MassProgram,
+    arcs: Arcs,
+    prices: Floats,
+    box: tuple[Floats, Floats] | None,
+    time_limit: float = np.inf,
+    masses: Floats | None = None,
+    tolerance: float = 1e-10,
+) -> MasterResult:
+    r"""Maximise the dual bound over a box of prices around ``prices``.
+
+    .. math::
+        \min\; \sum_a r_a f_a + h(M) - \langle\hat\Lambda, M\rangle
+              + \langle d, s^+\rangle + \langle u, s^-\rangle
+        \quad\text{s.t.}\quad M = F + \sum_a f_a + s^+ - s^-,\;\; \text{rules}(M),\;\;
+        M \ge 0,\; M 1 = \pi
+
+    with regrets r, fixed masses F and slack s ≥ 0. The dual of s is the box
+    :math:`-d \le \Lambda - \hat\Lambda \le u`. If every arc with regret at most
+    :math:`d_{gk} + u_{g,best}` is present, no other arc can become cheapest in the box, so
+    the master is exact there. Weights and costs are scaled, so that the numbers the solver
+    sees are O(1) in any units.
+
+    Parameters
+    ----------
+    box : (down, up) arrays (G, K), optional
+        Largest decrease and increase of each price; without it every arc must be present.
+    masses : array (G, K), optional
+        Fix the masses instead of the rules and return a basic (sparse) flow.
+    tolerance : float
+        Feasibility tolerance of the linear program, on rows scaled to largest entry 1.
+    """
+    model = _Model(program, arcs, prices, box, masses)
+    if masses is not None or program.polyhedral:
+        return model.solve_linear(time_limit, tolerance)
+    return model.solve_conic(time_limit)
+
+
+class _Model:
+    """Columns: y (masses, auxiliaries), arcs, s+, s- (none without a box)."""
+
+    def __init__(
+        self,
+        program: MassProgram,
+        arcs: Arcs,
+        prices: Floats,
+        box: tuple[Floats, Floats] | None,
+        masses: Floats | None,
+    ) -> None:
+        self.program, self.arcs = program, arcs
+        G, K = program.masses.shape
+        form = program.form
+        self.ny, self.na, self.gk = form.q.size, arcs.row.size, G * K
+        # a side of the box that is infinite has no slack
+        down, up = (b.ravel() for b in box) if box else (np.full(self.gk, np.inf),) * 2
+        self.falls, self.rises = np.flatnonzero(np.isfinite(down)), np.flatnonzero(np.isfinite(up))
+        # masses in mean row weights keep the linear program near 0/1; curved cones cannot be
+        # rescaled by a solver, so there masses stay what they are, shares of 1
+        linear = masses is not None or program.polyhedral
+        self.unit = float(arcs.weight.mean()) if linear and arcs.weight.size else 1.0
+        # flow = class weight * fraction
+        self.size_of = arcs.weight[arcs.row]
+        self.size = self.ny + self.na + self.falls.size + self.rises.size
+        # y = origin + unit * η: the fixed masses are taken out before scaling
+        self.origin = np.zeros(self.ny)
+        self.origin[program.masses] = arcs.fixed
+        gradient = form.P @ self.origin + form.q
+        gradient[program.masses] -= prices
+        cost = np.concatenate(
+            [
+                gradient,
+                arcs.regret * self.size_of / self.unit,
+                down[self.falls],
+                up[self.rises],
+            ]
+        )
+        self.price_unit = _price_unit(arcs.regret if linear else cost, 0.25 if linear else 1.0)
+        self.cost = cost / self.price_unit
+        # mass definition: η - Σ flow - s+ + s- = 0
+        rows = [np.arange(self.gk), arcs.group[arcs.row] * K + arcs.cluster]
+        cols = [program.masses.ravel(), self.ny + np.arange(self.na)]
+        vals = [np.ones(self.gk), -self.size_of / self.unit]
+        slack = self.ny + self.na + np.arange(self.falls.size + self.rises.size)
+        rows, cols = [*rows, self.falls, self.rises], [*cols, slack]
+        vals += [-np.ones(self.falls.size), np.ones(self.rises.size)]
+        definition = Block(
+            np.concatenate(rows), np.concatenate(cols), np.concatenate(vals), self.gk
+        )
+        simplex, shares = program.simplex
+        of_groups = shares - self.origin[program.masses].sum(axis=1)
+        # each class is spread over its arcs
+        spread = Block(arcs.row, self.ny + np.arange(self.na), np.ones(self.na), arcs.weight.size)
+        self.equations = (definition, simplex, spread)
+        self.equal = np.concatenate(
+            [np.zeros(self.gk), of_groups / self.unit, np.ones(arcs.weight.size)]
+        )
+        self.scale = np.ones(0)
+        if masses is not None:
+            # the last cluster of each group follows from the others: M1 = shares
+            keep = program.masses[:, :-1].ravel()
+            self.rules = Block(np.arange(keep.size), keep, np.ones(keep.size), keep.size)
+            self.right = (masses[:, :-1].ravel() - self.origin[keep]) / self.unit
+            self.cones: tuple[Cone, ...] = (Cone("zero", 0, keep.size),)
+            self.scale = np.ones(keep.size)
+        else:
+            plain, even, scale = program.rules
+            # shares of tiny groups make rule coefficients large: scale rows, or rounding looks
+            # like infeasibility; the rows of a curved cone belong together
+            self.rules, self.scale = (even, scale) if linear else (plain, np.ones(scale.size))
+            self.right = (form.b - form.A @ self.origin) / self.unit * self.scale
+            self.cones = form.cones
+
+    def _finish(self, status: str, v: Floats, z: Floats) -> MasterResult:
+        if status != "optimal":
+            return MasterResult(status, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
+        flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.size_of
+        missed = np.maximum(v[self.ny + self.na :], 0.0) * self.unit
+        sides = np.concatenate([self.falls, self.rises])
+        slack = np.asarray(np.bincount(sides, missed, self.gk), dtype=float)
+        y = self.origin + v[: self.ny] * self.unit
+        return MasterResult(
+            status, flow, y, z * self.price_unit, slack.reshape(self.program.masses.shape)
+        )
+
+    def solve_linear(self, time_limit: float, tolerance: float) -> MasterResult:
+        m = self.right.size
+        low = np.full(m, -np.inf)
+        for c in self.cones:
+            if c.kind == "zero":
+                low[c.start : c.stop] = self.right[c.start : c.stop]
+        lower = np.zeros(self.size)
+        lower[: self.ny] = -np.inf
+        lower[self.program.masses] = -self.arcs.fixed / self.unit
+        result = solve_linear_program(
+            self.cost,
+            stacked((*self.equations, self.rules), self.size),
+            np.concatenate([self.equal, low]),
+            np.concatenate([self.equal, self.right]),
+            lower,
+            np.full(self.size, np.inf),
+            tolerance=tolerance,
+            time_limit=time_limit,
+        )
+        z = -result.prices[-m:] * self.scale if m else np.zeros(0)
+        return self._finish(result.status, result.x, z)
+
+    def solve_conic(self, time_limit: float) -> MasterResult:
+        equal, m = self.equal.size, self.right.size
+        positive = np.concatenate([self.program.masses.ravel(), np.arange(self.ny, self.size)])
+        bounds = Block(np.arange(positive.size), positive, -np.ones(positive.size), positive.size)
+        floor = np.concatenate([self.arcs.fixed.ravel() / self.unit, np.zeros(self.size - self.ny)])
+        # columns are centred on the cheapest arcs' masses; P acts on y only
+        P = sp.block_diag(
+            [
+                self.program.form.P * (self.unit / self.price_unit),
+                sp.csc_array((self.size - self.ny,) * 2),
+            ],
+            format="csc",
+        )
+        shift = equal + positive.size
+        cones = (
+            Cone("zero", 0, equal),
+            Cone("nonneg", equal, shift),
+            *(
+                Cone(c.kind, c.start + shift, c.stop + shift, c.order, c.upper, c.power)
+                for c in self.cones
+            ),
+        )
+        result = solve_cone_program(
+            P,
+            self.cost,
+            stacked((*self.equations, bounds, self.rules), self.size),
+            np.concatenate([self.equal, floor, self.right]),
+            cones,
+            time_limit=time_limit,
+        )
+        return self._finish(result.status, result.x, result.z[-m:] if m else np.zeros(0))
+
+
+def _price_unit(costs: Floats, quantile: float) -> float:
+    """Return the cost that becomes 1.
+
+    A low quantile for linear programs: arcs to outliers must not drown the near ones. The
+    largest for cone programs: an interior-point method wants nothing large.
+    """
+    positive = np.abs(costs[costs != 0.0])
+    if positive.size == 0:
+        return 1.0
+    return max(float(np.quantile(positive, quantile)), 1e-12 * float(positive.max()))

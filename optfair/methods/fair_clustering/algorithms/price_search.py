@@ -11,8 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.master import MasterResult, solve_master
+from optfair.methods.fair_clustering.algorithms.mass_program import (
+    MassProgram,
+    MasterResult,
+    solve_master,
+)
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
@@ -32,6 +35,9 @@ __all__ = [
     "coarse_prices",
     "solve_mass_dual",
 ]
+
+# Gaps the search aims at: linear programming is exact, an interior-point master is not.
+POLYHEDRAL, CURVED = 1e-10, 3e-8
 
 
 # Prices from few rows that stand for all of them: the long steps of the search.

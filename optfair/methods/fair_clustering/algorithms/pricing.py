@@ -8,19 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.master import Arcs
+from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
-__all__ = [
-    "Box",
-    "Entries",
-    "FreeRows",
-    "Pricing",
-    "box_for",
-    "price",
-    "repaired",
-    "select_arcs",
-    "spread",
-]
+__all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "repaired", "select_arcs", "spread"]
 
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.

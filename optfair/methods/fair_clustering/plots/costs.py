@@ -11,8 +11,17 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.numbers import check_matrix
-from optfair.plots.annotations import label_points
-from optfair.plots.axes import COLOURS, FAINT, INK, QUIET, legend_below, new_axes, plain, tidy
+from optfair.plots.axes import (
+    COLOURS,
+    FAINT,
+    INK,
+    QUIET,
+    label_points,
+    legend_below,
+    new_axes,
+    plain,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,7 +80,7 @@ def plot_convergence(
     >>> from optfair.plots import plot_convergence
     >>> X = [[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]
     >>> p = of.FairAssignment(X, groups=list("abaabb"), centers=[[0.0], [1.0]])
-    >>> ax = plot_convergence(of.alternate(p))
+    >>> ax = plot_convergence(of.fair_clustering.alternate(p))
     >>> ax.get_ylabel()
     'objective (soft)'
     """
@@ -122,14 +131,14 @@ def _iterations(model: Any) -> tuple[Floats, Floats]:
         raise DataError(
             f"this {type(model).__name__} has no iterations to draw",
             "it has no history and gaps",
-            "give a fitted FairKMeans, or the result of optfair.alternate",
+            "give a fitted FairKMeans, or the result of optfair.fair_clustering.alternate",
         )
     objective, certified = np.asarray(history, dtype=float), np.asarray(gaps, dtype=float)
     if objective.ndim != 1 or objective.shape != certified.shape:
         raise DataError(
             "history and gaps do not belong together",
             f"shapes {objective.shape} and {certified.shape}",
-            "give a fitted FairKMeans, or the result of optfair.alternate",
+            "give a fitted FairKMeans, or the result of optfair.fair_clustering.alternate",
         )
     return objective, certified
 
@@ -271,7 +280,7 @@ def plot_front(
     Parameters
     ----------
     fronts : Front, sequence of Front, or mapping of str to (balance, cost)
-        The sweeps, as `optfair.fairness_front` returns them or as two sequences each; at
+        The sweeps, as `optfair.fair_clustering.fairness_front` returns them or as two sequences each; at
         most six. Any object with ``label``, ``balance`` and ``cost`` will do.
     references : mapping of str to (balance, cost), optional
         Single points to compare with, labelled.

@@ -9,8 +9,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.structure import LAZY_ROWS, Structure
-from optfair.core.term import ConstraintTerm, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.maps.map_problem import (
     OWN,

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, Values
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.group_counterfactuals.maps.affine_maps import matrix_piece

@@ -10,8 +10,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import DeclarationError, nearest

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import named_term
 from optfair.core.problem_class import ProblemClass
-from optfair.core.structure import Structure
-from optfair.core.term import ConstraintTerm, family
+from optfair.core.term import ConstraintTerm, Structure, family
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 
 if TYPE_CHECKING:

@@ -11,12 +11,10 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, ProblemClass
+from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.solution import Solution
-from optfair.core.structure import LAZY_ROWS, Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.features.feature_problem import FeatureProblem, Indices
 from optfair.methods.group_counterfactuals.attainable import with_attainable

@@ -10,11 +10,9 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.evidence import Evidence
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP, ProblemClass
-from optfair.core.structure import LAZY_ROWS, Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.problem_class import LP, Evidence, ProblemClass
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
 
 __all__ = [
     "Reduction",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import UnsupportedProblem
-from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem
-from optfair.methods.sparse_counterfactuals.choices import common_unit
+from optfair.methods.sparse_counterfactuals.choices import Choices
 
 __all__ = [
     "Pool",
@@ -85,26 +83,15 @@ class RowTable:
     upper: Floats
 
     @classmethod
-    def of(cls, problem: ChoiceProblem, rules: Iterable[str] | None = None) -> RowTable:
-        """Return the table of a problem, or of some of its rules alone.
+    def of(cls, choices: Choices, allowed: Flags, unit: float) -> RowTable:
+        """Return the table of choices whose costs are multiples of a unit.
 
         Raises
         ------
         UnsupportedProblem
-            The structure is lost, or the costs are too fine for a table.
+            The costs are too fine for a table.
         """
-        exclusions = problem.exclusions()
-        unit = common_unit(problem.choices.cell_costs)
-        if isinstance(exclusions, str) or unit is None:
-            raise UnsupportedProblem(
-                f"the dynamic program does not apply: {exclusions}",
-                remedy="leave the choice of the solver to the library",
-            )
-        names = exclusions if rules is None else rules
-        c = problem.choices
-        allowed = np.ones(c.size, dtype=bool)
-        for name in names:
-            allowed &= ~exclusions[name]
+        c = choices
         costs = np.rint(c.costs / unit).astype(np.intp)
         n, K = c.rows, int(costs.max(initial=0))
         if n * (K + 1) > LARGEST_TABLE:

@@ -16,16 +16,7 @@ from optfair.methods.sparse_counterfactuals.algorithms.budget_table import (
     reach,
 )
 
-__all__ = [
-    "Closest",
-    "LabelSearch",
-    "closest",
-    "end_bound",
-    "meet",
-    "merge_width",
-    "search_labels",
-    "window_bound",
-]
+__all__ = ["closest", "end_bound", "merge_width", "search_labels", "window_bound"]
 
 
 # Every way to come nearer to 0 than a given distance, or the proof that there is none.

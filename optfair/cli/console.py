@@ -1,0 +1,235 @@
+"""What commands share: options, what they are about, files they write, what they print."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure, Unbounded
+from optfair.formats.text import readable
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.library.instance import Instance
+
+__all__ = [
+    "FAILED",
+    "Json",
+    "Name",
+    "Named",
+    "Problems",
+    "Solvers",
+    "check_output",
+    "document",
+    "lines",
+    "named",
+    "reporting",
+    "table",
+    "write_files",
+]
+
+
+# What commands print: text for people, one JSON document for programs, errors either way.
+
+# Exit codes: the result is not what was hoped for; the question could not be asked.
+FAILED, MISUSED = 1, 2
+
+
+def _console(*, stderr: bool = False) -> Console:
+    stream = sys.stderr if stderr else sys.stdout
+    # a pipe has no width, so nothing is cut or folded there
+    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 240)
+
+
+def document(content: Mapping[str, Any]) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can say; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, str) or value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Iterable):
+        return [_plain(v) for v in value]
+    return str(value)
+
+
+def lines(*rows: str) -> None:
+    """Print lines of text as they stand."""
+    console = _console()
+    for row in rows:
+        console.print(escape(row), soft_wrap=True)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without lines."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for name in head:
+        grid.add_column(name, overflow="fold")
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    _console().print(grid)
+
+
+@contextmanager
+def reporting(as_json: bool) -> Iterator[None]:
+    """Print an error of ours as cause, why and do, and leave with its exit code."""
+    try:
+        yield
+    except OptfairError as e:
+        if as_json:
+            document(e.to_dict())
+        else:
+            _console(stderr=True).print(escape(str(e)), soft_wrap=True)
+        failed = isinstance(e, (Infeasible, Unbounded, SolverFailure))
+        raise typer.Exit(FAILED if failed else MISUSED) from None
+
+
+# Files that commands write: looked at before anything is solved, written whole or not at all.
+
+
+def check_output(option: str, path: Path, force: bool) -> None:
+    """Raise unless a file can be written.
+
+    Raises
+    ------
+    DataError
+        Its folder does not exist, it is a folder, it exists, or it may not be written.
+    """
+    if not path.parent.is_dir():
+        raise DataError(
+            f"{option} {path} is in a folder that does not exist",
+            f"there is no folder {path.parent}",
+            "make it, or choose another",
+        )
+    if path.is_dir():
+        raise DataError(f"{option} {path} is a folder", remedy="give the name of a file")
+    if path.exists() and not force:
+        raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise DataError(f"{option} {path} cannot be written", remedy="choose another place")
+
+
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Write each file in one step, so that none is left half written."""
+    for path, text in texts.items():
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", newline="", dir=path.parent, suffix=path.suffix, delete=False
+            ) as f:
+                f.write(text)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(f.name, 0o666 & ~mask)
+            os.replace(f.name, path)
+        except OSError as e:
+            raise DataError(
+                f"{path} cannot be written", e.strerror or str(e), "choose another place"
+            ) from None
+
+
+# What a command is about: an instance of the library, or a file.
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A problem and what it is called.
+
+    Attributes
+    ----------
+    name : str
+        Of the instance, or of the file.
+    problem : Problem
+    instance : Instance or None
+        None for a file, of which nothing is known but the problem.
+    """
+
+    name: str
+    problem: Problem
+    instance: Instance | None = None
+
+
+def named(name: str) -> Named:
+    """Return the instance of a name, or what a file holds whose ending is known.
+
+    Raises
+    ------
+    DataError
+        No instance has this name; the file is missing or corrupt.
+    """
+    from optfair.formats.files import read
+    from optfair.formats.text import is_problem_file
+    from optfair.library import load
+
+    if is_problem_file(name):
+        return Named(name, read(name))
+    instance = load(name)
+    return Named(instance.name, instance.problem(), instance)
+
+
+# Options that several commands share.
+
+
+def _adds(kind: str) -> Callable[[Path | None], Path | None]:
+    """Return a callback that adds a folder of facts for this process."""
+
+    def add(folder: Path | None) -> Path | None:
+        if folder is not None:
+            variable = f"OPTFAIR_{kind.upper()}"
+            known = os.environ.get(variable)
+            os.environ[variable] = os.pathsep.join([known, str(folder)] if known else [str(folder)])
+        return folder
+
+    return add
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="FAMILY/NAME, or NAME where one family only has it; or a file:"
+        f" {', '.join(readable())}."
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")
+]
+Problems = Annotated[
+    Path | None,
+    typer.Option(
+        "--problems",
+        metavar="DIR",
+        help="Folder with further instances.",
+        exists=True,
+        file_okay=False,
+        callback=_adds("problems"),
+    ),
+]
+Solvers = Annotated[
+    Path | None,
+    typer.Option(
+        "--solvers",
+        metavar="DIR",
+        help="Folder with further solver profiles.",
+        exists=True,
+        file_okay=False,
+        callback=_adds("solvers"),
+    ),
+]

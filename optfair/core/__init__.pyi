@@ -1,0 +1,17 @@
+from optfair.core.adopt import AdoptedProblem as AdoptedProblem
+from optfair.core.adopt import declaration as declaration
+from optfair.core.adopt import from_cvxpy as from_cvxpy
+from optfair.core.certificate import Certificate as Certificate
+from optfair.core.certificate import Curvature as Curvature
+from optfair.core.certificate import NonconvexityWitness as NonconvexityWitness
+from optfair.core.certificate import Optimality as Optimality
+from optfair.core.certificate import Verdict as Verdict
+from optfair.core.composition import Rule as Rule
+from optfair.core.problem import Declaration as Declaration
+from optfair.core.problem import Problem as Problem
+from optfair.core.problem_class import Evidence as Evidence
+from optfair.core.problem_class import ProblemClass as ProblemClass
+from optfair.core.solution import Solution as Solution
+from optfair.core.term import ConstraintTerm as ConstraintTerm
+from optfair.core.term import ObjectiveTerm as ObjectiveTerm
+from optfair.core.term import Structure as Structure

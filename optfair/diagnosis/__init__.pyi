@@ -1,0 +1,1 @@
+from optfair.diagnosis.report import Diagnosis as Diagnosis

@@ -1,0 +1,1 @@
+from optfair.formats.file_problem import FileProblem as FileProblem

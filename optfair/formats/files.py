@@ -1,0 +1,299 @@
+"""Problems from files and to files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.compile.cone_program import cone_program
+from optfair.compile.program import Program, program
+from optfair.compile.pyomo import to_pyomo
+from optfair.core.expressions import check_parameters
+from optfair.errors import DataError, UnsupportedProblem
+from optfair.formats.arrays import read_mat
+from optfair.formats.cbf import cbf_lines, read_cbf
+from optfair.formats.entry_names import entry_names, file_name
+from optfair.formats.file_problem import FileProblem
+from optfair.formats.lp import lp_lines, read_lp
+from optfair.formats.mps import Duplicates, read_mps
+from optfair.formats.sdpa import sdpa_lines
+from optfair.formats.text import format_of, number, replace_file, write_lines
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["export", "read"]
+
+
+# Read a problem from a file.
+
+
+def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
+    """Read a problem from an MPS, LP, CBF, SDPA or MAT file.
+
+    All continuous columns are one vector and all integer ones another. Columns and rows named
+    ``x[0]``, ``x[1]``, ... (or ``x1``, ``x2``, ...) are an array: ``p["x"]``, ``s["x"]``. Every
+    column and row is found by its label too: ``p["COL1"]``, ``s["COL1"]``,
+    ``s.shadow_price["ROW1"]``; see `FileProblem` for the names of terms.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``.mps``, ``.qps``, ``.lp``, ``.cbf`` or ``.dat-s``, each also compressed with ``.gz`` or
+        ``.bz2`` behind, or ``.mat``.
+    duplicates : {"refuse", "sum"}
+        What to do with two numbers for one place of a matrix, and with a quadratic section whose triangles
+        differ.
+
+    Returns
+    -------
+    FileProblem
+        Classified, and ready to be composed, solved and verified as any other.
+
+    Raises
+    ------
+    DataError
+        The file is missing, corrupt, or uses what is not known here; with the line.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, tempfile
+    >>> from optfair.formats.files import export
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Maximize(x[0]), [cp.sum(x) <= 1, x >= 0]), ["budget", "sign"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export(p, folder + "/p.mps")
+    ...     q = read(folder + "/p.mps")
+    >>> q.problem_class, list(q.variables), list(q.constraints), q.solve().objective
+    (LP, ['x'], ['budget', 'sign'], 1.0)
+    """
+    if duplicates not in ("refuse", "sum"):
+        raise DataError(f"duplicates is {duplicates!r}", remedy='give "refuse" or "sum"')
+    file = Path(path)
+    found: FileProblem = format_of(file, "read").read(file, duplicates)
+    return found
+
+
+def from_mps(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of an MPS file."""
+    return FileProblem(read_mps(file, duplicates), file.name)
+
+
+def from_lp(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of an LP file; a column that stands twice in a sum counts twice anyway."""
+    return FileProblem(read_lp(file), file.name)
+
+
+def from_cbf(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of a CBF file."""
+    return read_cbf(file, duplicates)
+
+
+def from_mat(file: Path, duplicates: Duplicates) -> FileProblem:
+    """Return the problem of a MATLAB file, whose matrices have one number a place."""
+    return read_mat(file)
+
+
+# Write a program in free MPS format.
+
+
+def mps_lines(program: Program, title: str) -> Iterator[str]:
+    """Return the lines of a free MPS file.
+
+    Every named constraint is a row, so its name and multiplier survive; bounds of columns
+    are written only where the program has them. Numbers are written with all their digits.
+    A quadratic objective ½xᵀPx is in ``QUADOBJ`` (lower triangle of P), quadratic rows in
+    ``QCMATRIX`` (xᵀQx, both triangles).
+    """
+    columns, rows = entry_names(program.columns), entry_names(program.rows)
+    goal = "objective"
+    while goal in rows:
+        goal += "_"
+    yield f"NAME {title}"
+    if program.sense == "maximize":
+        yield from ("OBJSENSE", "    MAX")
+    yield from ("ROWS", f" N {goal}")
+    equal = program.row_lower == program.row_upper
+    low, high = np.isfinite(program.row_lower), np.isfinite(program.row_upper)
+    for i, row in enumerate(rows):
+        kind = "E" if equal[i] else "L" if high[i] else "G" if low[i] else "N"
+        yield f" {kind} {row}"
+    yield from _columns(program, columns, rows, goal)
+    yield "RHS"
+    if program.offset:
+        yield f"    RHS {goal} {number(-program.offset)}"
+    side = np.where(high, program.row_upper, np.where(low, program.row_lower, 0.0))
+    for i in np.flatnonzero(side).tolist():
+        yield f"    RHS {rows[i]} {number(side[i])}"
+    ranged = np.flatnonzero(low & high & ~equal)
+    if ranged.size:
+        yield "RANGES"
+        width = program.row_upper - program.row_lower
+        yield from (f"    RNG {rows[i]} {number(width[i])}" for i in ranged)
+    yield from _bounds(program, columns)
+    if program.P.nnz:
+        yield "QUADOBJ"
+        lower = sp.coo_array(sp.tril(program.P))
+        for i, j, v in zip(lower.row.tolist(), lower.col.tolist(), lower.data, strict=True):
+            yield f"    {columns[j]} {columns[i]} {number(v)}"
+    for row in program.quadratic_rows:
+        yield f"QCMATRIX {rows[row]}"
+        for i, j, v in zip(*program.row_products(row), strict=True):
+            if i == j:
+                yield f"    {columns[i]} {columns[i]} {number(v)}"
+            else:
+                yield f"    {columns[i]} {columns[j]} {number(v / 2.0)}"
+                yield f"    {columns[j]} {columns[i]} {number(v / 2.0)}"
+    yield "ENDATA"
+
+
+def _columns(program: Program, columns: list[str], rows: list[str], goal: str) -> Iterator[str]:
+    yield "COLUMNS"
+    A = sp.csc_array(program.A)
+    inside = False
+    for j, column in enumerate(columns):
+        if program.integer[j] != inside:
+            inside = not inside
+            yield f"    MARKER 'MARKER' '{'INTORG' if inside else 'INTEND'}'"
+        at = slice(A.indptr[j], A.indptr[j + 1])
+        if program.q[j] or at.start == at.stop:  # a column nobody uses is still declared
+            yield f"    {column} {goal} {number(program.q[j])}"
+        for i, v in zip(A.indices[at], A.data[at], strict=True):
+            yield f"    {column} {rows[i]} {number(v)}"
+    if inside:
+        yield "    MARKER 'MARKER' 'INTEND'"
+
+
+def _bounds(program: Program, columns: list[str]) -> Iterator[str]:
+    yield "BOUNDS"
+    for j, column in enumerate(columns):
+        low, high = program.lower[j], program.upper[j]
+        if np.isneginf(low) and np.isposinf(high):
+            yield f" FR BND {column}"
+        elif low == high:
+            yield f" FX BND {column} {number(low)}"
+        else:
+            if np.isneginf(low):
+                yield f" MI BND {column}"
+            elif low or high < 0.0:
+                yield f" LO BND {column} {number(low)}"
+            if np.isfinite(high):
+                yield f" UP BND {column} {number(high)}"
+            elif program.integer[j]:  # without it some readers bound integers by 1
+                yield f" PL BND {column}"
+
+
+# Write a problem to a file.
+
+
+def export(problem: Problem, path: str | Path) -> None:
+    """Write a problem to a file; the ending of its name says the format.
+
+    ===========================  =============================================================
+    ``.mps``, ``.qps``, ``.lp``  LP, QP, QCQP (convex or not), and with integer variables
+    ``.cbf``                     every convex problem: LP, SOCP, SDP, exponential and power
+                                 cones, integer variables; quadratics become second-order cones
+    ``.dat-s``                   LP and SDP in the sparse format of SDPA
+    ``.nl``                      as ``.mps``, through Pyomo
+    ``.cip``                     QCQP (convex or not), as SCIP writes it
+    ===========================  =============================================================
+
+    The first five endings are also written compressed with ``.gz`` or ``.bz2`` behind. Every named
+    constraint is written as rows of that name, bounds included.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to write.
+    path : str or Path
+        File; an existing one is replaced, at the end and as a whole.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The format cannot carry the problem; the term is named.
+    DataError
+        The ending is not known, or the folder is missing.
+    NotInstalled
+        What writes the format is missing.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, tempfile
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.norm(x) <= 1]), ["disk"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export(p, folder + "/p.cbf")
+    ...     export(p, folder + "/p.mps")
+    Traceback (most recent call last):
+    ...
+    optfair.errors.UnsupportedProblem: 'disk' is not quadratic
+      why: ...
+      do:  write it as quadratics, or remove 'disk', or export to .cbf, which has cones
+    """
+    check_parameters(problem.terms)
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise DataError(f"there is no folder {file.parent}", remedy="make it, or check the path")
+    format_of(file, "write").write(problem, file)
+
+
+def _title(problem: Problem) -> str:
+    return file_name(problem.title or type(problem).__name__)
+
+
+def _rows(problem: Problem) -> Program:
+    try:
+        return program(problem)
+    except UnsupportedProblem as e:
+        if not problem.problem_class.convex:  # cones would not take it either
+            raise
+        raise UnsupportedProblem(
+            e.cause, e.evidence, f"{e.remedy}, or export to .cbf, which has cones"
+        ) from e
+
+
+def to_mps(problem: Problem, file: Path) -> None:
+    """Write rows as MPS."""
+    write_lines(file, mps_lines(_rows(problem), _title(problem)))
+
+
+def to_lp(problem: Problem, file: Path) -> None:
+    """Write rows as LP."""
+    write_lines(file, lp_lines(_rows(problem), _title(problem)))
+
+
+def to_cbf(problem: Problem, file: Path) -> None:
+    """Write cones as CBF."""
+    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), _title(problem)))
+
+
+def to_sdpa(problem: Problem, file: Path) -> None:
+    """Write linear rows and matrix inequalities as SDPA."""
+    for term in problem.terms:
+        if str(term.evidence.problem_class) not in ("LP", "SDP"):
+            raise UnsupportedProblem(
+                f"{term.name!r} is neither linear nor a matrix inequality",
+                str(term.evidence),
+                f"remove {term.name!r}, or export to .cbf, which has all cones",
+            )
+    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), _title(problem)))
+
+
+def to_cip(problem: Problem, file: Path) -> None:
+    """Let SCIP write the problem."""
+    from optfair.backends.scip_backend import export_scip
+
+    export_scip(problem, file)
+
+
+def to_nl(problem: Problem, file: Path) -> None:
+    """Let Pyomo write the problem."""
+    model = to_pyomo(problem)
+    replace_file(file, lambda name: model.write(str(name), format="nl"))

@@ -1,0 +1,167 @@
+"""The rules of a fair assignment compiled alone into the small cone program, and prices of its masses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.policy import conic_interface
+from optfair.backends.request import Request
+from optfair.compile.form import Compiled, compile_problem
+from optfair.core.problem import Declaration, Problem
+from optfair.core.problem_class import LP, Evidence
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.errors import DeclarationError, Infeasible
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.assignment import GroupedRows
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem as AnyProblem
+
+__all__ = ["CompiledRules", "compile_rules", "warm_prices"]
+
+
+# Compile the rules of a fair assignment, alone, into the small cone program.
+
+Floats = NDArray[np.float64]
+
+
+class RuleProblem(Problem):
+    """min h(M) subject to the rules: what is left of a fair assignment without its rows."""
+
+    title = "rules on masses"
+
+    def __init__(
+        self,
+        masses: Any,
+        objective: tuple[ObjectiveTerm, ...],
+        constraints: tuple[ConstraintTerm, ...],
+    ) -> None:
+        super().__init__({"masses": masses, "objective": objective, "constraints": constraints})
+
+    def declare(self) -> Declaration:
+        """Keep the masses in the problem even when no rule uses them."""
+        M = self.data["masses"]
+        anchor = ObjectiveTerm(
+            "anchor",
+            frozenset({"masses"}),
+            Evidence("anchor", "affine", "minimize", LP),
+            build=lambda: 0.0 * cp.sum(M),
+            value=lambda values: 0.0,
+        )
+        return Declaration(
+            {"masses": M}, "minimize", (anchor, *self.data["objective"]), self.data["constraints"]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledRules:
+    """The small cone program, the way back to named rules, and a feasible point."""
+
+    compiled: Compiled
+    program: MassProgram
+    feasible: Floats
+
+
+def compile_rules(problem: AnyProblem) -> CompiledRules:
+    """Compile the rules of a problem with the structure ``mass-assignment``.
+
+    Raises
+    ------
+    Infeasible
+        The rules exclude each other; the error names a set in which none can be spared.
+    """
+    objective = tuple(t for t in problem.objective.values() if t.scope <= {"masses"})
+    constraints = tuple(t for t in problem.constraints.values() if t.scope <= {"masses"})
+    shares = tuple(float(s) for s in problem.data["shares"])
+    return _compile(problem["masses"], objective, constraints, shares)
+
+
+@lru_cache(maxsize=32)  # centers move, rules stay: alternating algorithms compile them once
+def _compile(
+    masses: Any,
+    objective: tuple[ObjectiveTerm, ...],
+    constraints: tuple[ConstraintTerm, ...],
+    shares: tuple[float, ...],
+) -> CompiledRules:
+    compiled, program = _program(masses, objective, constraints, shares)
+    feasible = program.feasible()
+    if feasible is None:
+        raise _conflict(masses, constraints, shares)
+    return CompiledRules(compiled, program, feasible)
+
+
+def _program(
+    masses: Any,
+    objective: tuple[ObjectiveTerm, ...],
+    constraints: tuple[ConstraintTerm, ...],
+    shares: tuple[float, ...],
+) -> tuple[Compiled, MassProgram]:
+    compiled = compile_problem(RuleProblem(masses, objective, constraints), conic_interface())
+    G, K = masses.shape
+    at = compiled.form.columns["masses"].start
+    position = at + np.arange(G * K).reshape(K, G).T  # CVXPY lays matrices out by column
+    return compiled, MassProgram(compiled.form, position, np.array(shares))
+
+
+def _conflict(
+    masses: Any, constraints: tuple[ConstraintTerm, ...], shares: tuple[float, ...]
+) -> Infeasible:
+    """Drop rules one by one while the rest stays infeasible; what is left is in conflict."""
+    kept = list(constraints)
+    for term in constraints:
+        rest = tuple(t for t in kept if t is not term)
+        if _program(masses, (), rest, shares)[1].feasible() is None:
+            kept = list(rest)
+    names = tuple(t.name for t in kept)
+    program = _program(masses, (), tuple(kept), shares)[1]
+    z = program.farkas_vector()
+    proof = None if z is None else InfeasibilityProof(program.closed(), z, names)
+    if len(names) == 1:
+        cause = f"this rule cannot hold: {names[0]!r}"
+        evidence = "no group masses satisfy it, whatever the rows"
+    else:
+        cause = f"these rules exclude each other: {', '.join(map(repr, names))}"
+        evidence = "no group masses satisfy them all, whatever the rows; without any one some do"
+    return Infeasible(
+        cause,
+        evidence,
+        f"change or remove one of them, or soften({names[-1]!r}, weight=1.0)",
+        certificate=proof if proof is not None and proof.verify() else None,
+        conflict=names,
+    )
+
+
+# Prices of group masses from a solution found before.
+
+
+def warm_prices(p: GroupedRows, request: Request) -> NDArray[np.float64] | None:
+    """Return the multipliers of ``mass definition`` of the warm start, if there is one.
+
+    Raises
+    ------
+    DeclarationError
+        A solution of another kind of problem, or of one with other groups or clusters.
+    """
+    if request.warm_start is None:
+        return None
+    given = request.warm_start.multipliers
+    if "mass definition" not in given:
+        raise DeclarationError(
+            "the warm start has no multipliers of 'mass definition'",
+            f"it is a solution of {type(request.warm_start.problem).__name__}",
+            f"give a solution of a {type(p).__name__} with as many groups and clusters",
+        )
+    prices = np.asarray(given["mass definition"], dtype=float)
+    if prices.shape != p["masses"].shape:
+        raise DeclarationError(
+            f"the warm start has prices {prices.shape}, this problem needs {p['masses'].shape}",
+            remedy="give a solution with as many groups and clusters",
+        )
+    return prices

@@ -1,0 +1,1 @@
+from optfair.solution.residuals import Residuals as Residuals

@@ -1,0 +1,238 @@
+"""Drop integrality: a bound on every integer optimum, and the way back from relaxations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from optfair.core.certificate import DualCheck, DualProof, drift
+from optfair.core.expressions import Values
+from optfair.core.problem import Problem
+from optfair.core.solution import Solution, Status
+from optfair.errors import ClassError, DeclarationError, nearest
+from optfair.proofs.grade import reported
+from optfair.solution.residuals import measure
+
+__all__ = [
+    "RelaxationBound",
+    "RelaxedIntegrality",
+    "check_origin",
+    "recovered",
+    "relax_integrality",
+    "relaxed",
+]
+
+
+# From values on the original problem to a solution of it, measured on its own terms.
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxationBound:
+    """The bound of a relaxation, recomputed from the relaxation's own proof.
+
+    The relaxation has the same objective and a larger feasible set, so what bounds its
+    optimum bounds the original's. The values must be those that were recovered from it.
+    """
+
+    problem: Problem
+    relaxed: Solution
+    values: Values
+
+    @property
+    def source(self) -> str:
+        """Who stands behind the relaxation's bound."""
+        return "nobody" if self.relaxed.proof is None else self.relaxed.proof.source
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the relaxation's bound."""
+        proof = self.relaxed.proof
+        if proof is None or proof.problem is not self.relaxed.problem:
+            sign = 1.0 if self.problem.sense == "minimize" else -1.0
+            return DualCheck(-sign * np.inf, np.inf)
+        found = proof.check(self.relaxed.values, self.relaxed.multipliers)
+        return replace(found, consistency=max(found.consistency, drift(values, self.values)))
+
+
+def check_origin(solution: Solution, problem: Problem, called: str) -> None:
+    """Refuse a solution of another problem: its numbers mean nothing for this one."""
+    if solution.problem is not problem:
+        raise DeclarationError(
+            f"this is not a solution of the {called}",
+            "recover() reads solutions of its own .problem only",
+            "solve that problem and hand in what it returns",
+        )
+
+
+def recovered(
+    problem: Problem,
+    solution: Solution,
+    values: Mapping[str, Any],
+    multipliers: Mapping[str, Any],
+    proof: DualProof,
+    transform: str,
+    *,
+    otherwise: str = "relaxed",
+) -> Solution:
+    """Return the solution of ``problem`` that these values are, measured on its terms.
+
+    Parameters
+    ----------
+    problem : Problem
+        The original.
+    solution : Solution
+        Of the transformed problem.
+    values, multipliers : dict
+        By the names of the original.
+    proof : DualProof
+        Of a bound on the original's optimum.
+    transform : str
+        What is added to the record.
+    otherwise : str
+        Termination when the residuals do not say optimal.
+    """
+    begin = time.perf_counter()
+    tolerance = float(solution.options.get("tolerance", 1e-6))
+    found = measure(problem, values, multipliers, proof)
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    bound = -sign * np.inf if found.check is None else found.check.bound
+    off = found.against(found.objective, bound)
+    optimal, grade = not off.above(tolerance), off.grade(tolerance)
+    if not grade.sound and not grade.by:
+        grade = reported(solution.solver, grade.because)
+    status = Status(
+        "optimal" if optimal else otherwise,
+        "feasible" if off.feasibility <= tolerance else "infeasible",
+        "feasible" if off.dual <= tolerance else "unknown",
+        grade,
+    )
+    spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
+    return Solution(
+        problem=problem,
+        solver=solution.solver,
+        version=solution.version,
+        status=status,
+        objective=found.objective,
+        bound=bound,
+        values=values,
+        multipliers=multipliers,
+        proof=proof,
+        seconds={**solution.seconds, "recover": spent},
+        options=solution.options,
+        transforms=(*solution.transforms, transform),
+        attempts=solution.attempts,
+        progress=solution.progress,
+        unit=found.unit,
+    )
+
+
+# Drop integrality: a bound on every integer optimum, and the optimum where it is integral.
+
+#: values this close to integers are rounded to them when a solution is recovered
+INTEGER = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class RelaxedIntegrality:
+    """The relaxation with the way back.
+
+    Attributes
+    ----------
+    original : Problem
+        What was relaxed.
+    problem : Problem
+        The same terms; the relaxed variables are continuous.
+    names : tuple of str
+        Which variables were integer.
+    """
+
+    original: Problem
+    problem: Problem
+    names: tuple[str, ...]
+
+    def recover(self, solution: Solution) -> Solution:
+        """Return a solution of the integer problem from one of `problem`.
+
+        Its bound is the relaxation's, recomputed. Values within 1e-6 of integers are
+        rounded; then the point is feasible, and optimal when the bound agrees with its
+        objective. Fractional values are kept: the point is infeasible, and
+        ``residuals().primal["NAME integer"]`` says by how much.
+        """
+        check_origin(solution, self.problem, "relaxation")
+        values = {name: np.asarray(solution[name], dtype=float) for name in self.problem.variables}
+        for name in self.names:
+            near = np.round(values[name])
+            if float(np.abs(values[name] - near).max(initial=0.0)) <= INTEGER:
+                values[name] = near + 0.0  # -0.0 becomes 0.0
+        proof = RelaxationBound(self.original, solution, values)
+        return recovered(self.original, solution, values, {}, proof, "relax_integrality")
+
+
+def relax_integrality(problem: Problem, *names: str) -> RelaxedIntegrality:
+    r"""Return the problem with integer variables made continuous.
+
+    .. math::
+        \min\{f(x) : x \in C,\; x \in \mathbb Z^n\} \;\ge\; \min\{f(x) : x \in C\}
+
+    Preserves the objective, every constraint and all names. The feasible set grows, so a
+    bound on the relaxation bounds the integer optimum, and a relaxed optimum that happens to
+    be integral is the integer optimum. Class: MILP becomes LP, MIQP becomes QP, and so on,
+    once no integer variable is left.
+
+    Parameters
+    ----------
+    problem : Problem
+        With integer variables.
+    *names : str
+        Which to relax; all of them by default.
+
+    Returns
+    -------
+    RelaxedIntegrality
+
+    Raises
+    ------
+    ClassError
+        The problem has no integer variable.
+    DeclarationError
+        A name is not that of an integer variable.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(2, name="x", boolean=True)
+    >>> p = of.from_cvxpy(cp.Problem(cp.Maximize(3 * x[0] + 2 * x[1]), [x[0] + x[1] <= 1.5]))
+    >>> relaxed = relax_integrality(p)
+    >>> p.problem_class, relaxed.problem.problem_class
+    (MILP, LP)
+    >>> s = relaxed.recover(relaxed.problem.solve())
+    >>> round(s.bound, 6), s.status.primal, round(p.solve().objective, 6)
+    (4.0, 'infeasible', 3.0)
+
+    References
+    ----------
+    Wolsey: Integer Programming, Wiley (1998), section 2.2.
+    """
+    if not problem.integers:
+        raise ClassError(
+            "there is no integer variable to relax",
+            f"the class is {problem.problem_class}",
+            "solve it as it is",
+        )
+    for name in names:
+        if name not in problem.integers:
+            raise DeclarationError(
+                f"{name!r} is not an integer variable", remedy=nearest(name, problem.integers)
+            )
+    chosen = frozenset(names or problem.integers)
+    relaxed: Any = problem._child(integers=problem.integers - chosen)
+    return RelaxedIntegrality(problem, relaxed, tuple(sorted(chosen)))
+
+
+def relaxed(problem: Problem, integers: frozenset[str] = frozenset()) -> Problem:
+    """Return the problem with only these of its integer variables integer."""
+    dropped = problem.integers - integers
+    return relax_integrality(problem, *sorted(dropped)).problem if dropped else problem

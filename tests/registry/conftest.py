@@ -1,0 +1,3 @@
+"""What lies in `installed` is imported as somebody's package, not collected."""
+
+collect_ignore = ["installed"]

@@ -1,0 +1,1 @@
+"""Isotonic regression: a method that somebody else installed."""

@@ -1,0 +1,100 @@
+"""Which columns are categories, what rows become, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from optfair.errors import DataError
+from optfair.rows.frames import Columns, without_groups
+
+
+@pytest.fixture
+def frame():
+    return pd.DataFrame(
+        {
+            "x": [1.0, 2.0, 3.0],
+            "home": ["own", None, "rent"],
+            "flag": [True, False, True],
+            "kind": pd.Categorical(["a", "b", "a"]),
+            "whole": pd.array([1, 2, 2], dtype="Int64"),
+            "code": [7, 8, 7],
+        }
+    )
+
+
+def test_auto_takes_what_is_no_number(frame):
+    columns = Columns.of(frame, "auto")
+    assert [columns.names[j] for j in columns.categorical] == ["home", "kind"]
+    assert [c.tolist() for c in columns.categories] == [["own", "rent"], ["a", "b"]]
+    assert columns.offsets.tolist() == [0, 2, 4]
+    rows = columns.encoded(frame)
+    np.testing.assert_allclose(rows.numeric, [[1, 1, 1, 7], [2, 0, 2, 8], [3, 1, 2, 7]])
+    assert rows.codes.tolist() == [[0, 0], [-1, 1], [1, 0]]  # missing is -1
+
+
+def test_named_and_numbered_columns(frame):
+    columns = Columns.of(frame, ["code", "kind", "home"])
+    assert columns.categories[2].tolist() == [7.0, 8.0] and columns.numeric == (0, 2, 4)
+    other = frame.assign(code=[8, 9, 7])
+    assert columns.encoded(other).codes[:, 2].tolist() == [1, -1, 0]
+    array = Columns.of(np.array([[1.0, 5.0], [2.0, 6.0], [3.0, 5.0]]), [1])
+    assert array.encoded(np.array([[9.0, 6.0], [9.0, 4.0]])).codes.ravel().tolist() == [1, -1]
+    missing = array.encoded(np.array([[9.0, np.nan]]))  # a number may be missing as a category
+    assert missing.codes.tolist() == [[-1]]
+
+
+def test_texts_and_numbers_as_categories_do_not_mix_up():
+    columns = Columns.of(np.array([["1", "x"], ["2", "y"]], dtype=object), [0, 1])
+    assert columns.encoded(np.array([["2", "x"]], dtype=object)).codes.tolist() == [[1, 0]]
+    # a category longer than all those known is not cut to one of them
+    assert columns.encoded(np.array([["22", "xx"]], dtype=object)).codes.tolist() == [[-1, -1]]
+
+
+def test_a_column_may_turn_from_numbers_to_text_and_back():
+    numbers = Columns.of(np.array([[1.0], [2.0], [2.5]]), [0])
+    text = np.array([["2"], ["2.5"], ["two"], [None]], dtype=object)
+    assert numbers.encoded(text).codes.ravel().tolist() == [1, 2, -1, -1]
+    texts = Columns.of(np.array([["1"], ["2.5"]], dtype=object), [0])
+    assert texts.encoded(np.array([[2.5], [1.0], [np.nan]])).codes.ravel().tolist() == [1, 0, -1]
+
+
+def test_groups_by_name(frame):
+    X, labels = without_groups(frame, "home")
+    assert "home" not in X.columns and labels.tolist()[0] == "own"
+    with pytest.raises(DataError, match="no column names"):
+        without_groups(frame.to_numpy(), "home")
+    with pytest.raises(DataError, match="no column 'hom'"):
+        without_groups(frame, "hom")
+
+
+@pytest.mark.parametrize(
+    ("categorical", "text"),
+    [
+        ("all", "neither 'auto'"),
+        (["kid"], "no column 'kid'"),
+        ([9], "the column 9"),
+        ([True], "the column True"),
+        ([1.5], "the column 1.5"),
+    ],
+)
+def test_bad_names(frame, categorical, text):
+    with pytest.raises(DataError, match=text):
+        Columns.of(frame, categorical)
+
+
+def test_bad_columns(frame):
+    with pytest.raises(DataError, match="constant columns: x, code"):
+        Columns.of(frame.assign(x=1.0, code=3), "auto")
+    with pytest.raises(DataError, match="1200 categories"):
+        Columns.of(pd.DataFrame({"id": [f"r{i}" for i in range(1200)]}), "auto")
+    with pytest.raises(DataError, match="0 categories"):
+        Columns.of(pd.DataFrame({"id": [None, None], "x": [1.0, 2.0]}), ["id"])
+    with pytest.raises(DataError, match="no table"):
+        Columns.of(np.arange(3.0), "auto")
+    columns = Columns.of(frame, "auto")
+    with pytest.raises(DataError, match="other columns"):
+        columns.encoded(frame.rename(columns={"x": "y"}))
+    with pytest.raises(DataError):
+        columns.encoded(frame.assign(x=[1.0, np.inf, 2.0]))
