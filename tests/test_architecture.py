@@ -39,6 +39,7 @@ ALLOWED = {
     ("core/verbs.py", "optfair.transforms.soften"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.export"),
+    ("core/verbs.py", "optfair.formats.proof_file"),
     ("core/verbs.py", "optfair.compile.pyomo"),
     ("core/verbs.py", "optfair.solution.residuals"),
     ("core/verbs.py", "optfair.solution.shadow_prices"),

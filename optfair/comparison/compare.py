@@ -15,13 +15,13 @@ from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.environment import environment
-from optfair.comparison.fingerprint import fingerprint
 from optfair.comparison.measurement import measured
 from optfair.comparison.process import check_fork, in_fork
 from optfair.comparison.run import Run
 from optfair.comparison.server import FOLDERS, close_idle, run_instance
 from optfair.comparison.store import Store
 from optfair.comparison.subjects import Subject, subjects
+from optfair.core.fingerprint import fingerprint
 from optfair.errors import DeclarationError, NotInstalled
 
 if TYPE_CHECKING:

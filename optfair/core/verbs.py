@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from optfair.core.certificate import Certificate
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.diagnosis.report import Diagnosis
     from optfair.solution.residuals import Residuals
 
-__all__ = ["ProblemVerbs", "SolutionVerbs"]
+__all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
 
 
 class ProblemVerbs:
@@ -53,6 +54,16 @@ class ProblemVerbs:
         from optfair.transforms.soften import soften
 
         return soften(cast("Problem", self), name, weight)
+
+
+class CertificateVerbs:
+    """Verbs of `Certificate`."""
+
+    def save(self, path: str | Path) -> None:
+        """Write a proof file that can be checked without this library; see `optfair.load_proof`."""
+        from optfair.formats.proof_file import save_proof
+
+        save_proof(cast("Certificate", self), path)
 
 
 class SolutionVerbs:

@@ -364,6 +364,12 @@ def violation(form: Form, x: list[int], under: int, units: Any, off: Fraction) -
     return worst
 
 
+def objective(form: Form, x: list[int], under: int) -> Fraction:
+    """Return the objective of a point."""
+    bent = Fraction(dot(x, form.times(form.P, x, form.n)), 2 * form.unit * under**2)
+    return bent + Fraction(dot(form.q, x) + form.offset * under, form.unit * under)
+
+
 def bound(form: Form, proof: Any) -> str:
     """Check a bound, a point and the gap between them; return what they prove."""
     claim = proof["claim"]
@@ -378,9 +384,8 @@ def bound(form: Form, proof: Any) -> str:
     require(
         worst <= off <= tolerance, f"the point violates a row by {float(worst):.3g} of its size"
     )
-    varying = Fraction(dot(x, form.times(form.P, x, form.n)), 2 * form.unit * under**2)
-    varying += Fraction(dot(form.q, x), form.unit * under)
-    value, size = varying + Fraction(form.offset, form.unit), max(unit, abs(varying))
+    value = objective(form, x, under)
+    size = max(unit, abs(value - Fraction(form.offset, form.unit)))
     apart = abs(value - number(claim["objective"]))
     require(apart <= abs(value) / 2**52, f"the objective of the point is {float(value):.17g}")
     close = 0 < unit <= 1 and abs(value - told) <= tolerance * size

@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 __all__ = ["Leaf", "feasible_exactly", "form_record", "leaf_of", "plain", "vector_record"]
 
 # Times that columns which a move opens are made 0 with the others.
-ROUNDS = 4
+ROUNDS = 30
 # What a column may cost, as a share of the objective, before its residual is made 0.
 DEAR = 1e-9
 # Shares of the diagonal that a semidefinite multiplier is raised by until it is proved to be one.

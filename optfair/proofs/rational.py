@@ -124,10 +124,10 @@ def solve_exactly(
     gain = GAIN
     while digits < DIGITS and time.perf_counter() < end:
         large = max(abs(v) for v in left)
-        if large == 0:
-            break
         shown = max(0, large.bit_length() - 900)
-        guess = np.array([float(Fraction(v >> shown) * s) for v, s in zip(left, scale, strict=True)])
+        guess = np.array(
+            [float(Fraction(v >> shown) * s) for v, s in zip(left, scale, strict=True)]
+        )
         if not np.isfinite(guess).all():
             return None
         step = factor.solve(guess) * column
@@ -151,7 +151,9 @@ def solve_exactly(
             return None
         y = [(v << up) + d for v, d in zip(y, moved, strict=True)]
         digits, left = digits + up, rest
-        if digits >= look or not ahead:
+        if not ahead:
+            return y, under << digits
+        if digits >= look:
             found = _nearby(y, digits, under, rows, c)
             if found is not None:
                 return found

@@ -16,7 +16,7 @@ import pytest
 
 import optfair as of
 from optfair.comparison import compare_solvers
-from optfair.comparison.fingerprint import fingerprint
+from optfair.core.fingerprint import fingerprint
 from optfair.comparison.measurement import measured
 from optfair.comparison.process import in_fork
 from optfair.comparison.server import run_instance
