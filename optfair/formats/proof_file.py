@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +77,7 @@ class SavedProof(Certificate):
 
     def verify(self) -> Verdict:
         """Recompute the proof in exact arithmetic."""
-        proved, fault = self._checked
+        _, fault = self._checked
         if fault:
             return Verdict(False, (fault,), UNKNOWN)
         claim = self.document["proof"].get("claim", {})
@@ -233,7 +235,8 @@ def _needs(form: ConicForm, z: Any) -> None:
 
 def _optimality(certificate: Optimality) -> dict[str, Any]:
     solution, tolerance = certificate.solution, certificate.tolerance
-    proof, unit = solution.proof, 1.0
+    proof: Any = solution.proof
+    unit = 1.0
     while isinstance(proof, RescaledProof):
         proof, unit = proof.divided, unit * proof.unit
     if not isinstance(proof, ConicProof):
@@ -267,7 +270,9 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         "unit": plain(form.unit),
     }
     whole, under = check_proof.vector(vector_record(x), exact.n, "point")
-    objective = check_proof.objective(exact, whole, under)
+    bent = Fraction(check_proof.dot(whole, exact.times(exact.P, whole, exact.n)), 2 * under)
+    objective = (bent + check_proof.dot(exact.q, whole)) / (exact.unit * under)
+    objective += Fraction(exact.offset, exact.unit)
     claim["objective"] = plain(float(objective))
     bound = _bound(exact, leaf.record, claim, x, float(objective) - tolerance * size)
     claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
@@ -455,10 +460,8 @@ def _settled(A: Any, b: Any, form: ConicForm, x: Any, held: Any) -> Move | None:
 def _interfaces(problem: Problem, first: Sequence[str] = ()) -> list[str]:
     """Return the names under which a problem is compiled: the stated ones, then the policy's."""
     names = [*first]
-    try:
+    with suppress(OptfairError):
         names += [profile.compile_as or profile.cvxpy_name for profile in choose(problem, None)]
-    except OptfairError:
-        pass
     return [name for name in dict.fromkeys([*names, conic_interface()]) if name]
 
 

@@ -119,8 +119,8 @@ class Leaf:
     ----------
     record : dict
         Ready for JSON.
-    radius : bool
-        Whether columns are left that nothing bounds.
+    cut : float or None
+        The value of the objective that steps use as its upper bound, if one does.
     """
 
     record: dict[str, Any]
@@ -182,13 +182,13 @@ def leaf_of(
 
         lower, upper = propagated(rows, lower, upper, suffice, trace=trace)
     zeroed = _open(signs, lower, upper) | _dear(r, lower, upper, unit if costs else np.inf)
-    moved, raised, best = Move(), z, (signs, Move(), z)
+    moved, raised, best = (Move(), Move()), z, (signs, (Move(), Move()), z)
     for _ in range(ROUNDS if zeroed.any() else 0):
-        found = _moved(form, z, r, np.flatnonzero(zeroed))
+        found = _moved(form, z, r, np.flatnonzero(zeroed), costs)
         if found is None:
             break
         moved, raised = found
-        r = _residual(exact, raised, point, costs, moved)
+        r = _residual(exact, raised, point, costs, *moved)
         now = np.array([(v > 0) - (v < 0) for v in r])
         still = _open(now, lower, upper)
         if still.sum() < _open(best[0], lower, upper).sum() or not still.any():
@@ -204,11 +204,11 @@ def leaf_of(
     steps = needed_steps(rows, trace, (signs > 0) | curved, (signs < 0) | curved, given)
     record = {
         "against": "objective" if costs else "constraints",
-        "multipliers": vector_record(z, moved),
+        "multipliers": vector_record(z, moved[0]),
         "steps": steps,
     }
     if costs and form.P.nnz:
-        record["point"] = vector_record(point)
+        record["point"] = vector_record(point, moved[1])
     return Leaf(record, used)
 
 
@@ -232,13 +232,18 @@ def _inside(form: ConicForm, z: Floats) -> Floats:
 
 
 def _residual(
-    exact: check_proof.Form, z: Floats, x: Floats, costs: bool, move: Move | None = None
+    exact: check_proof.Form,
+    z: Floats,
+    x: Floats,
+    costs: bool,
+    move: Move | None = None,
+    moved_point: Move | None = None,
 ) -> list[Fraction]:
     """Return Px + q + A'z in fractions; without costs A'z."""
     whole, over = check_proof.vector(vector_record(z, move), exact.m, "multipliers")
     under, bent = 1, [0] * exact.n
     if costs and exact.P:
-        point, under = check_proof.vector(vector_record(x), exact.n, "point")
+        point, under = check_proof.vector(vector_record(x, moved_point), exact.n, "point")
         bent = exact.times(exact.P, point, exact.n)
     r = [costs * q * over * under + p * over for q, p in zip(exact.q, bent, strict=True)]
     for i, j, v in exact.A:
@@ -249,7 +254,7 @@ def _residual(
 
 def _open(signs: Any, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
     """Return the columns whose residual meets a bound that is not there."""
-    return ((signs > 0) & ~np.isfinite(lower)) | ((signs < 0) & ~np.isfinite(upper))
+    return np.asarray(((signs > 0) & ~np.isfinite(lower)) | ((signs < 0) & ~np.isfinite(upper)))
 
 
 def _dear(r: list[Fraction], lower: Floats, upper: Floats, unit: float) -> NDArray[np.bool_]:
@@ -259,7 +264,7 @@ def _dear(r: list[Fraction], lower: Floats, upper: Floats, unit: float) -> NDArr
         cost = np.where(size > 0.0, size * lower, size * upper)
     # costs of multipliers at their bound are large and right: what is rounding is small
     small = np.abs(size) <= 1e-6 * (1.0 + np.abs(size).max(initial=0.0))
-    return np.isfinite(cost) & (cost < -DEAR * unit) & small & (np.abs(cost) > 0.0)
+    return np.asarray(np.isfinite(cost) & (cost < -DEAR * unit) & small)
 
 
 def _with_cut(form: ConicForm, rows: Rows, cut: float) -> Rows:
@@ -269,35 +274,47 @@ def _with_cut(form: ConicForm, rows: Rows, cut: float) -> Rows:
 
 
 def _moved(
-    form: ConicForm, z: Floats, r: list[Fraction], at: NDArray[Any]
-) -> tuple[Move, Floats] | None:
-    """Return what to add to few multipliers so that some residuals are 0, and heads raised for it."""
-    room = _room(form, z)
-    M = sp.csr_array(form.columns_of_rows[:, at].T)
+    form: ConicForm, z: Floats, r: list[Fraction], at: NDArray[Any], costs: bool
+) -> tuple[tuple[Move, Move], Floats] | None:
+    """Return what makes some residuals 0, and the multipliers with heads raised for it.
+
+    Few multipliers are moved, and of a quadratic objective the point where it is measured.
+    """
+    room, columns = _room(form, z), form.columns_of_rows
+    if costs and form.P.nnz:
+        columns = sp.csc_array(sp.vstack([columns, form.P]))
+        room = np.concatenate([room, np.full(form.q.size, np.inf)])
+    M = sp.csr_array(columns[:, at].T)
     used = np.flatnonzero((np.diff(sp.csc_array(M).indptr) > 0) & (room > 0.0))
     chosen = chosen_columns(M[:, used], np.minimum(room[used], 1.0)) if used.size else None
     if chosen is None:
         return None
-    equations, columns = chosen
-    places = used[columns]
+    equations, own = chosen
+    places = used[own]
     solved = solve_exactly(M[equations][:, places], [-r[at[i]] for i in equations])
     if solved is None:
         return None
     numerators, under = solved
     sizes = np.zeros(z.size)
-    for i, v in zip(places, numerators, strict=True):
+    parts: list[list[tuple[int, int]]] = [[], []]
+    for i, v in zip(places.tolist(), numerators, strict=True):
+        if i >= z.size:
+            parts[1].append((i - z.size, v))
+            continue
+        parts[0].append((i, v))
         share = Fraction(v, under)
         sizes[i] = np.nextafter(abs(float(share)), np.inf)
         if room[i] < np.inf and share < 0 and -share > Fraction(float(z[i])):
             return None
     raised = z.copy()
     for c in form.cones:
-        own = sizes[c.start : c.stop]
-        if c.kind in ("soc", "psd") and own.any():
+        behind = sizes[c.start : c.stop]
+        if c.kind in ("soc", "psd") and behind.any():
             where = np.arange(c.start, c.stop)
             head = where[:1] if c.kind == "soc" else where[c.diagonal]
-            raised[head] = np.nextafter(raised[head] + length(own) * (1.0 + 4.0 * UNIT), np.inf)
-    return Move(tuple(int(i) for i in places), tuple(numerators), under), raised
+            raised[head] = np.nextafter(raised[head] + length(behind) * (1.0 + 4.0 * UNIT), np.inf)
+    moves = [Move(tuple(i for i, _ in p), tuple(v for _, v in p), under) for p in parts]
+    return (moves[0], moves[1]), raised
 
 
 def _room(form: ConicForm, z: Floats) -> Floats:
@@ -360,7 +377,7 @@ def needed_steps(
                 if first[i] >= 0:
                     sides[1 if way > 0 else 0, i] = True
         order = np.lexsort((column[keep], row[keep]))
-        kept.append(tuple(part[keep][order] for part in (row, column, side, value)))  # type: ignore[arg-type]
+        kept.append(tuple(part[keep][order] for part in (row, column, side, value)))
     for j, above, _ in given:
         need[above, j] = False
     row, column, side, value = declared_steps(rows)

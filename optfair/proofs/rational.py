@@ -14,7 +14,7 @@ import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[Any]
 
 __all__ = ["chosen_columns", "solve_exactly"]
 
