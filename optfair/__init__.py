@@ -121,6 +121,7 @@ _PUBLIC = {
     "soften": "transforms.soften",
     "residuals": "solution.residuals",
     "Residuals": "solution.residuals",
+    "load_proof": "formats.proof_file",
     "load_solution": "solution.files",
     "shadow_prices": "solution.shadow_prices",
     "solve": "backends.solve",
@@ -267,6 +268,7 @@ if TYPE_CHECKING:
     from optfair.formats.arrays import from_arrays as from_arrays
     from optfair.formats.export import export as export
     from optfair.formats.file_problem import FileProblem as FileProblem
+    from optfair.formats.proof_file import load_proof as load_proof
     from optfair.formats.read import read as read
     from optfair.models.action_plan import ActionPlan as ActionPlan
     from optfair.models.actions.minimum_edits import MinimumEdits as MinimumEdits

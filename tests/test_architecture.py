@@ -41,6 +41,7 @@ ALLOWED = {
     ("core/verbs.py", "optfair.formats.export"),
     ("core/verbs.py", "optfair.formats.proof_file"),
     ("core/verbs.py", "optfair.compile.pyomo"),
+    ("core/verbs.py", "optfair.compile.conic_proof"),
     ("core/verbs.py", "optfair.solution.residuals"),
     ("core/verbs.py", "optfair.solution.shadow_prices"),
     ("core/verbs.py", "optfair.solution.files"),

@@ -15,6 +15,7 @@ from optfair.cli.files import check_output
 from optfair.cli.named import Named, named
 from optfair.cli.options import Json, Name, Problems, Solvers
 from optfair.cli.output import FAILED, document, lines, reporting, table
+from optfair.cli.verify import verify
 from optfair.errors import DataError, OptfairError, nearest
 from optfair.formats.table import writable
 
@@ -47,6 +48,7 @@ def _version(asked: bool) -> None:
 app.command()(cluster)
 app.command()(diagnose)
 app.command()(compare)
+app.command()(verify)
 
 
 @app.callback()
@@ -120,6 +122,9 @@ def solve(
     ] = None,
     tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
     time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    proof: Annotated[
+        Path | None, typer.Option(help="File for the proof, which `optfair verify` checks.")
+    ] = None,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: the solver's log.")
     ] = 0,
@@ -131,10 +136,14 @@ def solve(
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
     with reporting(as_json):
+        if proof is not None:
+            check_output("--proof", proof, False)
         subject = named(name)
         s = subject.problem.solve(
             solver, tolerance=tolerance, time_limit=time_limit, verbose=min(verbose, 2)
         )
+        if proof is not None:
+            s.certificate.save(proof)
         if as_json:
             document(_solved(subject, s))
         else:

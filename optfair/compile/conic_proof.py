@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.compile.form import Compiled
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
+from optfair.errors import UnsupportedProblem
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["ConicProof", "form_check", "unpriced"]
+__all__ = ["ConicProof", "conic_proof", "form_check", "unpriced"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,40 @@ class ConicProof:
         ours, duals = self.compiled.by_name(self.x, self.z)
         apart = max(drift(values, ours), drift(multipliers, duals))
         return form_check(self.compiled.form, self.x, self.z, apart)
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """Return what `conic_proof` makes this proof of again: facts for JSON, and arrays."""
+        facts = {"interface": self.compiled.interface.name(), "quadratic": self.compiled.quadratic}
+        return facts, {"x": self.x, "z": self.z}
+
+
+def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats) -> ConicProof:
+    """Return the proof that a primal-dual pair is of a problem, which is compiled for it.
+
+    Parameters
+    ----------
+    problem : Problem
+        What the bound is of.
+    facts : mapping
+        What `ConicProof.stored` says: the interface it was compiled for.
+    x, z : array
+        The pair, in the columns and rows of the compiled program.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The problem does not compile for this interface, or to another size.
+    """
+    options = {"use_quad_obj": bool(facts.get("quadratic", True))}
+    compiled = compile_problem(problem, str(facts.get("interface")), options)
+    sizes = (compiled.form.q.size, compiled.form.b.size)
+    if (x.shape, z.shape) != ((sizes[0],), (sizes[1],)):
+        raise UnsupportedProblem(
+            "this proof is about a program of another size",
+            f"{x.size} columns and {z.size} rows, not {sizes[0]} and {sizes[1]}",
+            "take the problem that was solved",
+        )
+    return ConicProof(problem, compiled, x, z)
 
 
 def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> DualCheck:

@@ -496,13 +496,13 @@ def _difference(own: dict[str, Any], other: dict[str, Any], kind: str) -> str:
         ("columns", "columns"),
         ("rows", "rows"),
         ("cones", "cones"),
-        ("sign", "sense"),
+        ("sign", "senses"),
         ("integer", "integer columns"),
         ("A", "entries of the rows"),
         ("b", "right-hand sides"),
         ("q", "costs"),
         ("P", "quadratic costs"),
-        ("offset", "constant of the objective"),
+        ("offset", "constants of the objective"),
     ):
         if key not in left and own.get(key) != other[key]:
             size = f": {own[key]} and {other[key]}" if key in ("columns", "rows") else ""

@@ -33,6 +33,15 @@ class RescaledProof:
         """Who vouches for the bound."""
         return self.divided.source
 
+    def stored(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return what the proof is made of again, in the units of the problem itself."""
+        stored = getattr(self.divided, "stored", None)
+        found = None if stored is None else stored()
+        if found is None:
+            return None
+        facts, arrays = found
+        return facts, arrays | {"z": arrays["z"] * self.unit}
+
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound on the divided problem."""
         found = self.divided.check(values, _times(multipliers, 1.0 / self.unit))

@@ -16,11 +16,11 @@ import pytest
 
 import optfair as of
 from optfair.comparison import compare_solvers
-from optfair.core.fingerprint import fingerprint
 from optfair.comparison.measurement import measured
 from optfair.comparison.process import in_fork
 from optfair.comparison.server import run_instance
 from optfair.comparison.subjects import subjects
+from optfair.core.fingerprint import fingerprint
 
 
 def small(shift=1.0, name="x"):
