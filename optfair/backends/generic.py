@@ -113,7 +113,8 @@ def run_generic(
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
-    z = None if mixed or raw.z is None else unpriced(compiled.form, raw.z)
+    whole = raw.z is not None and raw.z.shape == compiled.form.b.shape
+    z = unpriced(compiled.form, raw.z) if whole and not mixed and _finite(raw.z) else None
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:
@@ -121,10 +122,14 @@ def run_generic(
         values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
         if raw.bound is not None and np.isfinite(raw.bound):
             proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
-    elif z is not None and z.size == compiled.form.b.size:
+    elif z is not None:
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm)
+
+
+def _finite(z: Floats | None) -> bool:
+    return z is not None and bool(np.isfinite(z).all())
 
 
 def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, str]:
