@@ -113,8 +113,10 @@ def run_generic(
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
-    whole = raw.z is not None and raw.z.shape == compiled.form.b.shape
-    z = unpriced(compiled.form, raw.z) if whole and not mixed and _finite(raw.z) else None
+    z = None if mixed else raw.z
+    if z is not None and (z.shape != compiled.form.b.shape or not np.isfinite(z).all()):
+        z = None  # as good as none
+    z = None if z is None else unpriced(compiled.form, z)
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:
@@ -126,10 +128,6 @@ def run_generic(
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm)
-
-
-def _finite(z: Floats | None) -> bool:
-    return z is not None and bool(np.isfinite(z).all())
 
 
 def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, str]:

@@ -55,6 +55,7 @@ def solve(
     verbose: int = 0,
     warm_start: Solution | None = None,
     options: Mapping[str, Any] | None = None,
+    exact: bool = False,
 ) -> Solution:
     """Solve a declared problem and verify the result on it.
 
@@ -80,6 +81,10 @@ def solve(
         could use it.
     options : dict, optional
         Further options by the solver's own names.
+    exact : bool
+        Of a linear program, solve an optimal basis in fractions: ``solution.exact`` has the
+        objective and the values to the last digit, for the declared floats, and its `save`
+        writes a proof without any gap.
 
     Returns
     -------
@@ -121,6 +126,11 @@ def solve(
         raise problem.explained(e) from None
     except SolverFailure as e:
         raise _explained(problem, e) from None
+    if exact:
+        from optfair.backends.exact import exactly
+
+        left = None if time_limit is None else max(1e-3, request.seconds_left)
+        return exactly(found, left)
     return found
 
 

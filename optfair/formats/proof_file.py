@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from optfair.backends.exact import ExactOptimum
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose, conic_interface
 from optfair.backends.rays import Ray
@@ -196,8 +197,14 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form, z)
         leaf = leaf_of(certificate.form, check_proof.Form(record), z, None)
-        named = {"constraints": list(certificate.conflict)}
-        return _framed("infeasible", named, record, {"tree": leaf.record})
+        about = {"constraints": list(certificate.conflict)}
+        return _framed("infeasible", about, record, {"tree": leaf.record})
+    if isinstance(certificate, ExactOptimum):
+        named = {
+            "fingerprint": fingerprint(certificate.problem),
+            "interface": certificate.compiled.interface.name(),
+        }
+        return _framed("bound", named, *certificate.record)
     if isinstance(certificate, BranchingProof):
         return _branching(certificate)
     if isinstance(certificate, Ray):

@@ -30,7 +30,18 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Leaf", "feasible_exactly", "form_record", "leaf_of", "plain", "vector_record"]
+__all__ = [
+    "Leaf",
+    "Move",
+    "feasible_exactly",
+    "form_record",
+    "leaf_of",
+    "needed_steps",
+    "plain",
+    "ratio",
+    "ratio_record",
+    "vector_record",
+]
 
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 30
@@ -109,6 +120,26 @@ def vector_record(values: Floats, move: Move | None = None) -> dict[str, Any]:
             "denominator": hex(move.denominator),
         }
     return record
+
+
+def ratio(value: Fraction) -> int | str:
+    """Return a fraction as an integer, or as two hexadecimal ones.
+
+    Examples
+    --------
+    >>> ratio(Fraction(-7, 20)), ratio(Fraction(3))
+    ('-0x7/0x14', 3)
+    """
+    small = value.denominator == 1 and abs(value) < 2**53
+    return int(value) if small else f"{hex(value.numerator)}/{hex(value.denominator)}"
+
+
+def ratio_record(values: Sequence[Fraction]) -> dict[str, Any]:
+    """Return a vector of fractions, ready for JSON."""
+    places = [i for i, v in enumerate(values) if v]
+    whole, common = check_proof.integers([values[i] for i in places])
+    move = Move(tuple(places), tuple(whole), common)
+    return vector_record(np.zeros(len(values)), move)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 
-__all__ = ["chosen_columns", "solve_exactly"]
+__all__ = ["balanced", "chosen_columns", "solve_exactly"]
 
 # Binary digits that a step of refinement must gain, the most it tries, and most of an answer.
 LEAST, GAIN, DIGITS = 4, 30, 400_000
@@ -113,7 +113,7 @@ def solve_exactly(
     if not any(c):
         return [0] * k, 1
     # what the floats see: rows and columns near 1 by powers of two
-    row, column = _balanced(B)
+    row, column = balanced(B)
     scaled = sp.csc_array(sp.diags_array(row) @ B @ sp.diags_array(column))
     try:
         factor = spla.splu(scaled)
@@ -121,10 +121,18 @@ def solve_exactly(
         return None
     scale = [Fraction(row[i]) / _common(B, i) for i in range(k)]
     left, y, digits, look = list(c), [0] * k, 0, 64
+    # sizes are binary logarithms, of the rows as the floats see them
+    logs = [int(v) for v in np.floor([float(np.log2(float(s))) for s in scale])]
+
+    def size(residual: list[int]) -> int:
+        return max((v.bit_length() + e for v, e in zip(residual, logs, strict=True) if v))
+
+    # what rounding a step to integers leaves at any rate
+    least = size([sum(map(abs, data)) for _, data in rows]) + 1
     gain = GAIN
     while digits < DIGITS and time.perf_counter() < end:
-        large = max(abs(v) for v in left)
-        shown = max(0, large.bit_length() - 900)
+        large = size(left)
+        shown = max(0, max(v.bit_length() for v in left) - 900)
         guess = np.array(
             [float(Fraction(v >> shown) * s) for v, s in zip(left, scale, strict=True)]
         )
@@ -143,16 +151,17 @@ def solve_exactly(
                 (v << up) - sum(a * moved[j] for a, j in zip(data, at, strict=True))
                 for v, (at, data) in zip(left, rows, strict=True)
             ]
-            ahead = max(abs(v) for v in rest)
-            if ahead < large << max(0, up - LEAST):
+            if not any(rest):
+                y = [(v << up) + d for v, d in zip(y, moved, strict=True)]
+                return y, under << (digits + up)
+            ahead = size(rest)
+            if ahead <= max(least, large + up - LEAST):
                 break
             gain -= 4
         else:
             return None
         y = [(v << up) + d for v, d in zip(y, moved, strict=True)]
         digits, left = digits + up, rest
-        if not ahead:
-            return y, under << digits
         if digits >= look:
             found = _nearby(y, digits, under, rows, c)
             if found is not None:
@@ -165,7 +174,8 @@ def _common(B: Any, i: int) -> int:
     return _whole(B.data[B.indptr[i] : B.indptr[i + 1]].tolist())[1]
 
 
-def _balanced(B: Any) -> tuple[Floats, Floats]:
+def balanced(B: Any) -> tuple[Floats, Floats]:
+    """Return powers of two for rows and columns that bring the largest entries of each near 1."""
     row, column = np.ones(B.shape[0]), np.ones(B.shape[1])
     for _ in range(4):
         across = abs(sp.csr_array(sp.diags_array(row) @ B @ sp.diags_array(column)))
