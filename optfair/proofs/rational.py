@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from fractions import Fraction
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -119,13 +120,13 @@ def solve_exactly(
         factor = spla.splu(scaled)
     except RuntimeError:  # exactly singular
         return None
-    scale = [Fraction(row[i]) / _common(B, i) for i in range(k)]
-    left, y, digits, look = list(c), [0] * k, 0, 64
-    # sizes are binary logarithms, of the rows as the floats see them
-    logs = [int(v) for v in np.floor([float(np.log2(float(s))) for s in scale])]
+    # what an integer is in the rows as the floats see them: powers of two
+    powers = np.array([float(Fraction(row[i]) / _common(B, i)) for i in range(k)])
+    logs = np.frexp(powers)[1].tolist()
+    left, y, tail, digits, short, look = list(c), [0] * k, [0] * k, 0, 0, 64
 
-    def size(residual: list[int]) -> int:
-        return max((v.bit_length() + e for v, e in zip(residual, logs, strict=True) if v))
+    def size(residual: list[int]) -> int:  # a binary logarithm
+        return int(max(v.bit_length() + e for v, e in zip(residual, logs, strict=True) if v))
 
     # what rounding a step to integers leaves at any rate
     least = size([sum(map(abs, data)) for _, data in rows]) + 1
@@ -133,9 +134,7 @@ def solve_exactly(
     while digits < DIGITS and time.perf_counter() < end:
         large = size(left)
         shown = max(0, max(v.bit_length() for v in left) - 900)
-        guess = np.array(
-            [float(Fraction(v >> shown) * s) for v, s in zip(left, scale, strict=True)]
-        )
+        guess = np.array([float(v >> shown) for v in left]) * powers
         if not np.isfinite(guess).all():
             return None
         step = factor.solve(guess) * column
@@ -148,20 +147,26 @@ def solve_exactly(
             if up < 0:  # the first steps bring a large side down
                 moved, up = [v << -up for v in moved], 0
             rest = [
-                (v << up) - sum(a * moved[j] for a, j in zip(data, at, strict=True))
+                (v << up) - sum(map(mul, data, map(moved.__getitem__, at)))
                 for v, (at, data) in zip(left, rows, strict=True)
             ]
             if not any(rest):
-                y = [(v << up) + d for v, d in zip(y, moved, strict=True)]
-                return y, under << (digits + up)
+                break
             ahead = size(rest)
             if ahead <= max(least, large + up - LEAST):
                 break
             gain -= 4
         else:
             return None
-        y = [(v << up) + d for v, d in zip(y, moved, strict=True)]
-        digits, left = digits + up, rest
+        # long numbers are moved together, not at every step
+        tail = [(v << up) + d for v, d in zip(tail, moved, strict=True)]
+        digits, short, left = digits + up, short + up, rest
+        done = not any(left)
+        if done or digits >= look or short > 1024:
+            y = [(v << short) + d for v, d in zip(y, tail, strict=True)]
+            tail, short = [0] * k, 0
+        if done:
+            return y, under << digits
         if digits >= look:
             found = _nearby(y, digits, under, rows, c)
             if found is not None:
@@ -207,7 +212,7 @@ def _nearby(
             return None
     found = [(v * D + (whole >> 1)) >> digits for v in y]
     for side, (at, data) in zip(c, rows, strict=True):
-        if sum(a * found[j] for a, j in zip(data, at, strict=True)) != side * D:
+        if sum(map(mul, data, map(found.__getitem__, at))) != side * D:
             return None
     return found, D * under
 

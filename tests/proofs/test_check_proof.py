@@ -290,7 +290,9 @@ TAMPERED: list[tuple[str, str, Callable[[Document], None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "what", "change"), TAMPERED, ids=lambda v: str(v)[:24])
+@pytest.mark.parametrize(
+    ("name", "what", "change"), TAMPERED, ids=lambda v: v if isinstance(v, str) else "forged"
+)
 def test_tampered_files_are_refused(
     name: str, what: str, change: Callable[[Document], None]
 ) -> None:
