@@ -38,6 +38,7 @@ from optfair.features.linear_score import LinearScore as LinearScore
 from optfair.formats.arrays import from_arrays as from_arrays
 from optfair.formats.files import export as export
 from optfair.formats.files import read as read
+from optfair.formats.proof_file import load_proof as load_proof
 from optfair.methods import cluster_counterfactuals as cluster_counterfactuals
 from optfair.methods import fair_clustering as fair_clustering
 from optfair.methods import fair_mixtures as fair_mixtures

@@ -113,7 +113,10 @@ def run_generic(
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
-    z = None if mixed or raw.z is None else unpriced(compiled.form, raw.z)
+    z = None if mixed else raw.z
+    if z is not None and (z.shape != compiled.form.b.shape or not np.isfinite(z).all()):
+        z = None  # as good as none
+    z = None if z is None else unpriced(compiled.form, z)
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:
@@ -121,7 +124,7 @@ def run_generic(
         values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
         if raw.bound is not None and np.isfinite(raw.bound):
             proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
-    elif z is not None and z.size == compiled.form.b.size:
+    elif z is not None:
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm)

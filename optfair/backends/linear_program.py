@@ -19,7 +19,7 @@ from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LinearProgramResult", "solve_form", "solve_linear_program"]
+__all__ = ["LinearProgramResult", "nonbasic", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,13 @@ def solve_form(
         )
     linear = found.status == "optimal" and not integer.any() and not form.P.nnz
     return found, solver.getBasis() if linear else None
+
+
+def nonbasic(basis: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the columns and the rows that are at a side in a basis that `solve_form` returned."""
+    inside = highspy.HighsBasisStatus.kBasic
+    columns, rows = ([s != inside for s in part] for part in (basis.col_status, basis.row_status))
+    return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
 
 
 def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:

@@ -58,6 +58,7 @@ def solve(
     warm_start: Solution | None = None,
     options: Mapping[str, Any] | None = None,
     isolate: bool = False,
+    exact: bool = False,
 ) -> Solution:
     """Solve a declared problem and verify the result on it.
 
@@ -87,6 +88,10 @@ def solve(
         Run solvers that CVXPY wraps in a process of their own: one that crashes or hangs is a
         failure of that solver, and the next is asked. A solver without a clock of its own gets
         such a process whenever there is a time limit.
+    exact : bool
+        Of a linear program, solve an optimal basis in fractions: ``solution.exact`` has the
+        objective and the values to the last digit, for the declared floats, and its `save`
+        writes a proof without any gap.
 
     Returns
     -------
@@ -136,6 +141,11 @@ def solve(
         raise problem.explained(e) from None
     except SolverFailure as e:
         raise _explained(problem, e) from None
+    if exact:
+        from optfair.backends.exact import exactly
+
+        left = None if time_limit is None else max(1e-3, request.seconds_left)
+        return exactly(found, left)
     return found
 
 

@@ -25,6 +25,7 @@ from optfair.cli.console import (
     reporting,
     table,
 )
+from optfair.cli.verify import verify
 from optfair.errors import DataError, OptfairError, nearest
 from optfair.formats.text import writable
 
@@ -96,6 +97,7 @@ def _version(asked: bool) -> None:
 app.command()(cluster)
 app.command()(diagnose)
 app.command()(compare)
+app.command()(verify)
 
 
 @app.callback()
@@ -169,6 +171,9 @@ def solve(
     ] = None,
     tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
     time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    proof: Annotated[
+        Path | None, typer.Option(help="File for the proof, which `optfair verify` checks.")
+    ] = None,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: the solver's log.")
     ] = 0,
@@ -180,10 +185,14 @@ def solve(
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
     with reporting(as_json):
+        if proof is not None:
+            check_output("--proof", proof, False)
         subject = named(name)
         s = subject.problem.solve(
             solver, tolerance=tolerance, time_limit=time_limit, verbose=min(verbose, 2)
         )
+        if proof is not None:
+            s.certificate.save(proof)
         if as_json:
             document(_solved(subject, s))
         else:

@@ -15,9 +15,9 @@ from optfair.backends.profile import Refusal
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
-from optfair.comparison.fingerprint import fingerprint
 from optfair.comparison.run import Run, Store, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
+from optfair.core.fingerprint import fingerprint
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.compile.form import Compiled
-from optfair.core.certificate import DualCheck, drift
+from optfair.compile.form import Compiled, compile_problem
+from optfair.core.certificate import DualCheck, DualProof, drift
 from optfair.core.expressions import Values
+from optfair.errors import UnsupportedProblem
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["ConicProof", "form_check", "unpriced"]
+__all__ = ["ConicProof", "RescaledProof", "conic_proof", "form_check", "times", "unpriced"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,87 @@ class ConicProof:
         ours, duals = self.compiled.by_name(self.x, self.z)
         apart = max(drift(values, ours), drift(multipliers, duals))
         return form_check(self.compiled.form, self.x, self.z, apart)
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """Return what `conic_proof` makes this proof of again: facts for JSON, and arrays."""
+        facts = {"interface": self.compiled.interface.name(), "quadratic": self.compiled.quadratic}
+        return facts, {"x": self.x, "z": self.z}
+
+
+def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats) -> ConicProof:
+    """Return the proof that a primal-dual pair is of a problem, which is compiled for it.
+
+    Parameters
+    ----------
+    problem : Problem
+        What the bound is of.
+    facts : mapping
+        What `ConicProof.stored` says: the interface it was compiled for.
+    x, z : array
+        The pair, in the columns and rows of the compiled program.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The problem does not compile for this interface, or to another size.
+    """
+    quadratic = bool(facts.get("quadratic", True))
+    compiled = compile_problem(problem, str(facts.get("interface")), quadratic=quadratic)
+    sizes = (compiled.form.q.size, compiled.form.b.size)
+    if (x.shape, z.shape) != ((sizes[0],), (sizes[1],)):
+        raise UnsupportedProblem(
+            "this proof is about a program of another size",
+            f"{x.size} columns and {z.size} rows, not {sizes[0]} and {sizes[1]}",
+            "take the problem that was solved",
+        )
+    return ConicProof(problem, compiled, x, z)
+
+
+@dataclass(frozen=True, eq=False)
+class RescaledProof:
+    """A proof for the objective divided by a unit: bound and multipliers are the unit times it.
+
+    Residuals are those of the divided problem, so they mean the same in any units.
+    """
+
+    problem: Problem
+    divided: DualProof
+    unit: float
+
+    @property
+    def source(self) -> str:
+        """Who vouches for the bound."""
+        return self.divided.source
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound on the divided problem."""
+        found = self.divided.check(values, times(multipliers, 1.0 / self.unit))
+        unpaid = None if found.unpaid is None else found.unpaid.times(self.unit)
+        return replace(
+            found,
+            bound=found.bound * self.unit,
+            unpaid=unpaid,
+            unit=found.unit * self.unit,
+            estimate=None if found.estimate is None else found.estimate * self.unit,
+        )
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """Return what the proof is made of again, in the units of the problem itself."""
+        stored = getattr(self.divided, "stored", None)
+        found = None if stored is None else stored()
+        if found is None:
+            return None
+        facts, arrays = found
+        return facts, arrays | {"z": arrays["z"] * self.unit}
+
+
+def times(multipliers: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Return named multipliers times a factor, read-only."""
+    scaled = {}
+    for name, y in multipliers.items():
+        scaled[name] = np.asarray(np.asarray(y, dtype=float) * factor)
+        scaled[name].flags.writeable = False
+    return scaled
 
 
 def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> DualCheck:

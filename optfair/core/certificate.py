@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
+from optfair.core.verbs import CertificateVerbs
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import PROVED, Grade
 
@@ -65,7 +66,7 @@ class Verdict:
     __repr__ = __str__
 
 
-class Certificate(ABC):
+class Certificate(CertificateVerbs, ABC):
     """A statement with the data that proves it."""
 
     @abstractmethod

@@ -106,6 +106,8 @@ class Solution(SolutionVerbs):
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
+    exact : ExactOptimum or None
+        Objective and values in fractions, where they were asked for.
     """
 
     problem: Problem
@@ -123,6 +125,7 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
+    exact: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from optfair.core.certificate import Certificate, DualProof
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.diagnosis.report import Diagnosis
     from optfair.solution.residuals import Residuals
 
-__all__ = ["ProblemVerbs", "SolutionVerbs"]
+__all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
 
 
 class ProblemVerbs:
@@ -48,11 +49,27 @@ class ProblemVerbs:
 
         return to_pyomo(cast("Problem", self))
 
+    def conic_proof(self, facts: Mapping[str, Any], x: Any, z: Any) -> DualProof:
+        """Return the proof that a primal-dual pair of the compiled program is of this problem."""
+        from optfair.compile.conic_proof import conic_proof
+
+        return conic_proof(cast("Problem", self), facts, x, z)
+
     def soften(self, name: str, weight: float) -> Any:
         """Replace a constraint by a penalty on its violation; see `optfair.transforms.soften`."""
         from optfair.transforms.softening import soften
 
         return soften(cast("Problem", self), name, weight)
+
+
+class CertificateVerbs:
+    """Verbs of `Certificate`."""
+
+    def save(self, path: str | Path) -> None:
+        """Write a proof file that can be checked without this library; see `optfair.load_proof`."""
+        from optfair.formats.proof_file import save_proof
+
+        save_proof(cast("Certificate", self), path)
 
 
 class SolutionVerbs:
@@ -72,7 +89,7 @@ class SolutionVerbs:
         return shadow_prices(cast("Solution", self))
 
     def save(self, path: str | Path) -> None:
-        """Write values and multipliers as JSON and npz; see `optfair.load_solution`."""
+        """Write values, multipliers and proof as JSON and npz; see `optfair.load_solution`."""
         from optfair.solution.files import save_solution
 
         save_solution(cast("Solution", self), path)

@@ -18,7 +18,7 @@ from optfair.diagnosis.system import System, second_opinion
 from optfair.errors import Infeasible, OptfairError
 from optfair.transforms.integrality import relaxed
 
-__all__ = ["Branch", "BranchingProof", "prove_by_branching"]
+__all__ = ["Branch", "BranchingProof", "branch_problem", "prove_by_branching", "walked"]
 
 # Nodes of a tree, and seconds it is worth: what takes more is left to the solver's word.
 NODES, SECONDS = 60, 5.0
@@ -58,18 +58,18 @@ class BranchingProof(Certificate):
         """Compile every leaf anew and check its certificate."""
         reasons: list[str] = []
         integer = {v for k, v in self.system.integers.items() if k in self.names}
-        for path, node in _walk(self.tree, ()):
+        for path, node in walked(self.tree, ()):
             if isinstance(node, Branch):
                 if node.variable not in integer or node.limit != int(node.limit):
                     reasons.append(f"{node.variable!r} is not integer in the conflict")
             else:
-                reasons += proof_faults(_bounded(self.system, self.names, path), node)
+                reasons += proof_faults(branch_problem(self.system, self.names, path), node)
         return Verdict(not reasons, tuple(dict.fromkeys(reasons)))
 
     @property
     def leaves(self) -> int:
         """Number of cases."""
-        return sum(isinstance(n, InfeasibilityProof) for _, n in _walk(self.tree, ()))
+        return sum(isinstance(n, InfeasibilityProof) for _, n in walked(self.tree, ()))
 
     def __str__(self) -> str:
         return f"{self.leaves} cases by branching, each with a Farkas certificate"
@@ -81,17 +81,18 @@ class BranchingProof(Certificate):
 Bound = tuple[str, tuple[int, ...], bool, int]
 
 
-def _walk(
+def walked(
     node: Branch | InfeasibilityProof, path: tuple[Bound, ...]
 ) -> Iterator[tuple[tuple[Bound, ...], Branch | InfeasibilityProof]]:
+    """Return every node of a tree with the bounds above it."""
     yield path, node
     if isinstance(node, Branch):
         at = (node.variable, node.index)
-        yield from _walk(node.below, (*path, (*at, True, node.limit)))
-        yield from _walk(node.above, (*path, (*at, False, node.limit + 1)))
+        yield from walked(node.below, (*path, (*at, True, node.limit)))
+        yield from walked(node.above, (*path, (*at, False, node.limit + 1)))
 
 
-def _bounded(system: System, names: tuple[str, ...], path: tuple[Bound, ...]) -> Problem:
+def branch_problem(system: System, names: tuple[str, ...], path: tuple[Bound, ...]) -> Problem:
     """Return the continuous constraints with the bounds of a node."""
     p = relaxed(system.part(names))
     for depth, (variable, index, upper, limit) in enumerate(path):
@@ -124,7 +125,7 @@ def prove_by_branching(
         nodes += 1
         if nodes > NODES or clock.stopped or clock.seconds > end:
             return None
-        p = _bounded(system, names, path)
+        p = branch_problem(system, names, path)
         try:
             values = solve(p, tolerance=system.tolerance, time_limit=SECONDS).values
         except Infeasible as e:

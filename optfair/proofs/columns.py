@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Rows", "declared_bounds", "linear_rows", "propagated"]
+Trace = list[tuple[Any, Any, Any, Any]]
+
+__all__ = ["Rows", "Trace", "declared_bounds", "declared_steps", "linear_rows", "propagated"]
 
 # A bound of this size says nothing.
 NONE = 1e15
@@ -130,23 +132,45 @@ def linear_rows(form: ConicForm) -> Rows:
 
 def declared_bounds(rows: Rows) -> tuple[Floats, Floats]:
     """Return the bounds that rows of one entry state, rounded outward."""
+    lower, upper, _ = _declared(rows)
+    return lower, upper
+
+
+def declared_steps(rows: Rows) -> Any:
+    """Return where the bounds come from that rows of one entry state, as an entry of a trace."""
+    return _declared(rows)[2]
+
+
+def _declared(rows: Rows) -> tuple[Floats, Floats, Any]:
     n = rows.A.shape[1]
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+    before = lower.copy(), upper.copy()
     count = np.diff(rows.A.indptr)
     single = np.flatnonzero(count == 1)
     at = rows.A.indptr[single]
+    single, at = single[rows.A.data[at] != 0.0], at[rows.A.data[at] != 0.0]
     column, entry = rows.A.indices[at], rows.A.data[at]
-    keep = entry != 0.0
-    _tighten(
-        lower, upper, column[keep], entry[keep], rows.low[single][keep], rows.high[single][keep]
-    )
-    return lower, upper
+    ends = _tighten(lower, upper, column, entry, rows.low[single], rows.high[single])
+    return lower, upper, _gains(single, column, ends, before, (lower, upper))
+
+
+def _gains(row: Any, column: Any, ends: Any, before: Any, now: Any) -> Any:
+    """Return (rows, columns, sides, values) of the bounds that got tighter, each from one row.
+
+    Side 0 is a lower bound, 1 an upper one.
+    """
+    parts = []
+    for side, (end, old, new) in enumerate(zip(ends, before, now, strict=True)):
+        here = np.flatnonzero((end == new[column]) & (new[column] != old[column]))
+        here = here[np.unique(column[here], return_index=True)[1]]
+        parts.append((row[here], column[here], np.full(here.size, side), new[column[here]]))
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
 def _tighten(
     lower: Floats, upper: Floats, column: Any, entry: Floats, low: Floats, high: Floats
-) -> None:
-    """Apply ``low <= entry x[column] <= high`` to the bounds, rounded outward."""
+) -> tuple[Floats, Floats]:
+    """Apply ``low <= entry x[column] <= high`` to the bounds, rounded outward; return its ends."""
     positive = entry > 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         above = np.where(positive, high, low) / entry
@@ -154,12 +178,20 @@ def _tighten(
     exact = np.abs(entry) == 1.0
     above = np.where(exact, above, np.nextafter(above, np.inf))
     below = np.where(exact, below, np.nextafter(below, -np.inf))
-    np.minimum.at(upper, column, np.where(np.isnan(above), np.inf, above))
-    np.maximum.at(lower, column, np.where(np.isnan(below), -np.inf, below))
+    above = np.where(np.isnan(above), np.inf, above)
+    below = np.where(np.isnan(below), -np.inf, below)
+    np.minimum.at(upper, column, above)
+    np.maximum.at(lower, column, below)
+    return below, above
 
 
 def propagated(
-    rows: Rows, lower: Floats, upper: Floats, wanted: Any, rounds: int = ROUNDS
+    rows: Rows,
+    lower: Floats,
+    upper: Floats,
+    wanted: Any,
+    rounds: int = ROUNDS,
+    trace: Trace | None = None,
 ) -> tuple[Floats, Floats]:
     r"""Return bounds that rows imply, by the activities of their other columns.
 
@@ -178,6 +210,9 @@ def propagated(
         Bounds -> whether they suffice.
     rounds : int
         Most passes.
+    trace : list, optional
+        Gets (rows, columns, sides, values) of the bounds that each step found together; column
+        -1 for sides of rows behind others.
     """
     lower, upper = lower.copy(), upper.copy()
     A = rows.A
@@ -207,15 +242,28 @@ def propagated(
             off = gamma(2.0 * count + 8.0) * size * (1.0 + 8.0 * UNIT) + 1e-300
             open_ones = np.bincount(row, free, m)
             if sign > 0 and rows.behind.size:
+                sides = rows.low.copy(), rows.high.copy()
                 linked = rows.bounded_behind(total - off, open_ones == 0)
+                if trace is not None and linked:
+                    changed = [
+                        np.flatnonzero(a != b)
+                        for a, b in zip(sides, (rows.low, rows.high), strict=True)
+                    ]
+                    which = np.repeat([0, 1], [c.size for c in changed])
+                    values = np.concatenate([rows.low[changed[0]], rows.high[changed[1]]])
+                    nothing = np.full(which.size, -1)
+                    trace.append((np.concatenate(changed), nothing, which, values))
             side = rows.high if sign > 0 else -rows.low
             # the activity of the others: nothing open but the column itself
             ok = np.isfinite(side)[row] & (open_ones[row] - free == 0)
             r = row[ok]
             slack = side[r] - (total[r] - part[ok])
             slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
-            _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
+            old = lower.copy(), upper.copy()
+            ends = _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
+            if trace is not None:
+                trace.append(_gains(r, column[ok], ends, old, (lower, upper)))
         crossed = lower > upper
         if crossed.any():  # no point at all: any bounds do, and these are near
             lower[crossed], upper[crossed] = before[0][crossed], before[1][crossed]

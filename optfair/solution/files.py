@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
-from optfair.errors import DataError
+from optfair.errors import DataError, OptfairError
 from optfair.proofs.grade import reported
+from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
     from optfair.core.certificate import DualProof
@@ -62,7 +64,7 @@ def _finite(number: float) -> float | None:
 
 
 def save_solution(solution: Solution, path: str | Path) -> None:
-    """Write ``path.json`` (the record) and ``path.npz`` (values and multipliers).
+    """Write ``path.json`` (the record) and ``path.npz`` (values, multipliers and proof).
 
     Parameters
     ----------
@@ -83,12 +85,18 @@ def save_solution(solution: Solution, path: str | Path) -> None:
             raise DataError(f"{file} exists", remedy="remove it or choose another name")
     arrays = {f"value:{k}": np.asarray(v) for k, v in solution.values.items()}
     arrays |= {f"multiplier:{k}": np.asarray(v) for k, v in solution.multipliers.items()}
-    files[0].write_text(json.dumps(solution_record(solution), indent=2) + "\n", encoding="utf-8")
+    record = solution_record(solution)
+    stored = getattr(solution.proof, "stored", None)
+    proof = None if stored is None else stored()
+    if proof is not None:
+        record["proof"] = proof[0]
+        arrays |= {f"proof:{k}": np.asarray(v) for k, v in proof[1].items()}
+    files[0].write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     np.savez_compressed(files[1], allow_pickle=False, **arrays)
 
 
 def load_solution(path: str | Path, problem: Problem) -> Solution:
-    """Read a solution back; its feasibility is checked on ``problem``, its bound is on record only.
+    """Read a solution back; feasibility and bound are checked on ``problem`` anew.
 
     Parameters
     ----------
@@ -100,8 +108,9 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
     Returns
     -------
     Solution
-        Without a proof of the bound: ``is_optimal()`` is false until it is solved again with
-        ``warm_start=``.
+        With its proof, where that is a primal-dual pair of a compiled program; the problem is
+        compiled for it. The bound of a special algorithm is on record only: ``is_optimal()`` is
+        false until it is solved again with ``warm_start=``.
     """
     base = Path(path)
     text, arrays_file = _files(base)
@@ -112,10 +121,12 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         )
     values: dict[str, NDArray[Any]] = {}
     multipliers: dict[str, NDArray[Any]] = {}
+    pair: dict[str, NDArray[Any]] = {}
     with np.load(arrays_file, allow_pickle=False) as arrays:
         for key in arrays.files:
             kind, _, name = key.partition(":")
-            (values if kind == "value" else multipliers)[name] = arrays[key]
+            place = {"value": values, "multiplier": multipliers}.get(kind, pair)
+            place[name] = arrays[key]
     for name, variable in problem.variables.items():
         if name not in values or values[name].shape != variable.shape:
             shape = values[name].shape if name in values else "missing"
@@ -124,8 +135,14 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
                 remedy="load it with the problem it was solved for",
             )
     proof: DualProof | None = None
+    why = "it was read from a file, without its proof"
+    if isinstance(facts := record.get("proof"), dict) and {"x", "z"} <= set(pair):
+        try:
+            proof = problem.conic_proof(facts, pair["x"], pair["z"])
+        except OptfairError as e:
+            why = f"its proof is of another problem: {e.cause}"
     bound = record["bound"]
-    return Solution(
+    found = Solution(
         problem=problem,
         solver=record["solver"],
         version=record["version"],
@@ -133,7 +150,7 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
             record["termination"],
             record["primal"],
             "unknown",
-            reported(record["solver"], "it was read from a file, without its proof"),
+            reported(record["solver"], why),
         ),
         objective=record["objective"],
         bound=np.nan if bound is None else bound,
@@ -145,3 +162,14 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         transforms=tuple(record["transforms"]),
         attempts=tuple(record["attempts"]),
     )
+    if proof is None:
+        return found
+    measured = measure(problem, found.values, found.multipliers, proof)
+    off = measured.against(found.objective, found.bound)
+    tolerance = found.certificate.tolerance
+    faults, grade = off.above(tolerance), off.grade(tolerance)
+    if faults or not grade.sound:
+        grade = reported(found.solver, "; ".join(faults) or grade.because)
+    dual = "feasible" if off.dual <= tolerance else "unknown"
+    status = replace(found.status, dual=dual, grade=grade)
+    return replace(found, status=status, unit=measured.unit)

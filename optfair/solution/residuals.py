@@ -218,14 +218,30 @@ def measure(
     multipliers: Mapping[str, Any],
     proof: DualProof | None,
 ) -> Measurement:
-    """Evaluate values on the declared terms, and the bound on data and multipliers."""
+    """Evaluate values on the declared terms, and the bound on data and multipliers.
+
+    Numbers that are missing, misshapen or not finite count as infinitely far off.
+    """
     check_parameters(problem.terms)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return _measured(problem, values, multipliers, proof)
+
+
+def _measured(
+    problem: Problem,
+    values: Mapping[str, Any],
+    multipliers: Mapping[str, Any],
+    proof: DualProof | None,
+) -> Measurement:
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    missing = [name for name in problem.variables if name not in values]
-    if missing or not values:
-        nothing = dict.fromkeys(problem.constraints, np.inf) | {
-            f"{name} missing": np.inf for name in missing
-        }
+    faults = [f"{name} missing" for name in problem.variables if name not in values]
+    faults += [
+        f"{name} of shape {np.shape(values[name])}"
+        for name, variable in problem.variables.items()
+        if name in values and np.shape(values[name]) != variable.shape
+    ]
+    if faults or not values:
+        nothing = dict.fromkeys(problem.constraints, np.inf) | dict.fromkeys(faults, np.inf)
         return Measurement(nothing, nothing, np.inf, None, sign, "")
     unit = data_unit(problem)
     primal, loose = {}, {}
@@ -244,7 +260,7 @@ def measure(
         loose |= more
     if proof is not None and proof.problem is not problem:
         proof = None  # a bound on another problem proves nothing here
-    check = None if proof is None else proof.check(values, multipliers)
+    check = None if proof is None else _check(proof, values, multipliers)
     source = "" if proof is None else proof.source
     own = problem.objective_unit
     if check is not None and problem.unit_from_data:
@@ -259,6 +275,16 @@ def measure(
         own,
         problem.objective_constant,
     )
+
+
+def _check(
+    proof: DualProof, values: Mapping[str, Any], multipliers: Mapping[str, Any]
+) -> DualCheck | None:
+    """Return what a proof says, None of numbers that it cannot be recomputed from."""
+    try:
+        return proof.check(values, multipliers)
+    except (LookupError, TypeError, ValueError):  # missing or misshapen
+        return None
 
 
 def data_unit(problem: Problem) -> float:

@@ -20,6 +20,7 @@ CONES = {
     "psd": PSD,
     "psd lower": LOWER,
     "exp": Cone("exp", 0, 3),
+    "exp twice": Cone("exp", 0, 6),
     "pow": Cone("pow", 0, 3, power=0.3),
 }
 # (cone, point, distance, distance to the dual)
@@ -41,6 +42,26 @@ PLACES: list[tuple[str, list[float], float, float]] = [
     ("exp", [0.5, 0.0, 2.0], 0.5, np.inf),
     ("exp", [1.0, -1.0, 2.0], 1.0, np.inf),
     ("exp", [-1.0, 0.0, np.exp(-1.0)], 0.0, 0.0),  # in the cone, and on the edge of the dual
+    # the dual: u < 0 and -u exp(v/u - 1) <= w, or u = 0 and v, w >= 0
+    ("exp", [0.0, 1.0, 2.0], np.inf, 0.0),
+    ("exp", [1.0, 2.0, 2.0], np.inf, 1.0),
+    ("exp", [0.0, -2.0, 1.0], np.inf, 2.0),
+    ("exp", [0.0, 1.0, -3.0], np.inf, 3.0),
+    ("exp", [-2.0, 0.0, 0.5], np.inf, 2.0 * np.exp(-1.0) - 0.5),
+    ("exp", [-1.0, -1.0, 0.5], np.inf, 0.5),
+    ("exp", [-1.0, -1.0, 1.5], np.inf, 0.0),
+    # of two triples the farther one counts
+    ("exp twice", [0.0, 1.0, 0.5, 0.0, 1.0, 0.2], 0.8, np.inf),
+    ("exp twice", [-1.0, -1.0, 2.0, -1.0, -1.0, 0.7], np.inf, 0.3),
+    ("soc", [0.0, 0.0, 2.0], 2.0, 2.0),
+    ("psd", [2.0, 2.0 * np.sqrt(2.0), 2.0, 0.0, 0.0, 1.0], 0.0, 0.0),
+    ("psd", [2.0, 3.0 * np.sqrt(2.0), 2.0, 0.0, 0.0, 1.0], 1.0, 1.0),
+    ("psd lower", [2.0, 3.0 * np.sqrt(2.0), 0.0, 2.0, 0.0, 1.0], 1.0, 1.0),
+    ("pow", [1.0, 1.0, -2.0], 1.0, np.inf),
+    ("pow", [-0.3, 1.0, 0.0], np.inf, 1.0),
+    ("pow", [1.0, -1.4, 0.0], np.inf, 2.0),
+    ("pow", [0.3, 0.7, -1.5], np.inf, 0.5),
+    ("pow", [4.0, 0.5, 1.2], max(0.0, 1.2 - 4.0**0.3 * 0.5**0.7), np.inf),
     ("pow", [1.0, 1.0, 1.0], 0.0, 0.0),
     ("pow", [1.0, 1.0, 2.0], 1.0, np.inf),
     ("pow", [-1.0, 1.0, 0.0], 1.0, np.inf),
@@ -78,9 +99,9 @@ def inside(cone: Cone, rng: Any) -> np.ndarray:
         i, j = cone.places
         return M[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
     if cone.kind == "exp":
-        y = rng.uniform(0.1, 3)
-        x = rng.normal()
-        return np.array([x, y, y * np.exp(x / y) * rng.uniform(1, 2)])
+        y = rng.uniform(0.1, 3, cone.stop // 3)
+        x = rng.normal(size=y.size)
+        return np.column_stack([x, y, y * np.exp(x / y) * rng.uniform(1, 2, y.size)]).ravel()
     x, y = rng.uniform(0.1, 3, 2)
     return np.array([x, y, rng.uniform(-1, 1) * x**cone.power * y ** (1 - cone.power)])
 
@@ -97,6 +118,43 @@ def test_a_dual_point_has_no_negative_product_with_the_cone(kind: str, seed: int
         s = inside(cone, rng)
         assert cone.distance(s) <= 1e-9 * max(1.0, np.abs(s).max())
         assert s @ w >= -1e-9 * (np.abs(s) @ np.abs(w))
+
+
+def edge(cone: Cone, rng: Any) -> np.ndarray:
+    """Return a random point on the edge of a cone."""
+    if cone.kind == "soc":
+        tail = rng.normal(size=2)
+        return np.concatenate([[np.linalg.norm(tail)], tail])
+    if cone.kind == "psd":
+        v = rng.normal(size=3)
+        i, j = cone.places
+        return np.outer(v, v)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    if cone.kind == "exp":
+        if rng.random() < 0.3:
+            return np.array([-rng.exponential() * 3, 0.0, rng.exponential()])
+        y, ratio = 1.0, rng.normal() * 3
+        return np.array([ratio * y, y, y * np.exp(ratio)])
+    x, y = 10.0 ** rng.uniform(-2, 2, 2)
+    most = x**cone.power * y ** (1 - cone.power)
+    return np.array([x, y, most * rng.choice([-1.0, 1.0])])
+
+
+@pytest.mark.parametrize("kind", ["soc", "psd", "psd lower", "exp", "pow"])
+def test_outside_the_dual_some_point_of_the_cone_says_so(kind: str) -> None:
+    rng, cone = np.random.default_rng(7), CONES[kind]
+    points = np.array([edge(cone, rng) for _ in range(6_000)])
+    points /= np.linalg.norm(points, axis=1)[:, None]
+    sides = set()
+    for _ in range(150):
+        z = rng.normal(size=cone.stop)
+        far, least = cone.distance(z, dual=True), float((points @ z).min())
+        # the distance and the definition, s'z >= 0 for all s in the cone, agree in sign
+        if far == 0.0:
+            assert least >= -1e-12
+        elif far > 0.3 * np.abs(z).max():
+            assert least < 0.0
+        sides.add(far == 0.0)
+    assert sides == {True, False}
 
 
 @pytest.mark.parametrize("kind", ["soc", "psd", "psd lower", "exp", "pow"])

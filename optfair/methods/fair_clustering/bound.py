@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.adopt import declaration
-from optfair.core.certificate import DualCheck, DualProof
 from optfair.core.composition import Rule
-from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.core.term import ObjectiveTerm
@@ -30,42 +28,12 @@ from optfair.numbers import check_matrix, check_number, check_weights, encode_gr
 
 __all__ = [
     "FairKMeansBound",
-    "RescaledProof",
     "optimality_gap",
     "solve_rescaled",
 ]
 
 
 # Solve a problem whose objective is in large or small units as one with an objective near 1.
-
-
-@dataclass(frozen=True, eq=False)
-class RescaledProof:
-    """A proof for the objective divided by a unit: bound and multipliers are the unit times it.
-
-    Residuals are those of the divided problem, so they mean the same in any units.
-    """
-
-    problem: Problem
-    divided: DualProof
-    unit: float
-
-    @property
-    def source(self) -> str:
-        """Who vouches for the bound."""
-        return self.divided.source
-
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recompute the bound on the divided problem."""
-        found = self.divided.check(values, _times(multipliers, 1.0 / self.unit))
-        unpaid = None if found.unpaid is None else found.unpaid.times(self.unit)
-        return replace(
-            found,
-            bound=found.bound * self.unit,
-            unpaid=unpaid,
-            unit=found.unit * self.unit,
-            estimate=None if found.estimate is None else found.estimate * self.unit,
-        )
 
 
 def solve_rescaled(
@@ -92,7 +60,7 @@ def solve_rescaled(
         objective=found.objective * unit,
         bound=found.bound * unit,
         unit=found.unit * unit,
-        multipliers=_times(found.multipliers, unit),
+        multipliers=times(found.multipliers, unit),
         proof=None if found.proof is None else RescaledProof(problem, found.proof, unit),
     )
 
@@ -101,14 +69,6 @@ def _divided(term: ObjectiveTerm, unit: float) -> ObjectiveTerm:
     return replace(
         term, build=lambda: term.build() / unit, value=lambda values: term.value(values) / unit
     )
-
-
-def _times(multipliers: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    scaled = {}
-    for name, y in multipliers.items():
-        scaled[name] = np.asarray(np.asarray(y, dtype=float) * factor)
-        scaled[name].flags.writeable = False
-    return scaled
 
 
 # A global lower bound on fair k-means: the semidefinite relaxation of Peng and Wei, with rules.

@@ -38,7 +38,7 @@ def fingerprint(problem: Problem) -> str:
     Examples
     --------
     >>> import optfair as of
-    >>> from optfair.comparison.fingerprint import fingerprint
+    >>> from optfair.core.fingerprint import fingerprint
     >>> p = of.library.load("textbook/diet").problem()
     >>> fingerprint(p) == fingerprint(of.library.load("textbook/diet").problem())
     True

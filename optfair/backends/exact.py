@@ -1,0 +1,303 @@
+"""Optima of linear programs to the last digit: an optimal basis, solved in fractions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.linear_program import nonbasic, solve_form
+from optfair.compile.conic_proof import ConicProof, RescaledProof
+from optfair.compile.form import Compiled
+from optfair.core.certificate import Certificate, Verdict
+from optfair.errors import ClassError, SolverFailure
+from optfair.proofs import check_proof
+from optfair.proofs.grade import UNKNOWN
+from optfair.proofs.portable import form_record, ratio, ratio_record
+from optfair.proofs.rational import balanced, solve_exactly
+from optfair.solution.conic_form import ConicForm
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = ["ExactOptimum", "exactly"]
+
+# Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
+LARGEST, ROUNDS = 2_000, 6
+# What an exact slack is multiplied by, at most, where a better basis is looked for.
+ZOOM = 80
+# Magnified slacks and multipliers beyond this are cut off: they are not in question.
+FAR = 1e4
+
+Ratios = list[Fraction]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactOptimum(Certificate):
+    r"""An optimal basis of a linear program, solved in fractions.
+
+    For :math:`\min q^T x` subject to :math:`b - A x \in K`, K a product of points and half-lines:
+    x is feasible, z is in the dual cone, :math:`A^T z + q = 0` and :math:`q^T x = -b^T z`, all of
+    it exactly, for the declared floats.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was solved.
+    compiled : Compiled
+        Its cone program.
+    x, z : list of Fraction
+        Point and multipliers, in its columns and rows.
+
+    Attributes
+    ----------
+    objective : Fraction
+        The optimum of the problem as declared.
+    values, multipliers : mapping
+        Arrays of fractions by variable and by constraint name.
+    """
+
+    problem: Problem
+    compiled: Compiled
+    x: Ratios
+    z: Ratios
+
+    @property
+    def objective(self) -> Fraction:
+        """The optimum, in the sense of the problem."""
+        form = self.compiled.form
+        costs = (Fraction(float(c)) * v for c, v in zip(form.q, self.x, strict=True) if c)
+        return Fraction(form.sign) * (sum(costs, Fraction(0)) + Fraction(float(form.offset)))
+
+    @cached_property
+    def values(self) -> dict[str, NDArray[Any]]:
+        """Values of the variables, arrays of fractions; 0 where no term uses an entry."""
+        known = np.array([*self.x, Fraction(0)], dtype=object)
+        return {name: known[place] for name, place in self.compiled.places().items()}
+
+    @property
+    def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The program and its proof, ready for JSON."""
+        form = self.compiled.form
+        told = ratio(self.objective * Fraction(form.sign))
+        leaf = {"against": "objective", "multipliers": ratio_record(self.z), "steps": []}
+        claim = {
+            "bound": told,
+            "objective": told,
+            "cut": None,
+            "radius": None,
+            "tolerance": 0,
+            "violation": 0,
+            "unit": 1,
+        }
+        units = [1] * form.q.size
+        point = ratio_record(self.x)
+        return form_record(form), {"tree": leaf, "claim": claim, "point": point, "units": units}
+
+    def verify(self) -> Verdict:
+        """Recompute everything in exact arithmetic; there is no tolerance."""
+        record, proof = self.record
+        try:
+            check_proof.bound(check_proof.Form(record), proof)
+        except check_proof.Rejected as e:
+            return Verdict(False, (str(e),), UNKNOWN)
+        return Verdict(True)
+
+    def __str__(self) -> str:
+        digits = max(v.denominator.bit_length() for v in (*self.x, Fraction(0)))
+        return f"optimum {float(self.objective):.17g}, in fractions of up to {digits} bits"
+
+    __repr__ = __str__
+
+
+def exactly(solution: Solution, seconds: float | None = None) -> Solution:
+    """Return a solution of a linear program with its optimum in fractions.
+
+    Parameters
+    ----------
+    solution : Solution
+        Proved by multipliers of a compiled program.
+    seconds : float, optional
+        Time it may take.
+
+    Raises
+    ------
+    ClassError
+        Not a linear program; or its bound rests on something else than such multipliers.
+    SolverFailure
+        No basis was found that is optimal in fractions.
+    """
+    proof: Any = solution.proof
+    while isinstance(proof, RescaledProof):
+        proof = proof.divided
+    if not isinstance(proof, ConicProof) or not proof.compiled.form.polyhedral:
+        raise ClassError(
+            f"exact=True is for linear programs; this one is {solution.problem.problem_class},"
+            f" solved by {solution.solver}",
+            "an optimum in fractions comes from an optimal basis of a compiled linear program",
+            "name a solver of linear programs, or leave exact=True out",
+        )
+    begin = time.perf_counter()
+    again: Any = solution.problem.conic_proof(proof.stored()[0], proof.x, proof.z)
+    compiled = again.compiled
+    x, z = _optimum(compiled, seconds)
+    exact = ExactOptimum(solution.problem, compiled, x, z)
+    spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
+    return replace(solution, exact=exact, seconds={**solution.seconds, "recover": spent})
+
+
+def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]:
+    """Return an optimal point and multipliers in fractions.
+
+    The basis that a simplex method ends with is solved exactly. Where it is not optimal to the
+    last digit, the program is asked again around it with slacks and reduced costs magnified, as
+    in the refinement of Gleixner, Steffy and Wolter (2016).
+    """
+    # powers of two change no digit: the same basis, and every row and column near 1
+    row, column = balanced(compiled.form.A)
+    form = compiled.form.in_units(row, column)
+    end = np.inf if seconds is None else time.perf_counter() + seconds
+    nothing = np.zeros(form.q.size, dtype=bool)
+    options: dict[str, Any] = {"solver": "simplex", "threads": 1}
+    options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
+    kept = next((b for b in compiled.ended.values() if b is not None), None)
+    asked, why = form, "no basis was found"
+    for _ in range(ROUNDS):
+        _, basis = solve_form(
+            asked, nothing, asked.cost_scale("typical"), options, False, basis=kept
+        )
+        kept = basis if basis is not None else kept
+        if kept is None or time.perf_counter() > end:
+            break
+        found = _solved(form, *nonbasic(kept), min(60.0, end - time.perf_counter()))
+        if found is None:
+            why = "its basis has no solution in fractions, or too large a one"
+            break
+        x, z = found
+        slack, reduced = _slack(form, x), _reduced(form, z)
+        short, wrong = _faults(form, slack, z, reduced)
+        if not short and not wrong:
+            back = (Fraction(float(u)) * v for u, v in zip(column, x, strict=True))
+            priced = (Fraction(float(u)) * v for u, v in zip(row, z, strict=True))
+            return list(back), list(priced)
+        why = f"its best basis is off by {float(max(short, wrong)):.1e}"
+        asked = _magnified(form, slack, z, short, wrong)
+    raise SolverFailure(
+        "no basis was found that is optimal in fractions",
+        why,
+        "solve without exact=True: the bound is proved to the tolerance all the same",
+    )
+
+
+def _solved(
+    form: ConicForm, columns: NDArray[np.bool_], rows: NDArray[np.bool_], seconds: float
+) -> tuple[Ratios, Ratios] | None:
+    """Return the basic solution: rows that are not basic hold with equality, columns are 0."""
+    A = sp.csr_array(form.A)
+    n, m = form.q.size, form.b.size
+    x, z = [Fraction(0)] * n, [Fraction(0)] * m
+    count = np.diff(A.indptr)
+    single = np.flatnonzero(rows & (count == 1))
+    at = A.indptr[single]
+    fixed, entry = A.indices[at], A.data[at]
+    if (entry == 0.0).any() or np.unique(fixed).size != fixed.size or columns[fixed].any():
+        return None
+    for i, j, a in zip(single.tolist(), fixed.tolist(), entry.tolist(), strict=True):
+        x[j] = Fraction(float(form.b[i])) / Fraction(a)
+    free = ~columns
+    free[fixed] = False
+    R, C = np.flatnonzero(rows & (count != 1)), np.flatnonzero(free)
+    if R.size != C.size or R.size > LARGEST:
+        return None
+    B = A[R][:, C]
+    sides = _slack(form, x)
+    solved = solve_exactly(B, [sides[i] for i in R], seconds)
+    priced = solve_exactly(sp.csr_array(B.T), [Fraction(float(-form.q[j])) for j in C], seconds)
+    if solved is None or priced is None:
+        return None
+    for j, v in zip(C.tolist(), solved[0], strict=True):
+        x[j] = Fraction(v, solved[1])
+    for i, v in zip(R.tolist(), priced[0], strict=True):
+        z[i] = Fraction(v, priced[1])
+    left = _reduced(form, z)
+    for i, j, a in zip(single.tolist(), fixed.tolist(), entry.tolist(), strict=True):
+        z[i] = -left[j] / Fraction(a)
+    return x, z
+
+
+def _over_one(values: Ratios) -> tuple[list[int], int]:
+    common = lcm(*{v.denominator for v in values}) if values else 1
+    return [v.numerator * (common // v.denominator) for v in values], common
+
+
+def _entries(form: ConicForm) -> tuple[list[int], list[int], list[int], int]:
+    """Return the rows' entries as integers over one denominator."""
+    entries = sp.coo_array(form.A)
+    whole, unit = _over_one([Fraction(v) for v in entries.data.tolist()])
+    return entries.row.tolist(), entries.col.tolist(), whole, unit
+
+
+def _slack(form: ConicForm, x: Ratios) -> Ratios:
+    """Return b - Ax."""
+    own, under = _over_one(x)
+    row, column, value, unit = _entries(form)
+    total = [0] * form.b.size
+    for i, j, a in zip(row, column, value, strict=True):
+        if own[j]:
+            total[i] += a * own[j]
+    scale = under * unit
+    return [Fraction(float(b)) - Fraction(t, scale) for b, t in zip(form.b, total, strict=True)]
+
+
+def _reduced(form: ConicForm, z: Ratios) -> Ratios:
+    """Return q + A'z."""
+    own, under = _over_one(z)
+    row, column, value, unit = _entries(form)
+    total = [0] * form.q.size
+    for i, j, a in zip(row, column, value, strict=True):
+        if own[i]:
+            total[j] += a * own[i]
+    scale = under * unit
+    return [Fraction(float(q)) + Fraction(t, scale) for q, t in zip(form.q, total, strict=True)]
+
+
+def _faults(
+    form: ConicForm, slack: Ratios, z: Ratios, reduced: Ratios
+) -> tuple[Fraction, Fraction]:
+    """Return the largest violation of a row, and of a sign or a column of the dual."""
+    short, wrong = Fraction(0), max((abs(r) for r in reduced), default=Fraction(0))
+    for c in form.cones:
+        for i in range(c.start, c.stop):
+            short = max(short, abs(slack[i]) if c.kind == "zero" else -slack[i])
+            if c.kind != "zero":
+                wrong = max(wrong, -z[i])
+    return short, wrong
+
+
+def _magnified(
+    form: ConicForm, slack: Ratios, z: Ratios, short: Fraction, wrong: Fraction
+) -> ConicForm:
+    """Return a program with the same basic solution, in which what is wrong has size 1.
+
+    Its costs are -A'z: of a basic solution every reduced cost is 0. Slacks and multipliers that
+    are far from 0 stay there when they are cut off.
+    """
+    z_seen = np.array([float(v * 2 ** _power(wrong)) for v in z])
+    slack_seen = np.array([float(v * 2 ** _power(short)) for v in slack])
+    costs = -(form.A.T @ np.clip(z_seen, -FAR, FAR))
+    return replace(form, q=costs, b=np.clip(slack_seen, -FAR, FAR), offset=0.0)
+
+
+def _power(size: Fraction) -> int:
+    """Return the power of two that brings a number to about 1; 0 for none."""
+    if size == 0:
+        return 0
+    return min(ZOOM, max(0, size.denominator.bit_length() - size.numerator.bit_length()))

@@ -1,0 +1,516 @@
+"""Proofs on disk: one JSON file that a program of the standard library checks by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.backends.exact import ExactOptimum
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.policy import choose, conic_interface
+from optfair.backends.rays import Ray
+from optfair.compile.conic_proof import ConicProof, RescaledProof
+from optfair.compile.form import Compiled, compile_problem
+from optfair.core.certificate import Certificate, Optimality, Verdict, drift
+from optfair.core.fingerprint import fingerprint
+from optfair.diagnosis.branching import Branch, BranchingProof, branch_problem, walked
+from optfair.diagnosis.conflict import Conflict
+from optfair.errors import DataError, OptfairError, UnsupportedProblem
+from optfair.proofs import check_proof
+from optfair.proofs.grade import PROVED, UNKNOWN, within
+from optfair.proofs.portable import (
+    Move,
+    feasible_exactly,
+    form_record,
+    leaf_of,
+    plain,
+    vector_record,
+)
+from optfair.transforms.relax_integrality import relaxed
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.solution.conic_form import ConicForm
+
+__all__ = ["SavedProof", "load_proof", "save_proof"]
+
+# A radius is worth telling when it is so many times the size of the solution.
+CLEAR = 1e3
+# A slack below this share of its terms is taken for none.
+TIGHT = 1e-6
+# What infeasibility says nothing about: the objective, and what variables are called.
+OBJECTIVE, CALLED = ("q", "P", "offset", "sign"), ("names",)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SavedProof(Certificate):
+    """What a proof file states, checked by nothing but its own numbers.
+
+    Parameters
+    ----------
+    document : dict
+        Content of the file.
+    name : str
+        Of the file.
+    """
+
+    document: dict[str, Any]
+    name: str = "the proof"
+
+    @cached_property
+    def _checked(self) -> tuple[str, str]:
+        """What is proved, or why it is not."""
+        try:
+            return check_proof.check(self.document), ""
+        except check_proof.Rejected as e:
+            return "", str(e)
+
+    def verify(self) -> Verdict:
+        """Recompute the proof in exact arithmetic."""
+        _, fault = self._checked
+        if fault:
+            return Verdict(False, (fault,), UNKNOWN)
+        claim = self.document["proof"].get("claim")
+        radius = claim.get("radius")
+        if radius is None:
+            return Verdict(True, grade=PROVED)
+        return Verdict(True, grade=within(float(check_proof.number(radius)), "an open column"))
+
+    def faults(self, problem: Problem) -> tuple[str, ...]:
+        """Return why this is no proof about a problem, empty when it is one.
+
+        The problem is compiled anew; its numbers must be those in the file, every one of them.
+        """
+        reasons = self.verify().reasons
+        if reasons:
+            return reasons
+        own, apart = self.document["form"], ""
+        for form, integer in _forms(problem, self.document):
+            apart = _difference(own, form_record(form, integer), self.document["kind"])
+            if not apart:
+                return ()
+        return (f"it is a proof of another problem: {apart or 'nothing compiles to such rows'}",)
+
+    def __str__(self) -> str:
+        proved, fault = self._checked
+        return proved or f"NOT proved: {fault}"
+
+    __repr__ = __str__
+
+
+def load_proof(path: str | Path) -> SavedProof:
+    """Read a proof file.
+
+    Parameters
+    ----------
+    path : str or Path
+        What `save` of a certificate wrote.
+
+    Raises
+    ------
+    DataError
+        The file is missing, or no proof file.
+    """
+    file = Path(path)
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise DataError(f"{file} cannot be read", str(e.strerror or e)) from None
+    except (ValueError, RecursionError) as e:
+        why = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
+        raise DataError(f"{file} is no proof file", why, "certificate.save() writes one") from None
+    if not isinstance(document, dict) or document.get("format") != check_proof.FORMAT:
+        raise DataError(
+            f"{file} is no proof file",
+            f"its format is not {check_proof.FORMAT!r}",
+            "certificate.save() writes one",
+        )
+    told = document.get("schema")
+    if told != check_proof.SCHEMA:
+        raise DataError(
+            f"{file} has schema {told!r}",
+            f"this version reads schema {check_proof.SCHEMA}",
+            "save the proof again with this version",
+        )
+    return SavedProof(document, file.name)
+
+
+def save_proof(certificate: Certificate, path: str | Path) -> None:
+    """Write a certificate as one JSON file that can be checked without this library.
+
+    Parameters
+    ----------
+    certificate : Certificate
+        Of optimality, infeasibility (by Farkas or by branching) or unboundedness.
+    path : str or Path
+        File name. An existing file is not overwritten.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The certificate does not rest on multipliers of a compiled cone program.
+    DataError
+        The file exists; or exact arithmetic does not confirm the certificate.
+    """
+    file = Path(path)
+    if file.exists():
+        raise DataError(f"{file} exists", remedy="remove it or choose another name")
+    document = _document(certificate)
+    document["digest"] = check_proof.digest(document)
+    try:
+        check_proof.check(document)
+    except check_proof.Rejected as e:
+        raise DataError(
+            "exact arithmetic does not confirm this certificate, so nothing is saved",
+            str(e),
+            "solve to a tighter tolerance, or with another solver",
+        ) from None
+    part = file.with_name(f".{file.name}.part")
+    try:
+        part.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+        os.replace(part, file)
+    except OSError as e:
+        part.unlink(missing_ok=True)
+        raise DataError(f"{file} cannot be written", str(e.strerror or e)) from None
+
+
+def _document(certificate: Certificate) -> dict[str, Any]:
+    if isinstance(certificate, SavedProof):
+        return {k: v for k, v in certificate.document.items() if k != "digest"}
+    if isinstance(certificate, Conflict) and certificate.proof is not None:
+        certificate = certificate.proof
+    if isinstance(certificate, Optimality):
+        return _optimality(certificate)
+    if isinstance(certificate, InfeasibilityProof):
+        record = form_record(certificate.form)
+        z = np.asarray(certificate.z, dtype=float)
+        _needs(certificate.form, z)
+        leaf = leaf_of(certificate.form, check_proof.Form(record), z, None)
+        about = {"constraints": list(certificate.conflict)}
+        return _framed("infeasible", about, record, {"tree": leaf.record})
+    if isinstance(certificate, ExactOptimum):
+        named = {
+            "fingerprint": fingerprint(certificate.problem),
+            "interface": certificate.compiled.interface.name(),
+        }
+        return _framed("bound", named, *certificate.record)
+    if isinstance(certificate, BranchingProof):
+        return _branching(certificate)
+    if isinstance(certificate, Ray):
+        return _ray(certificate)
+    raise UnsupportedProblem(
+        f"a {type(certificate).__name__} cannot be written as a proof file",
+        "such files hold multipliers of a compiled program, trees of them, and rays",
+    )
+
+
+def _framed(
+    kind: str, problem: dict[str, Any], record: dict[str, Any], proof: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "format": check_proof.FORMAT,
+        "schema": check_proof.SCHEMA,
+        "kind": kind,
+        "problem": problem,
+        "form": record,
+        "proof": proof,
+    }
+
+
+def _needs(form: ConicForm, z: Any) -> None:
+    """Refuse what the checker has no exact arithmetic for."""
+    other = {c.kind for c in form.cones if c.kind in ("exp", "pow")}
+    if other:
+        raise UnsupportedProblem(
+            "proofs with exponential and power cones are not written",
+            f"the program has cones of kind {', '.join(sorted(other))}, whose points have no"
+            " rational numbers to be checked by",
+            "certificate.verify() checks them with rounded arithmetic",
+        )
+
+
+def _optimality(certificate: Optimality) -> dict[str, Any]:
+    solution, tolerance = certificate.solution, certificate.tolerance
+    proof: Any = solution.proof
+    unit = 1.0
+    while isinstance(proof, RescaledProof):
+        proof, unit = proof.divided, unit * proof.unit
+    if not isinstance(proof, ConicProof):
+        by = "nobody proves it" if proof is None else f"it rests on {proof.source}"
+        raise UnsupportedProblem(
+            "this bound cannot be written as a proof file",
+            f"{by}, not on multipliers of a compiled program",
+            "solve with a solver of cone programs: optfair.solvers() lists those with duals",
+        )
+    compiled, x, z = proof.compiled, proof.x, proof.z * unit
+    values, _ = compiled.by_name(x, None)
+    if drift(solution.values, values) > 1e-12:
+        raise DataError(
+            "the values of this solution are not those its bound was proved with",
+            remedy="save the certificate of the solution that a solver returned",
+        )
+    form = compiled.form
+    if unit != 1.0:
+        parts = {"P": form.P * unit, "q": form.q * unit, "offset": form.offset * unit}
+        form = replace(form, **parts)
+    _needs(form, z)
+    record = form_record(form)
+    exact = check_proof.Form(record)
+    cut = float(np.nextafter(form.objective(x), np.inf))
+    size = max(form.unit, abs(form.objective(x) - form.offset))
+    leaf = leaf_of(form, exact, z, x, cut, unit=size)
+    claim: dict[str, Any] = {
+        "cut": None if leaf.cut is None else plain(leaf.cut),
+        "radius": None,
+        "tolerance": plain(tolerance),
+        "unit": plain(form.unit),
+    }
+    whole, under = check_proof.vector(vector_record(x), exact.n, "point")
+    bent = Fraction(check_proof.dot(whole, exact.times(exact.P, whole, exact.n)), 2 * under)
+    objective = (bent + check_proof.dot(exact.q, whole)) / (exact.unit * under)
+    objective += Fraction(exact.offset, exact.unit)
+    claim["objective"] = plain(float(objective))
+    bound = _bound(exact, leaf.record, claim, x, float(objective) - tolerance * size)
+    claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
+    units = [plain(u) for u in _units(form)]
+    claim["violation"] = _violation(exact, whole, under, units, tolerance)
+    named = {
+        "fingerprint": fingerprint(solution.problem),
+        "interface": compiled.interface.name(),
+        "solver": solution.solver,
+    }
+    body = {"tree": leaf.record, "claim": claim, "point": vector_record(x), "units": units}
+    return _framed("bound", named, record, body)
+
+
+def _bound(
+    exact: check_proof.Form, leaf: dict[str, Any], claim: dict[str, Any], x: Any, least: float
+) -> float:
+    """Return a float below the exact bound, with the largest radius that still gives it."""
+    try:
+        found = check_proof.lower(exact, leaf, (), claim)
+        return _below(found)
+    except check_proof.Rejected:
+        size = max(1.0, float(np.abs(x).max(initial=0.0)))
+    for power in range(15, 2, -1):
+        radius = 10.0**power
+        if radius < CLEAR * size:
+            break
+        claim["radius"] = plain(radius)
+        try:
+            bound = _below(check_proof.lower(exact, leaf, (), claim))
+        except check_proof.Rejected as e:
+            raise DataError("nothing is proved of this bound", str(e)) from None
+        if bound >= least:
+            return bound
+    raise DataError(
+        "exact arithmetic does not confirm this certificate, so nothing is saved",
+        "columns that nothing bounds have residuals too large for a radius around the solution",
+        "bound the variables, solve to a tighter tolerance, or with another solver",
+    )
+
+
+def _below(exact: Any) -> float:
+    return float(np.nextafter(float(exact), -np.inf))
+
+
+def _units(form: ConicForm) -> Any:
+    units = form.column_units
+    with np.errstate(divide="ignore", invalid="ignore"):
+        powers = np.exp2(np.round(np.log2(units)))
+    return np.where(np.isfinite(powers) & (powers > 0.0), powers, 1.0)
+
+
+def _violation(
+    exact: check_proof.Form, x: list[int], under: int, units: list[Any], tolerance: float
+) -> int | str:
+    """Return the least violation that the checker confirms, of those that are tried."""
+    for off in (0.0, *(10.0**k for k in range(-16, 0) if 10.0**k < tolerance), tolerance):
+        try:
+            worst = check_proof.violation(exact, x, under, units, check_proof.number(plain(off)))
+        except check_proof.Rejected:
+            continue
+        return plain(max(off if _curved(exact) else 0.0, float(np.nextafter(float(worst), np.inf))))
+    return plain(tolerance)
+
+
+def _curved(exact: check_proof.Form) -> bool:
+    return any(kind not in ("zero", "nonneg") for kind, *_ in exact.cones)
+
+
+def _branching(certificate: BranchingProof) -> dict[str, Any]:
+    """Write all leaves as multipliers of the rows they share, with the branches as bounds."""
+    system, names = certificate.system, certificate.names
+    nodes = list(walked(certificate.tree, ()))
+    leaves = [(path, node) for path, node in nodes if isinstance(node, InfeasibilityProof)]
+    own = [_compiled_as(branch_problem(system, names, path), leaf.form) for path, leaf in leaves]
+    shared = compile_problem(relaxed(system.part(names)), own[0].interface.name())
+    _needs(shared.form, None)
+    places = shared.places()
+    whole = [system.integers[k] for k in names if k in system.integers]
+    record = form_record(shared.form, _columns(places, whole))
+    exact = check_proof.Form(record)
+    written = {}
+    for (path, leaf), compiled in zip(leaves, own, strict=True):
+        z = _shared_rows(compiled, shared, np.asarray(leaf.z, dtype=float))
+        given = [(int(places[v][index]), int(up), int(limit)) for v, index, up, limit in path]
+        written[id(leaf)] = leaf_of(shared.form, exact, z, None, given=given).record
+    for _, node in reversed(nodes):
+        if isinstance(node, Branch):
+            written[id(node)] = {
+                "column": int(places[node.variable][node.index]),
+                "limit": int(node.limit),
+                "below": written[id(node.below)],
+                "above": written[id(node.above)],
+            }
+    tree = written[id(certificate.tree)]
+    return _framed("infeasible", {"constraints": list(names)}, record, {"tree": tree})
+
+
+def _columns(places: Mapping[str, Any], variables: Iterable[str]) -> list[int]:
+    """Return the columns of some variables."""
+    return sorted({int(j) for v in variables for j in np.ravel(places[v]) if j >= 0})
+
+
+def _unwritable() -> UnsupportedProblem:
+    return UnsupportedProblem(
+        "this tree of branches cannot be written as a proof file",
+        "its leaves are not about the same compiled rows",
+        "diagnose() again with a solver of cone programs",
+    )
+
+
+def _compiled_as(problem: Problem, form: ConicForm) -> Compiled:
+    """Return the compiled problem whose form this is."""
+    for name in _interfaces(problem):
+        try:
+            found = compile_problem(problem, name)
+        except OptfairError:
+            continue
+        if not _difference(form_record(found.form), form_record(form), "infeasible"):
+            return found
+    raise _unwritable()
+
+
+def _shared_rows(own: Compiled, shared: Compiled, z: Any) -> Any:
+    """Return the multipliers of the rows that a leaf shares with the whole tree."""
+    if own.form.q.size != shared.form.q.size or own.auxiliary != shared.auxiliary:
+        raise _unwritable()
+    blocks: dict[str, list[Any]] = {}
+    for o in own.owners:
+        blocks.setdefault(o.term, []).append(z[o.start : o.stop])
+    found = np.zeros(shared.form.b.size)
+    for o in shared.owners:
+        mine = blocks.get(o.term, [])
+        if not mine or mine[0].size != o.stop - o.start:
+            raise _unwritable()
+        found[o.start : o.stop] = mine.pop(0)
+    return found
+
+
+def _ray(certificate: Ray) -> dict[str, Any]:
+    problem = certificate.problem
+    compiled = compile_problem(relaxed(problem), conic_interface())
+    form, d, x = compiled.form, certificate.d, certificate.start
+    if x is None:
+        raise DataError("no feasible point goes with this ray", "the problem may be infeasible")
+    _needs(form, None)
+    places = compiled.places()
+    integer = _columns(places, problem.integers)
+    x = x.copy()
+    x[integer] = np.round(x[integer])
+    held = np.zeros(x.size, dtype=bool)
+    held[integer] = True
+    start = vector_record(x, _settled(form.A, form.b, form, x, held))
+    flat = sp.csr_array(form.P)
+    flat = flat[np.flatnonzero(np.diff(flat.indptr))]
+    A = sp.csr_array(sp.vstack([form.A, flat])) if form.P.nnz else sp.csr_array(form.A)
+    direction = _settled(A, np.zeros(A.shape[0]), form, d, np.zeros(d.size, dtype=bool))
+    named = {"fingerprint": fingerprint(problem), "interface": conic_interface()}
+    body = {"point": start, "direction": vector_record(d, direction)}
+    return _framed("unbounded", named, form_record(form, integer), body)
+
+
+def _settled(A: Any, b: Any, form: ConicForm, x: Any, held: Any) -> Move | None:
+    """Return what to add to x so that rows at their side hold exactly; None for nothing."""
+    s = b - A @ x
+    size = abs(A) @ np.abs(x) + np.abs(b)
+    equal = np.arange(b.size) >= form.b.size
+    for c in form.cones:
+        at = slice(c.start, c.stop)
+        if c.kind == "zero":
+            equal[at] = True
+        elif c.kind == "nonneg":
+            equal[at] = s[at] <= TIGHT * size[at]
+    rows = sp.csr_array(A)
+    single = equal & (np.diff(rows.indptr) == 1) & (s == 0.0)
+    room = np.ones(x.size)
+    room[held] = 0.0
+    room[rows.indices[rows.indptr[np.flatnonzero(single)]]] = 0.0
+    return feasible_exactly(rows, b, np.flatnonzero(equal & ~single), x, room)
+
+
+# --- which problem -------------------------------------------------------------------------------
+
+
+def _interfaces(problem: Problem, first: Sequence[str] = ()) -> list[str]:
+    """Return the names under which a problem is compiled: the stated ones, then the policy's."""
+    names = [*first]
+    with suppress(OptfairError):
+        names += [profile.compile_as or profile.cvxpy_name for profile in choose(problem, None)]
+    return [name for name in dict.fromkeys([*names, conic_interface()]) if name]
+
+
+def _forms(problem: Problem, document: dict[str, Any]) -> Iterator[tuple[ConicForm, list[int]]]:
+    """Compile a problem in the ways a proof may be about."""
+    told = document.get("problem")
+    told = told if isinstance(told, dict) else {}
+    parts: list[Problem] = [problem]
+    if document["kind"] == "infeasible":
+        parts.append(problem.with_terms({}, problem.constraints))
+        names = told.get("constraints")
+        own = {k: t for k, t in problem.constraints.items() if k in (names or ())}
+        parts.append(problem.with_terms(problem.objective, own))
+        parts.append(problem.with_terms({}, own))
+    first = [told["interface"]] if isinstance(told.get("interface"), str) else []
+    for part in parts:
+        plainly = relaxed(part) if part.integers else part
+        for name in _interfaces(plainly, first):
+            try:
+                compiled = compile_problem(plainly, name)
+            except OptfairError:
+                continue
+            yield compiled.form, _columns(compiled.places(), part.integers)
+
+
+def _difference(own: dict[str, Any], other: dict[str, Any], kind: str) -> str:
+    """Return in what two programs differ, empty when they are the same."""
+    left = {*CALLED, *(OBJECTIVE if kind == "infeasible" else ())}
+    if kind == "infeasible" and not own["integer"]:
+        left.add("integer")  # what holds without integrality holds with it
+    for key, word in (
+        ("columns", "columns"),
+        ("rows", "rows"),
+        ("cones", "cones"),
+        ("sign", "senses"),
+        ("integer", "integer columns"),
+        ("A", "entries of the rows"),
+        ("b", "right-hand sides"),
+        ("q", "costs"),
+        ("P", "quadratic costs"),
+        ("offset", "constants of the objective"),
+    ):
+        if key not in left and own.get(key) != other[key]:
+            size = f": {own[key]} and {other[key]}" if key in ("columns", "rows") else ""
+            return f"the {word} differ{size}"
+    return ""

@@ -1,0 +1,397 @@
+r"""Check saved proofs in exact arithmetic: ``python check_proof.py proof.json [...]``.
+
+About min y'Py/2 + q'y + c subject to b - Ay in K and integer columns, in integers, doubles in
+hexadecimal, or ratios of hexadecimal integers. *bound*: any x, and any z in the dual cone, with
+r = Px + q + A'z, give -x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only
+P + diag(d) is proved semidefinite. The infimum is over bounds on columns, each a step that
+follows from one row and earlier steps. Row m is the cut "the objective is at most this": what
+uses it bounds the lesser of that value and the optimum. *infeasible*: -b'z + inf (A'z)'y > 0.
+*unbounded*: x is feasible, -Ad in K, Pd = 0, q'd < 0. A tree of branches on integer columns has
+one at every leaf. Second-order cones are decided by squares, semidefinite ones by a
+factorisation with its exact residual. Exit: 0 all is proved, 1 not, 2 without a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import math
+import sys
+from fractions import Fraction
+from typing import Any
+
+FORMAT, SCHEMA, DIGITS = "optfair proof", 1, 52
+MARGINS, SHIFTS = (-(2.0**-46), -(2.0**-40), -(2.0**-32)), (2.0**-46, 2.0**-40, 2.0**-32)
+
+
+class Rejected(Exception):
+    """The file proves less than it claims; the text says why."""
+
+
+def require(holds: Any, why: str) -> None:
+    """Reject the file unless a condition holds."""
+    if not holds:
+        raise Rejected(why)
+
+
+def number(value: Any) -> Fraction:
+    """Return an integer, a double in hexadecimal or a ratio of hexadecimals exactly."""
+    if isinstance(value, int):
+        return Fraction(value)
+    over, _, under = value.partition("/")
+    return Fraction(int(over, 16), int(under, 16)) if under else Fraction(float.fromhex(value))
+
+
+def integers(values: list[Fraction]) -> tuple[list[int], int]:
+    """Return numerators over one denominator."""
+    common = math.lcm(*{v.denominator for v in values}) if values else 1
+    return [v.numerator * (common // v.denominator) for v in values], common
+
+
+def vector(record: Any, size: int, what: str) -> tuple[list[int], int]:
+    """Return a vector as integers over one denominator: values, and ratios added to some."""
+    own, common = integers([number(v) for v in record["values"]])
+    require(len(own) == size, f"the {what} has {len(own)} entries, not {size}")
+    at, over = record.get("places", []), [int(v, 16) for v in record.get("numerators", [])]
+    under = int(record.get("denominator", "1"), 16)
+    fits = under > 0 and len({*at}) == len(at) and all(0 <= i < size for i in at)
+    require(fits, f"the correction of the {what} is misshapen")
+    own = [v * under for v in own]
+    for i, v in zip(at, over, strict=True):
+        own[i] += v * common
+    return own, common * under
+
+
+def dot(a: list[int], b: list[int]) -> int:
+    """Return the inner product."""
+    return sum(map(int.__mul__, a, b))
+
+
+def digest(record: Any) -> str:
+    """Return the hash of a record, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def triangle(more: Any) -> list[tuple[int, int]]:
+    """Return the entries of the matrix that the rows of a semidefinite block hold."""
+    order, upper = more
+    if upper:
+        return [(i, j) for j in range(order) for i in range(j + 1)]
+    return [(i, j) for i in range(order) for j in range(i, order)]
+
+
+class Form:
+    """The program, its numbers as integers over one denominator ``unit``."""
+
+    def __init__(self, record: Any) -> None:
+        self.m, self.n = m, n = int(record["rows"]), int(record["columns"])
+        (i, j, a), (k, j2, p), b, q = (record[key] for key in "APbq")
+        require((len(b), len(q)) == (m, n), "the data have not the size that they state")
+        whole, self.unit = integers([number(v) for v in (*a, *p, *b, *q, record["offset"])])
+        cut = len(a) + len(p)
+        self.b, self.q, self.offset = whole[cut : cut + m], whole[cut + m : -1], whole[-1]
+        self.A = list(zip(i, j, whole[: len(a)], strict=True))
+        self.P = list(zip(k, j2, whole[len(a) : cut], strict=True))
+        for entries, height in ((self.A, m), (self.P, n)):
+            here = {(i, j) for i, j, _ in entries if 0 <= i < height and 0 <= j < n}
+            require(len(here) == len(entries), "an entry stands twice or out of range")
+        require({(j, i, v) for i, j, v in self.P} == {*self.P}, "P is not symmetric")
+        self.sign, self.integer = record["sign"], {*record["integer"]}
+        require(self.integer <= {*range(n)}, "an integer column is out of range")
+        self.rows: list[dict[int, int]] = [{} for _ in range(m + 1)]
+        for i, j, v in [*self.A, *((m, j, v) for j, v in enumerate(self.q) if v)]:
+            self.rows[i][j] = v
+        # rows that are at most b, and rows whose slack two others bound, with a factor
+        self.cones, self.heads, at = [], set(), 0  # type: list[Any], set[int], int
+        self.behind: dict[int, tuple[int, int, int]] = {}
+        for kind, size, more in record["cones"]:
+            own, at = range(at, at + size), at + size
+            self.cones.append((kind, own.start, at, more))
+            if kind == "soc":
+                self.heads.add(own[0])
+                self.behind |= dict.fromkeys(own[1:], (own[0], own[0], 1))
+            elif kind == "psd":
+                place = dict(zip(triangle(more), own, strict=True))
+                for (j, k), i in place.items():
+                    self.behind[i] = place[j, j], place[k, k], 2
+                    self.heads |= {place[j, j]}
+            elif kind in ("zero", "nonneg"):
+                self.heads |= {*own}
+        fits = at == m and all(start < stop for _, start, stop, _ in self.cones)
+        require(fits, f"the cones do not have the {m} rows of the matrix")
+
+    def times(self, entries: list[Any], x: list[int], height: int) -> list[int]:
+        """Return a matrix of the program times x."""
+        total = [0] * height
+        for i, j, v in entries:
+            total[i] += v * x[j]
+        return total
+
+    def holds(self, s: list[int], why: str, dual: bool = False) -> None:
+        """Require that a vector is in every cone, or in their duals."""
+        for kind, start, stop, more in self.cones:
+            require(inside(kind, s[start:stop], more, dual), f"{why} ({kind} at row {start})")
+
+
+def semidefinite(M: list[Any], unit: int, shifts: Any, off: int = 0) -> dict[int, Fraction] | None:
+    """Return d with M / unit + diag(d) semidefinite, None when none of the shifts proves it.
+
+    With a diagonal near 1 any L and D > 0 give M + t I = L D L' + E, so d = t + row sums of E.
+    Entries off the diagonal may be wrong by ``off``.
+    """
+    M, diagonal = [e for e in M if e[2]], {i: v for i, j, v in M if i == j and v}
+    if any(i not in diagonal for i, _, _ in M) or min(diagonal.values(), default=1) < 0:
+        return None
+    power = {i: (unit.bit_length() - v.bit_length()) // 2 for i, v in diagonal.items()}
+    fixed: dict[int, dict[int, int]] = {i: {} for i in diagonal}
+    loose, one = dict.fromkeys(diagonal, 0), 1 << 3 * DIGITS
+    for i, j, v in M:
+        up = 3 * DIGITS + power[i] + power[j]
+        fixed[i][j] = (v << up) // unit if up >= 0 else v // (unit << -up)
+        loose[i] += 1 if i == j else 2 + (off << max(up, 0)) // unit
+    for shift in shifts:
+        step = int(shift * 2.0**DIGITS) << 2 * DIGITS
+        left = {i: row | {i: row[i] + step} for i, row in fixed.items()}
+        work = {i: {j: v / one for j, v in row.items()} for i, row in left.items()}
+        queue = sorted((len(row), i) for i, row in work.items())  # fewest entries first
+        while queue:
+            size, k = heapq.heappop(queue)
+            if k not in work or size != len(work[k]):
+                continue
+            row = work.pop(k)
+            pivot = row.pop(k)
+            if not pivot > 2.0**-DIGITS:
+                break
+            d, column = round(pivot * 2.0**DIGITS), {k: 1 << DIGITS}
+            for i, part in row.items():
+                column[i] = round(part / pivot * 2.0**DIGITS)
+                del work[i][k]
+                for j, w in row.items():
+                    work[i][j] = work[i].get(j, 0.0) - part / pivot * w
+                heapq.heappush(queue, (len(work[i]), i))
+            for i, v in column.items():
+                for j, w in column.items():
+                    left[i][j] = left[i].get(j, 0) - d * v * w
+        else:
+            sums = {i: step + loose[i] + sum(map(abs, rest.values())) for i, rest in left.items()}
+            scale = {i: one * Fraction(4) ** power[i] for i, d in sums.items() if d > 0}
+            if shift > 0 or not scale:
+                return {i: sums[i] / unit for i, unit in scale.items()}
+    return None
+
+
+def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
+    """Whether integers, in any common unit, are for sure in a cone, or in its dual."""
+    if kind == "zero":
+        return dual or not any(s)
+    if kind == "nonneg" or not any(s):
+        return min(s) >= 0
+    if kind == "soc":
+        return s[0] >= 0 and s[0] ** 2 >= sum(v * v for v in s[1:])
+    if kind == "psd":
+        M = []  # entries off the diagonal are stored times the root of 2
+        for v, (i, j) in zip(s, triangle(more), strict=True):
+            w = math.isqrt((v * v << 2 * DIGITS) // 2) * (1 if v > 0 else -1)
+            M += [(i, i, v << DIGITS)] if i == j else [(i, j, w), (j, i, w)]
+        return semidefinite(M, 1 << max(map(abs, s)).bit_length() + DIGITS, MARGINS, 1) == {}
+    raise Rejected(f"nothing is decided here about a cone of kind {kind!r}")
+
+
+def _tighten(ends: list[Any], at: int, above: int, value: int) -> None:
+    ends[at] = (min if above else max)(value, value if ends[at] is None else ends[at])
+
+
+class Box:
+    """The least and the most of columns: over ``unit``; and of rows: over that of the form too."""
+
+    def __init__(self, form: Form, steps: Any, branch: Any, cut: Any) -> None:
+        values, u = integers([number(s[3]) for s in steps])
+        self.form, self.unit = form, u
+        self.ends: list[list[Any]] = [[None] * form.n, [None] * form.n]
+        self.sides: list[list[Any]] = [[None] * (form.m + 1), [None] * (form.m + 1)]
+        for j, above, limit in branch:
+            _tighten(self.ends[above], j, above, limit * u)
+        for kind, start, stop, _ in form.cones:
+            for i in form.heads & {*range(start, stop)}:
+                self.sides[1][i] = form.b[i] * u
+                self.sides[0][i] = form.b[i] * u if kind == "zero" else None
+        if cut is not None:
+            require(not form.P, "a cut needs a linear objective")
+            self.sides[1][form.m] = math.ceil(number(cut) * form.unit * u) - form.offset * u
+        self.line, self.known = (-1, 0), (0, 0, {})  # type: Any, Any
+        for step, value in zip(steps, values, strict=True):
+            self.replay(step, value)
+
+    def least(self, i: int, sign: int) -> Any:
+        """Return the least of sign * row within the bounds: finite part, open terms, terms."""
+        if (i, sign) != self.line:  # bounds that got tighter since keep what is known valid
+            terms: dict[int, Any] = {}
+            for j, a in self.form.rows[i].items():
+                bound = self.ends[0 if sign * a > 0 else 1][j]
+                terms[j] = None if bound is None else sign * a * bound
+            shut = [t for t in terms.values() if t is not None]
+            self.line, self.known = (i, sign), (sum(shut), len(terms) - len(shut), terms)
+        return self.known
+
+    def replay(self, step: Any, value: int) -> None:
+        """Take over a bound when its row implies it."""
+        (i, j, above, told), b, unit = step, self.form.b, self.form.unit
+        require(0 <= i <= self.form.m and above in (0, 1), f"step {step} is out of range")
+        why = f"row {i} does not imply {'<=' if above else '>='} {told} of column {j}"
+        if j == -1:  # the slack of a row is at most the root of the product of two others
+            *others, size = self.form.behind[i]
+            for k in others:
+                total, open_ones, _ = self.least(k, 1)
+                require(not open_ones, why)
+                size *= max(b[k] * self.unit - total, 0)
+            away = (value * unit - b[i] * self.unit) * (1 if above else -1)
+            require(away >= 0 and away**2 >= size, why)
+            _tighten(self.sides[above], i, above, value * unit)
+            return
+        a = self.form.rows[i].get(j, 0)
+        sign = 1 if (a > 0) == bool(above) else -1
+        side = self.sides[1 if sign > 0 else 0][i]
+        total, open_ones, terms = self.least(i, sign)
+        own = terms.get(j)
+        require(a != 0 and side is not None and open_ones == (own is None), why)
+        require(sign * a * value >= sign * side - total + (own or 0), why)
+        _tighten(self.ends[above], j, above, value)
+
+
+def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
+    """Return the exact bound that multipliers prove; None when they prove a contradiction."""
+    z, over = vector(leaf["multipliers"], form.m, "multipliers")
+    form.holds(z, "the multipliers are not in the dual cone", dual=True)
+    costs, x, under = leaf["against"] != "constraints", [0] * form.n, 1
+    if form.P and costs:
+        x, under = vector(leaf["point"], form.n, "point")
+    bent, unit = form.times(form.P, x, form.n), form.unit * over * under
+    r = [costs * q * over * under + p * over for q, p in zip(form.q, bent, strict=True)]
+    for i, j, v in form.A:
+        r[j] += v * z[i] * under
+    box = Box(form, leaf["steps"], branch, claim["cut"] if costs else None)
+    ends = [box.ends[0 if v > 0 else 1][j] if v else 0 for j, v in enumerate(r)]
+    far = Fraction(sum(abs(v) for v, end in zip(r, ends, strict=True) if end is None), unit)
+    total = Fraction(dot(r, [end or 0 for end in ends]), unit * box.unit)
+    total -= Fraction(dot(form.b, z), form.unit * over)
+    require(costs or (total > 0 and not far), "the rows do not contradict each other")
+    if not costs:
+        return None
+    total += Fraction(form.offset, form.unit) - Fraction(dot(x, bent), 2 * form.unit * under**2)
+    curved = semidefinite(form.P, form.unit, MARGINS + SHIFTS)
+    require(curved is not None, "P is not proved semidefinite")
+    radius, everywhere = number(claim["radius"] or 0), not far
+    for j, d in (curved or {}).items():
+        here, ends = Fraction(x[j], under), [box.ends[0][j], box.ends[1][j]]
+        reach = [abs(Fraction(e, box.unit) - here) for e in ends if e is not None]
+        if len(reach) < 2:
+            everywhere, reach = False, [radius + abs(here)]
+        total -= d * max(reach) ** 2 / 2
+    require(everywhere or radius > 0, "a column that nothing bounds has a residual")
+    return total - far * radius
+
+
+def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
+    """Return the least bound of the leaves of a tree; None when all are contradictions."""
+    found, stack = [], [(tree, ())]  # type: list[Any], list[Any]
+    while stack:
+        node, branch = stack.pop()
+        if "column" in node:
+            j, limit = node["column"], node["limit"]
+            require(j in form.integer and isinstance(limit, int), "a branch leaves out a value")
+            stack.append((node["below"], (*branch, (j, 1, limit))))
+            stack.append((node["above"], (*branch, (j, 0, limit + 1))))
+        else:
+            found.append(lower(form, node, branch, claim))
+    return min((v for v in found if v is not None), default=None)
+
+
+def violation(form: Form, x: list[int], under: int, units: Any, off: Fraction) -> Fraction:
+    """Return the largest violation of a row, of its own size; of a curved cone at most ``off``."""
+    most = [max(abs(v), math.ceil(number(u) * under), 1) for v, u in zip(x, units, strict=True)]
+    sizes = form.times([(i, j, abs(v)) for i, j, v in form.A], most, form.m)
+    sizes = [max(a, abs(v) * under, 1) for a, v in zip(sizes, form.b, strict=True)]
+    s = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)]
+    uneven = (min(x[j] % under, -x[j] % under) for j in form.integer)
+    worst = Fraction(max(uneven, default=0), under)
+    for kind, start, stop, more in form.cones:
+        if kind in ("zero", "nonneg"):
+            out = [i for i in range(start, stop) if s[i] < 0 or (s[i] and kind == "zero")]
+            worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in out)])
+        else:  # a step along the axis of the cone
+            up = math.ceil(off * max(sizes[start:stop]))
+            moved = [s[i] + up * (i in form.heads) for i in range(start, stop)]
+            require(inside(kind, moved, more, False), f"the {kind} cone at row {start} is violated")
+    return worst
+
+
+def bound(form: Form, proof: Any) -> str:
+    """Check a bound, a point and the gap between them; return what they prove."""
+    claim = proof["claim"]
+    told, tolerance, off = (number(claim[key]) for key in ("bound", "tolerance", "violation"))
+    found = leaves(form, proof["tree"], claim)
+    require(found is None or told <= found, f"the multipliers prove {float(found or 0):.17g} only")
+    require(claim["cut"] is None or told <= number(claim["cut"]), "the bound is above its own cut")
+    x, under = vector(proof["point"], form.n, "point")
+    worst = violation(form, x, under, proof["units"], off)
+    require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
+    varying = Fraction(dot(x, form.times(form.P, x, form.n)), 2 * form.unit * under**2)
+    varying += Fraction(dot(form.q, x), form.unit * under)
+    value, unit = varying + Fraction(form.offset, form.unit), number(claim["unit"])
+    slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
+    require(slip <= 0, f"the objective of the point is {float(value):.17g}")
+    gap = abs(value - told) / max(unit, abs(varying))
+    require(0 < unit <= 1 and gap <= tolerance, "the gap exceeds the tolerance")
+    figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * told):.12g}"
+    radius = "" if claim["radius"] is None else f" for |x| <= {float(number(claim['radius'])):.3g}"
+    return f"proved{radius}: {figures}, gap {float(gap):.1e}, violation {float(worst):.1e}"
+
+
+def unbounded(form: Form, proof: Any) -> str:
+    """Check a feasible point and a direction along which the objective falls for ever."""
+    x, under = vector(proof["point"], form.n, "point")
+    d, _ = vector(proof["direction"], form.n, "direction")
+    s = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)]
+    form.holds(s, "the point is not feasible")
+    require(all(x[j] % under == 0 for j in form.integer), "the point is not integer")
+    form.holds([-v for v in form.times(form.A, d, form.m)], "the direction leaves the constraints")
+    require(not any(form.times(form.P, d, form.n)), "the objective is curved along the direction")
+    require(dot(form.q, d) < 0, "the objective does not fall along the direction")
+    return "proved: the objective improves without limit"
+
+
+def check(document: Any) -> str:
+    """Return what a document proves, in one line; raise `Rejected` when that is not its claim."""
+    try:
+        require(document["format"] == FORMAT, f"it is no {FORMAT}")
+        told, kind = document["schema"], document["kind"]
+        require(told == SCHEMA, f"its schema is {told!r}; this program reads schema {SCHEMA}")
+        rest = {k: v for k, v in document.items() if k != "digest"}
+        require(digest(rest) == document["digest"], "its numbers are not those it was saved with")
+        form, proof = Form(document["form"]), document["proof"]
+        if kind in ("bound", "unbounded"):
+            return bound(form, proof) if kind == "bound" else unbounded(form, proof)
+        require(kind == "infeasible", f"a proof of kind {kind!r} is not known")
+        excluded = leaves(form, proof["tree"], {"cut": None, "radius": None}) is None
+        require(excluded, "a leaf bounds the objective instead of excluding its points")
+        return "proved: no point satisfies the constraints"
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        raise Rejected(f"it is malformed: {type(e).__name__}: {e}") from None
+
+
+def main(paths: list[str]) -> int:
+    """Check files, say what each proves, and return the exit code."""
+    failed = 0
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                found = check(json.load(file))
+        except (Rejected, OSError, ValueError, RecursionError) as e:
+            failed, found = 1, f"NOT proved: {e}"
+        sys.stdout.write(f"{path}: {found}\n")
+    return failed if paths else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,460 @@
+"""Proofs in numbers that a program without floats can check: steps, exact multipliers, points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.proofs import check_proof
+from optfair.proofs.columns import (
+    Rows,
+    Trace,
+    declared_bounds,
+    declared_steps,
+    linear_rows,
+    propagated,
+)
+from optfair.proofs.cones import length
+from optfair.proofs.rational import chosen_columns, solve_exactly
+from optfair.proofs.residual import in_dual
+from optfair.proofs.rounding import UNIT
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "Leaf",
+    "Move",
+    "feasible_exactly",
+    "form_record",
+    "leaf_of",
+    "needed_steps",
+    "plain",
+    "ratio",
+    "ratio_record",
+    "vector_record",
+]
+
+# Times that columns which a move opens are made 0 with the others.
+ROUNDS = 30
+# What a column may cost, as a share of the objective, before its residual is made 0.
+DEAR = 1e-9
+# Shares of the diagonal that a semidefinite multiplier is raised by until it is proved to be one.
+LIFTS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8)
+
+# (column, whether from above, limit)
+Given = tuple[int, int, int]
+
+
+def plain(value: float) -> int | str:
+    """Return a double as an integer where it is one of usual size, else in hexadecimal.
+
+    Examples
+    --------
+    >>> plain(3.0), plain(0.1)
+    (3, '0x1.999999999999ap-4')
+    """
+    value = float(value)
+    return int(value) if abs(value) < 2**53 and value == int(value) else value.hex()
+
+
+def _plains(values: Any) -> list[int | str]:
+    return [plain(v) for v in np.asarray(values, dtype=float).tolist()]
+
+
+def _triplets(M: Any) -> list[list[Any]]:
+    entries = sp.csc_array(M)
+    entries.sum_duplicates()
+    entries.eliminate_zeros()
+    found = entries.tocoo()
+    return [found.row.tolist(), found.col.tolist(), _plains(found.data)]
+
+
+def form_record(form: ConicForm, integer: Sequence[int] = ()) -> dict[str, Any]:
+    """Return the numbers of a cone program, ready for JSON, every one of them exact."""
+    cones = [
+        [c.kind, c.stop - c.start, [c.order, c.upper] if c.kind == "psd" else plain(c.power)]
+        if c.kind in ("psd", "pow")
+        else [c.kind, c.stop - c.start, None]
+        for c in form.cones
+    ]
+    return {
+        "rows": int(form.b.size),
+        "columns": int(form.q.size),
+        "sign": int(form.sign),
+        "offset": plain(form.offset),
+        "q": _plains(form.q),
+        "P": _triplets(form.P),
+        "A": _triplets(form.A),
+        "b": _plains(form.b),
+        "cones": cones,
+        "integer": [int(j) for j in integer],
+        "names": {k: [int(at.start), int(at.stop)] for k, at in form.columns.items()},
+    }
+
+
+@dataclass(frozen=True)
+class Move:
+    """Ratios over one denominator that are added to some entries of a vector of floats."""
+
+    places: tuple[int, ...] = ()
+    numerators: tuple[int, ...] = ()
+    denominator: int = 1
+
+
+def vector_record(values: Floats, move: Move | None = None) -> dict[str, Any]:
+    """Return a vector of floats, and what is added to it, ready for JSON."""
+    record: dict[str, Any] = {"values": _plains(values)}
+    if move is not None and move.places:
+        record |= {
+            "places": list(move.places),
+            "numerators": [hex(v) for v in move.numerators],
+            "denominator": hex(move.denominator),
+        }
+    return record
+
+
+def ratio(value: Fraction) -> int | str:
+    """Return a fraction as an integer, or as two hexadecimal ones.
+
+    Examples
+    --------
+    >>> ratio(Fraction(-7, 20)), ratio(Fraction(3))
+    ('-0x7/0x14', 3)
+    """
+    small = value.denominator == 1 and abs(value) < 2**53
+    return int(value) if small else f"{hex(value.numerator)}/{hex(value.denominator)}"
+
+
+def ratio_record(values: Sequence[Fraction]) -> dict[str, Any]:
+    """Return a vector of fractions, ready for JSON."""
+    places = [i for i, v in enumerate(values) if v]
+    whole, common = check_proof.integers([values[i] for i in places])
+    move = Move(tuple(places), tuple(whole), common)
+    return vector_record(np.zeros(len(values)), move)
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """Multipliers with the steps that pay for what they leave over.
+
+    Attributes
+    ----------
+    record : dict
+        Ready for JSON.
+    cut : float or None
+        The value of the objective that steps use as its upper bound, if one does.
+    """
+
+    record: dict[str, Any]
+    cut: float | None
+
+
+def leaf_of(
+    form: ConicForm,
+    exact: check_proof.Form,
+    z: Floats,
+    x: Floats | None,
+    cut: float | None = None,
+    given: Sequence[Given] = (),
+    unit: float = 1.0,
+) -> Leaf:
+    r"""Return what multipliers prove, in numbers that can be checked without floats.
+
+    Columns whose residual :math:`(Px + q + A^T z)_j` meets a bound that is not there get bounds
+    by propagation; those that stay open get a residual of exactly 0 by a move of few multipliers,
+    the solution of linear equations in rationals.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program.
+    exact : check_proof.Form
+        The same in integers.
+    z : array (m,)
+        Multipliers; moved into the dual cone first.
+    x : array (n,) or None
+        Where curvature is measured; None for a contradiction of the constraints alone.
+    cut : float, optional
+        A value of the objective that rows may use as its upper bound.
+    given : sequence of (column, whether from above, limit)
+        Bounds of the branch.
+    unit : float
+        Size of the objective: what a column may cost is a share of it.
+    """
+    z = _inside(form, z)
+    costs = x is not None
+    point = x if x is not None else np.zeros(form.q.size)
+    rows = linear_rows(form)
+    lower, upper = declared_bounds(rows)
+    for j, above, limit in given:
+        if above:
+            upper[j] = min(upper[j], limit)
+        else:
+            lower[j] = max(lower[j], limit)
+    r = _residual(exact, z, point, costs)
+    signs = np.array([(v > 0) - (v < 0) for v in r])
+    trace: Trace = []
+    used = None
+    if _open(signs, lower, upper).any():
+        if costs and cut is not None and not form.P.nnz and form.q.any():
+            rows, used = _with_cut(form, rows, cut), cut
+
+        def suffice(low: Floats, high: Floats) -> bool:
+            return not _open(signs, low, high).any()
+
+        lower, upper = propagated(rows, lower, upper, suffice, trace=trace)
+    zeroed = _open(signs, lower, upper) | _dear(r, lower, upper, unit if costs else np.inf)
+    moved, raised, best = (Move(), Move()), z, (signs, (Move(), Move()), z)
+    for _ in range(ROUNDS if zeroed.any() else 0):
+        found = _moved(form, z, r, np.flatnonzero(zeroed), costs)
+        if found is None:
+            break
+        moved, raised = found
+        r = _residual(exact, raised, point, costs, *moved)
+        now = np.array([(v > 0) - (v < 0) for v in r])
+        still = _open(now, lower, upper)
+        if still.sum() < _open(best[0], lower, upper).sum() or not still.any():
+            best = (now, moved, raised)
+        if not still.any():
+            break
+        zeroed |= still
+        r = _residual(exact, z, point, costs)
+    signs, moved, z = best
+    curved = np.zeros(form.q.size, dtype=bool)
+    if costs and form.P.nnz and form.curvature.shift != 0.0:
+        curved[sp.csc_array(form.P).indices] = True
+    steps = needed_steps(rows, trace, (signs > 0) | curved, (signs < 0) | curved, given)
+    record = {
+        "against": "objective" if costs else "constraints",
+        "multipliers": vector_record(z, moved[0]),
+        "steps": steps,
+    }
+    if costs and form.P.nnz:
+        record["point"] = vector_record(point, moved[1])
+    return Leaf(record, used)
+
+
+def _inside(form: ConicForm, z: Floats) -> Floats:
+    """Return multipliers nearby that the checker finds in the dual cone."""
+    z = in_dual(form.cones, z)
+    for c in form.cones:
+        if c.kind not in ("soc", "psd"):
+            continue
+        at = slice(c.start, c.stop)
+        own = z[at]
+        axis = c.diagonal if c.kind == "psd" else np.arange(own.size) == 0
+        more = [c.order, c.upper]
+        for lift in LIFTS:
+            tried = np.where(axis, own + lift * np.abs(own).max(initial=0.0), own)
+            whole, _ = check_proof.integers([Fraction(v) for v in tried.tolist()])
+            if check_proof.inside(c.kind, whole, more, True):
+                z[at] = tried
+                break
+    return z
+
+
+def _residual(
+    exact: check_proof.Form,
+    z: Floats,
+    x: Floats,
+    costs: bool,
+    move: Move | None = None,
+    moved_point: Move | None = None,
+) -> list[Fraction]:
+    """Return Px + q + A'z in fractions; without costs A'z."""
+    whole, over = check_proof.vector(vector_record(z, move), exact.m, "multipliers")
+    under, bent = 1, [0] * exact.n
+    if costs and exact.P:
+        point, under = check_proof.vector(vector_record(x, moved_point), exact.n, "point")
+        bent = exact.times(exact.P, point, exact.n)
+    r = [costs * q * over * under + p * over for q, p in zip(exact.q, bent, strict=True)]
+    for i, j, v in exact.A:
+        r[j] += v * whole[i] * under
+    unit = exact.unit * over * under
+    return [Fraction(v, unit) if v else Fraction(0) for v in r]
+
+
+def _open(signs: Any, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
+    """Return the columns whose residual meets a bound that is not there."""
+    return np.asarray(((signs > 0) & ~np.isfinite(lower)) | ((signs < 0) & ~np.isfinite(upper)))
+
+
+def _dear(r: list[Fraction], lower: Floats, upper: Floats, unit: float) -> NDArray[np.bool_]:
+    """Return the columns whose residual costs much at its bound."""
+    size = np.array([float(v) for v in r])
+    with np.errstate(invalid="ignore"):
+        cost = np.where(size > 0.0, size * lower, size * upper)
+    # costs of multipliers at their bound are large and right: what is rounding is small
+    small = np.abs(size) <= 1e-6 * (1.0 + np.abs(size).max(initial=0.0))
+    return np.asarray(np.isfinite(cost) & (cost < -DEAR * unit) & small)
+
+
+def _with_cut(form: ConicForm, rows: Rows, cut: float) -> Rows:
+    side = np.nextafter(cut - form.offset, np.inf)
+    side += 4.0 * UNIT * (abs(cut) + abs(form.offset))
+    return rows.with_row(form.q, float(side))
+
+
+def _moved(
+    form: ConicForm, z: Floats, r: list[Fraction], at: NDArray[Any], costs: bool
+) -> tuple[tuple[Move, Move], Floats] | None:
+    """Return what makes some residuals 0, and the multipliers with heads raised for it.
+
+    Few multipliers are moved, and of a quadratic objective the point where it is measured.
+    """
+    room, columns = _room(form, z), form.columns_of_rows
+    if costs and form.P.nnz:
+        columns = sp.csc_array(sp.vstack([columns, form.P]))
+        room = np.concatenate([room, np.full(form.q.size, np.inf)])
+    M = sp.csr_array(columns[:, at].T)
+    used = np.flatnonzero((np.diff(sp.csc_array(M).indptr) > 0) & (room > 0.0))
+    chosen = chosen_columns(M[:, used], np.minimum(room[used], 1.0)) if used.size else None
+    if chosen is None:
+        return None
+    equations, own = chosen
+    places = used[own]
+    solved = solve_exactly(M[equations][:, places], [-r[at[i]] for i in equations])
+    if solved is None:
+        return None
+    numerators, under = solved
+    sizes = np.zeros(z.size)
+    parts: list[list[tuple[int, int]]] = [[], []]
+    for i, v in zip(places.tolist(), numerators, strict=True):
+        if i >= z.size:
+            parts[1].append((i - z.size, v))
+            continue
+        parts[0].append((i, v))
+        share = Fraction(v, under)
+        sizes[i] = np.nextafter(abs(float(share)), np.inf)
+        if room[i] < np.inf and share < 0 and -share > Fraction(float(z[i])):
+            return None
+    raised = z.copy()
+    for c in form.cones:
+        behind = sizes[c.start : c.stop]
+        if c.kind in ("soc", "psd") and behind.any():
+            where = np.arange(c.start, c.stop)
+            head = where[:1] if c.kind == "soc" else where[c.diagonal]
+            raised[head] = np.nextafter(raised[head] + length(behind) * (1.0 + 4.0 * UNIT), np.inf)
+    moves = [Move(tuple(i for i, _ in p), tuple(v for _, v in p), under) for p in parts]
+    return (moves[0], moves[1]), raised
+
+
+def _room(form: ConicForm, z: Floats) -> Floats:
+    """Return how far each multiplier may move: rows of equalities, and behind heads, freely."""
+    room = np.zeros(z.size)
+    for c in form.cones:
+        at = slice(c.start, c.stop)
+        if c.kind == "zero":
+            room[at] = np.inf
+        elif c.kind == "nonneg":
+            room[at] = z[at]
+        elif c.kind == "soc" and z[at].any():
+            room[c.start + 1 : c.stop] = np.inf
+        elif c.kind == "psd" and z[at].any():
+            room[at] = np.where(c.diagonal, 0.0, np.inf)
+    return room
+
+
+def needed_steps(
+    rows: Rows, trace: Trace, low: Any, high: Any, given: Sequence[Given] = ()
+) -> list[list[Any]]:
+    """Return the steps of a trace that some bounds rest on: row, column, side, value.
+
+    Parameters
+    ----------
+    rows : Rows
+        What was propagated.
+    trace : list
+        What `propagated` left there.
+    low, high : array (n,) of bool
+        Columns whose lower and upper bounds are needed.
+    given : sequence of (column, whether from above, limit)
+        Bounds that need no step.
+    """
+    A = rows.A
+    need = np.array([low, high])
+    sides = np.zeros((2, A.shape[0]), dtype=bool)
+    kept: list[tuple[Any, Any, Any, Any]] = []
+    first, second = np.full(A.shape[0], -1), np.full(A.shape[0], -1)
+    first[rows.behind[0]], second[rows.behind[0]] = rows.behind[1], rows.behind[2]
+    for row, column, side, value in reversed(trace):
+        if not row.size:
+            continue
+        if column[0] < 0:
+            keep = sides[side, row]
+            sides[side[keep], row[keep]] = False
+            for i in np.unique(np.concatenate([first[row[keep]], second[row[keep]]])):
+                _rest_on(A, int(i), 1, -1, need)
+        else:
+            keep = need[side, column]
+            need[side[keep], column[keep]] = False
+            entry = _entries(A, row[keep], column[keep])
+            sign = np.where((entry > 0.0) == (side[keep] == 1), 1, -1)
+            lines = np.column_stack([row[keep], sign])
+            lines, own, count = np.unique(lines, axis=0, return_inverse=True, return_counts=True)
+            alone = np.full(len(lines), -1)
+            alone[own.ravel()] = column[keep]
+            for (i, way), j, many in zip(lines.tolist(), alone, count, strict=True):
+                _rest_on(A, i, way, int(j) if many == 1 else -1, need)
+                if first[i] >= 0:
+                    sides[1 if way > 0 else 0, i] = True
+        order = np.lexsort((column[keep], row[keep]))
+        kept.append(tuple(part[keep][order] for part in (row, column, side, value)))
+    for j, above, _ in given:
+        need[above, j] = False
+    row, column, side, value = declared_steps(rows)
+    keep = need[side, column]
+    kept.append((row[keep], column[keep], side[keep], value[keep]))
+    return [
+        [int(i), int(j), int(s), plain(v)]
+        for group in reversed(kept)
+        for i, j, s, v in zip(*group, strict=True)
+    ]
+
+
+def _rest_on(A: Any, i: int, sign: int, own: int, need: NDArray[np.bool_]) -> None:
+    """Mark the bounds that the least activity of a row is made of, but for one column."""
+    at = slice(A.indptr[i], A.indptr[i + 1])
+    columns, entries = A.indices[at], sign * A.data[at]
+    other = (columns != own) & (entries != 0.0)
+    need[np.where(entries[other] > 0.0, 0, 1), columns[other]] = True
+
+
+def _entries(A: Any, row: Any, column: Any) -> Floats:
+    return np.asarray([A[i, j] for i, j in zip(row, column, strict=True)], dtype=float)
+
+
+def feasible_exactly(
+    A: Any, b: Floats, equal: NDArray[Any], x: Floats, room: Floats
+) -> Move | None:
+    """Return what to add to few entries of x so that some rows hold with equality, in fractions."""
+    rows = sp.csr_array(A)[equal]
+    exact_x = [Fraction(float(v)) for v in x]
+    sides = []
+    for k, i in enumerate(equal):
+        own = slice(rows.indptr[k], rows.indptr[k + 1])
+        total = Fraction(float(b[i]))
+        for a, j in zip(rows.data[own], rows.indices[own], strict=True):
+            total -= Fraction(float(a)) * exact_x[j]
+        sides.append(total)
+    if not any(sides):
+        return Move()
+    used = np.flatnonzero((np.diff(sp.csc_array(rows).indptr) > 0) & (room > 0.0))
+    chosen = chosen_columns(rows[:, used], np.minimum(room[used], 1.0)) if used.size else None
+    if chosen is None:
+        return None
+    equations, columns = chosen
+    places = used[columns]
+    solved = solve_exactly(rows[equations][:, places], [sides[k] for k in equations])
+    if solved is None:
+        return None
+    return Move(tuple(int(j) for j in places), tuple(solved[0]), solved[1])

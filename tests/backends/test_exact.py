@@ -1,0 +1,128 @@
+"""Linear programs to the last digit: optima in fractions, proved without any tolerance."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends.exact import exactly
+from optfair.proofs import check_proof
+
+
+def exact(value: float) -> Fraction:
+    return Fraction(value)
+
+
+def diet() -> Any:
+    x = cp.Variable(2, name="x")
+    rows = [0.1 * x[0] + 0.3 * x[1] >= 0.7, 0.2 * x[0] + 0.1 * x[1] >= 0.4, x >= 0]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(0.6 * x[0] + 0.7 * x[1]), rows), ["a", "b", "sign"])
+
+
+def test_the_optimum_of_the_declared_floats(tmp_path: Path) -> None:
+    s = diet().solve(exact=True)
+    a, b, c, d = (exact(v) for v in (0.1, 0.3, 0.2, 0.1))
+    # Cramer's rule for the two rows that hold with equality
+    det = a * d - b * c
+    x = ((exact(0.7) * d - b * exact(0.4)) / det, (a * exact(0.4) - c * exact(0.7)) / det)
+    assert tuple(s.exact.values["x"]) == x
+    assert s.exact.objective == exact(0.6) * x[0] + exact(0.7) * x[1]
+    assert float(s.exact.objective) == pytest.approx(s.objective, rel=1e-9)
+    assert s.exact.verify() and str(s.exact.verify().grade) == "proved"
+    assert s.seconds["recover"] > 0.0 and "bits" in str(s.exact)
+    # the file has no tolerance, and no gap
+    s.exact.save(tmp_path / "proof.json")
+    command = [sys.executable, "-I", "-S", check_proof.__file__, str(tmp_path / "proof.json")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "gap 0.0e+00, violation 0.0e+00" in done.stdout
+    saved = of.load_proof(tmp_path / "proof.json")
+    claim = saved.document["proof"]["claim"]
+    assert claim["tolerance"] == claim["violation"] == 0 and claim["bound"] == claim["objective"]
+    assert saved.faults(diet()) == ()
+    assert saved.faults(diet().without("b")) != ()
+
+
+def test_without_it_nothing_is_exact() -> None:
+    assert diet().solve().exact is None
+
+
+@pytest.mark.parametrize("entry", [0, 1])
+def test_nothing_may_be_moved_by_any_amount(entry: int) -> None:
+    optimum = diet().solve(exact=True).exact
+    tiny = Fraction(1, 10**300)
+    for part in ("x", "z"):
+        for by in (tiny, -tiny):
+            numbers = list(getattr(optimum, part))
+            numbers[entry] += by
+            assert not replace(optimum, **{part: numbers}).verify()
+    assert optimum.verify()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs_in_any_units(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(2, 9)), int(rng.integers(2, 9))
+    A = rng.integers(-4, 5, (m, n)) / 8.0
+    x0 = np.where(rng.random(n) < 0.6, rng.integers(1, 6, n), 0)
+    y0 = np.where(rng.random(m) < 0.6, rng.integers(1, 6, m), 0)
+    b = A @ x0 + np.where(y0 > 0, 0, rng.integers(0, 4, m))
+    c = -A.T @ y0 + np.where(x0 > 0, 0, rng.integers(0, 4, n))
+    # powers of two change no digit, so x0 and y0 stay optimal, and many vertices degenerate
+    rows, columns = 2.0 ** rng.integers(-20, 21, m), 2.0 ** rng.integers(-20, 21, n)
+    z = cp.Variable(n, name="z")
+    sense, sign = (cp.Minimize, 1.0) if seed % 2 else (cp.Maximize, -1.0)
+    goal = sense(sign * (c * columns) @ z + 0.5 * seed)
+    p = of.from_cvxpy(cp.Problem(goal, [(rows[:, None] * A * columns) @ z <= rows * b, z >= 0]))
+    s = p.solve(exact=True)
+    assert s.exact.verify()
+    assert s.exact.objective == Fraction(float(sign * (c @ x0) + 0.5 * seed))
+
+
+def test_a_degenerate_vertex_is_told_apart_in_the_last_digit() -> None:
+    # three rows through (1, 1) but for 2^-50: the optimum is at the inner pair
+    x = cp.Variable(2, name="x")
+    inner = 1.0 - 2.0**-50
+    rows = [x[0] + x[1] <= 2, x[0] <= 1, x[1] <= inner, 3 * x[0] + 2 * x[1] <= 5]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(x[0] + 2 * x[1]), rows))
+    s = p.solve(exact=True)
+    assert tuple(s.exact.values["x"]) == (1, exact(inner))
+    assert s.exact.objective == 3 - Fraction(2, 2**50)
+
+
+def test_files_and_equalities() -> None:
+    p = of.from_arrays(
+        q=[0.1, 0.2, 0.3], A=[[1.0, 1.0, 1.0], [1.0, -0.3, 0.0]], l=[1.0, 0.1], u=[1.0, 5.0], lb=0.0
+    )
+    s = p.solve(exact=True)
+    x = s.exact.x
+    assert sum(x) == 1 and s.exact.verify()
+    assert float(s.exact.objective) == pytest.approx(s.objective, rel=1e-12)
+
+
+def test_what_has_no_exact_optimum_is_refused() -> None:
+    x = cp.Variable(2, name="x")
+    quadratic = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - 0.1)), [cp.sum(x) == 1]))
+    with pytest.raises(of.ClassError, match="exact=True is for linear programs; this one is QP"):
+        quadratic.solve(exact=True)
+    whole = diet().with_integrality("x")
+    with pytest.raises(of.ClassError, match="MILP"):
+        whole.solve(exact=True)
+    X = np.arange(12.0).reshape(6, 2)
+    special = of.FairAssignment(X, groups=[0, 1, 0, 1, 0, 1], centers=X[:2])
+    with pytest.raises(of.ClassError, match="mass-dual"):
+        special.solve(exact=True)
+    assert special.solve("highs", exact=True).exact.verify()
+    none = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [x >= 1, x <= 0]))
+    with pytest.raises(of.Infeasible):
+        none.solve(exact=True)
+    with pytest.raises(of.SolverFailure, match="no basis was found"):
+        exactly(diet().solve(), seconds=-1.0)

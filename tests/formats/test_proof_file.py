@@ -1,0 +1,199 @@
+"""Proof files: written, read, compared with problems, and refused with the reason."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import optfair as of
+from optfair.cli.app import app
+from optfair.formats.proof_file import SavedProof
+from optfair.proofs import check_proof
+
+x = cp.Variable(2, name="x")
+
+
+def program(cost: float = 0.3) -> Any:
+    return of.from_cvxpy(
+        cp.Problem(cp.Minimize(cost * x[0] + x[1]), [0.1 * x[0] + x[1] >= 0.7, x >= 0])
+    )
+
+
+def saved(problem: Any, folder: Path, **options: Any) -> SavedProof:
+    problem.solve(**options).certificate.save(folder / "proof.json")
+    return of.load_proof(folder / "proof.json")
+
+
+def test_a_proof_survives_the_disk(tmp_path: Path) -> None:
+    p = program()
+    s = p.solve(tolerance=1e-9)
+    proof = saved(p, tmp_path, tolerance=1e-9)
+    assert proof.verify() and str(proof.verify().grade) == "proved"
+    claim = proof.document["proof"]["claim"]
+    assert float(check_proof.number(claim["objective"])) == pytest.approx(s.objective, rel=1e-12)
+    assert proof.document["problem"]["solver"] == s.solver
+    assert len(proof.document["problem"]["fingerprint"]) == 32
+    # it can be written again, word by word
+    proof.save(tmp_path / "copy.json")
+    assert (tmp_path / "copy.json").read_bytes() == (tmp_path / "proof.json").read_bytes()
+    with pytest.raises(of.DataError, match="exists"):
+        proof.save(tmp_path / "copy.json")
+    with pytest.raises(of.DataError, match="cannot be written"):
+        proof.save(tmp_path / "no folder" / "proof.json")
+    assert {f.name for f in tmp_path.iterdir()} == {"proof.json", "copy.json"}
+
+
+def test_it_is_compared_number_by_number(tmp_path: Path) -> None:
+    proof = saved(program(), tmp_path)
+    assert proof.faults(program()) == ()
+    (why,) = proof.faults(program(0.3 + 2**-52))
+    assert why == "it is a proof of another problem: the costs differ"
+    (why,) = proof.faults(program().with_constraints(more=x[0] <= 1))
+    assert "the rows differ: 3 and 4" in why
+    (why,) = proof.faults(program().with_integrality("x"))
+    assert "the integer columns differ" in why
+    y = cp.Variable(3, name="y")
+    (why,) = proof.faults(of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(y)), [y >= 1])))
+    assert "columns differ: 2 and 3" in why
+    worst = of.from_cvxpy(
+        cp.Problem(cp.Maximize(-0.3 * x[0] - x[1]), [0.1 * x[0] + x[1] >= 0.7, x >= 0])
+    )
+    assert proof.faults(worst) == ("it is a proof of another problem: the senses differ",)
+
+
+def test_infeasibility_holds_with_integers_and_more_rules(tmp_path: Path) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [cp.sum(x) >= 3, x <= 1]), ["demand", "cap"])
+    with pytest.raises(of.Infeasible) as caught:
+        p.solve()
+    caught.value.certificate.save(tmp_path / "proof.json")
+    proof = of.load_proof(tmp_path / "proof.json")
+    assert proof.document["problem"]["constraints"] == ["demand", "cap"]
+    assert proof.faults(p) == proof.faults(p.with_integrality("x")) == ()
+    assert proof.faults(p.with_constraints(more=x[0] >= 0)) == ()
+    assert proof.faults(p.without("cap")) != ()
+    assert proof.faults(program()) != ()
+
+
+def test_rescaled_and_maximised_problems(tmp_path: Path) -> None:
+    X = np.arange(12.0).reshape(6, 2) * 1e6
+    p = of.FairAssignment(X, groups=[0, 1, 0, 1, 0, 1], centers=X[:2])
+    s = p.solve("highs")
+    s.certificate.save(tmp_path / "assignment.json")
+    proof = of.load_proof(tmp_path / "assignment.json")
+    assert proof.verify() and proof.faults(p) == ()
+    claim = proof.document["proof"]["claim"]
+    assert float(check_proof.number(claim["objective"])) == pytest.approx(s.objective, rel=1e-9)
+
+
+def test_what_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "proof.json"
+    X = np.arange(12.0).reshape(6, 2)
+    special = of.FairAssignment(X, groups=[0, 1, 0, 1, 0, 1], centers=X[:2]).solve("mass-dual")
+    with pytest.raises(of.UnsupportedProblem, match="not on multipliers of a compiled program"):
+        special.certificate.save(file)
+    whole = program().with_integrality("x").solve()
+    with pytest.raises(of.UnsupportedProblem, match="branch and bound"):
+        whole.certificate.save(file)
+    entropy = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(cp.entr(x))), [cp.sum(x) == 1]))
+    with pytest.raises(of.UnsupportedProblem, match="exponential and power cones"):
+        entropy.solve().certificate.save(file)
+    with pytest.raises(of.UnsupportedProblem, match="a Curvature cannot be written"):
+        program().certificate.save(file)
+    assert not file.exists()
+
+
+def test_what_is_not_proved_is_not_saved(tmp_path: Path) -> None:
+    s = program().solve(tolerance=1e-9)
+    proof: Any = s.proof
+    file = tmp_path / "proof.json"
+    wrong = replace(s, proof=replace(proof, z=proof.z + np.array([0.1, 0.0, 0.0])))
+    with pytest.raises(of.DataError, match="does not confirm"):
+        wrong.certificate.save(file)
+    moved = {k: np.array(v) + 1e-4 for k, v in s.values.items()}
+    with pytest.raises(of.DataError, match="not those its bound was proved with"):
+        replace(s, values=moved).certificate.save(file)
+    with pytest.raises(of.DataError, match="does not confirm"):
+        replace(s, options={**s.options, "tolerance": 0.0}).certificate.save(file)
+    shifted = replace(s, values=moved, proof=replace(proof, x=proof.x + 1e-4))
+    with pytest.raises(of.DataError, match="does not confirm"):
+        shifted.certificate.save(file)
+    assert not file.exists()
+
+
+BAD = {
+    "no JSON": ("{", "is no proof file"),
+    "deep": ("[" * 100_000, "is no proof file"),
+    "bytes": (b"\xff\xfe\x00", "is no proof file"),
+    "list": ("[1, 2]", "is no proof file"),
+    "other": ('{"format": "optfair solution"}', "is no proof file"),
+    "schema": ('{"format": "optfair proof", "schema": 7}', "has schema 7"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_other_files_are_refused(case: str, tmp_path: Path) -> None:
+    content, message = BAD[case]
+    file = tmp_path / "proof.json"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(of.DataError, match=message):
+        of.load_proof(file)
+    assert CliRunner().invoke(app, ["verify", str(file)]).exit_code == 2
+
+
+def test_missing_files_and_halves(tmp_path: Path) -> None:
+    with pytest.raises(of.DataError, match="cannot be read"):
+        of.load_proof(tmp_path / "nothing.json")
+    with pytest.raises(of.DataError, match="cannot be read"):
+        of.load_proof(tmp_path)
+    proof = saved(program(), tmp_path)
+    for key in proof.document:
+        less = {k: v for k, v in proof.document.items() if k != key}
+        for document in (less, less | {key: None}, less | {key: []}, less | {key: {"rows": -1}}):
+            verdict = SavedProof(document).verify()
+            assert not verdict and verdict.reasons and not verdict.grade.sound
+            assert SavedProof(document).faults(program()) != ()
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    file = tmp_path / "diet.json"
+    solved = run(app, ["solve", "textbook/diet", "--proof", str(file)])
+    assert solved.exit_code == 0, solved.output
+    assert run(app, ["solve", "textbook/diet", "--proof", str(file)]).exit_code == 2
+    checked = run(app, ["verify", str(file)])
+    assert checked.exit_code == 0 and checked.output.startswith("proved: objective 88.2")
+    same = run(app, ["verify", str(file), "textbook/diet"])
+    assert same.exit_code == 0 and "its numbers are those of textbook/diet" in same.output
+    other = run(app, ["verify", str(file), "textbook/transport"])
+    assert other.exit_code == 1 and "a proof of another problem" in other.output
+    told = json.loads(run(app, ["verify", str(file), "textbook/diet", "--json"]).output)
+    assert told["proved"] is True and told["grade"] == "proved"
+    told = json.loads(run(app, ["verify", str(file), "textbook/transport", "--json"]).output)
+    assert told["proved"] is False and told["says"] == "" and len(told["reasons"]) == 1
+    document = json.loads(file.read_text())
+    document["proof"]["claim"]["bound"] = 99
+    file.write_text(json.dumps(document))
+    forged = run(app, ["verify", str(file)])
+    assert forged.exit_code == 1 and "saved with" in forged.output
+    assert run(app, ["verify", str(file), "no/such"]).exit_code == 2
+
+
+def test_a_model_file_is_compared(tmp_path: Path) -> None:
+    p = of.from_arrays(q=[0.1, 2.0], A=[[1.0, 0.3]], l=3.0, ub=20.0, rows=["demand"])
+    p.export(tmp_path / "model.mps")
+    of.read(tmp_path / "model.mps").solve().certificate.save(tmp_path / "proof.json")
+    run = CliRunner().invoke
+    arguments = ["verify", str(tmp_path / "proof.json"), str(tmp_path / "model.mps")]
+    assert run(app, arguments).exit_code == 0
+    text = (tmp_path / "model.mps").read_text()
+    assert "0.3" in text
+    (tmp_path / "model.mps").write_text(text.replace("0.3", "0.30000000000000004"))
+    changed = run(app, arguments)
+    assert changed.exit_code == 1 and "the entries of the rows differ" in changed.output

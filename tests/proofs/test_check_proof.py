@@ -1,0 +1,439 @@
+"""The stand-alone checker: it accepts what is proved, and no file that was tampered with."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optfair as of
+from optfair.formats.proof_file import SavedProof, load_proof
+from optfair.proofs import check_proof
+
+Document = dict[str, Any]
+x = cp.Variable(2, name="x")
+w = cp.Variable(4, name="w")
+X = cp.Variable((3, 3), name="X", symmetric=True)
+RNG = np.random.default_rng(5)
+A, b, C = RNG.normal(size=(6, 4)), RNG.normal(size=6), RNG.normal(size=(3, 3))
+k = cp.Variable(3, boolean=True, name="k")
+
+PROBLEMS: dict[str, tuple[Any, list[Any]]] = {
+    # free columns whose residuals cancel in fractions only
+    "lp free": (
+        cp.Minimize(0.7 * x[0] + 1.1 * x[1]),
+        [0.1 * x[0] + 0.3 * x[1] >= 0.7, 0.3 * x[0] + 0.2 * x[1] >= 0.9],
+    ),
+    # bounds that follow from the rows and the objective
+    "lp cut": (
+        cp.Maximize(-(0.3 * w[0] + 0.7 * w[1] + 1.1 * w[2] + 0.9 * w[3])),
+        [w >= 0, 0.1 * w[0] + w[1] >= 0.7, w[1] + 0.3 * w[2] + w[3] >= 1.3, w[0] >= 0.01 * w[2]],
+    ),
+    "qp": (cp.Minimize(cp.sum_squares(A @ w - b)), [cp.sum(w) == 1]),
+    "qp singular": (
+        cp.Minimize(cp.quad_form(w, cp.psd_wrap(np.outer(b[:4], b[:4]))) + b[:4] @ w),
+        [cp.sum(w) == 1, w >= 0],
+    ),
+    "socp": (cp.Minimize(cp.norm(A @ w - b)), [cp.norm(w) <= 0.3]),
+    "sdp": (cp.Minimize(cp.trace((C + C.T) @ X)), [X >> 0, cp.diag(X) == 1]),
+    "farkas": (cp.Minimize(cp.sum(x)), [0.1 * x[0] + 0.3 * x[1] >= 1.3, x <= 3]),
+    "farkas socp": (cp.Minimize(cp.sum(x)), [cp.norm(x - 3) <= 1, cp.norm(x) <= 1]),
+    "ray": (cp.Minimize(x[0]), [x[0] + 0.1 * x[1] == 0.3, x[1] >= 0]),
+    "branching": (
+        cp.Minimize(cp.sum(k)),
+        [k[0] + k[1] >= 1.5, k[1] + k[2] >= 1.5, k[0] + k[2] <= 1],
+    ),
+}
+
+
+@cache
+def proof_of(name: str) -> tuple[Any, Document]:
+    """Return a problem and the document of its proof."""
+    problem = of.from_cvxpy(cp.Problem(*PROBLEMS[name]))
+    certificate: Any
+    if name == "branching":
+        certificate = problem.diagnose()["conflict"].evidence
+        assert certificate.proof is not None
+    else:
+        try:
+            certificate = problem.solve(tolerance=1e-6).certificate
+        except (of.Infeasible, of.Unbounded) as e:
+            certificate = e.certificate
+    with tempfile.TemporaryDirectory() as folder:
+        certificate.save(Path(folder) / "proof.json")
+        return problem, load_proof(Path(folder) / "proof.json").document
+
+
+def sealed(document: Document) -> Document:
+    """Return a document with the hash that fits it, as a forger would write it."""
+    rest = {key: v for key, v in document.items() if key != "digest"}
+    return rest | {"digest": check_proof.digest(rest)}
+
+
+def refused(document: Document) -> str:
+    with pytest.raises(check_proof.Rejected) as caught:
+        check_proof.check(document)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_it_runs_alone_and_accepts_what_is_proved(name: str, tmp_path: Path) -> None:
+    problem, document = proof_of(name)
+    file = tmp_path / "proof.json"
+    file.write_text(json.dumps(document))
+    # an interpreter that sees no package at all
+    command = [sys.executable, "-I", "-S", check_proof.__file__, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and f"{file}: proved" in done.stdout, done.stdout + done.stderr
+    assert "for |x|" not in done.stdout
+    saved = SavedProof(document)
+    assert saved.verify() and str(saved.verify().grade) == "proved"
+    assert saved.faults(problem) == ()
+
+
+def test_several_files_and_none() -> None:
+    command = [sys.executable, "-I", "-S", check_proof.__file__]
+    assert subprocess.run(command, capture_output=True).returncode == 2
+    done = subprocess.run([*command, "/no/such/file"], capture_output=True, text=True)
+    assert done.returncode == 1 and "NOT proved" in done.stdout
+
+
+def test_it_is_one_short_file_of_the_standard_library() -> None:
+    text = Path(check_proof.__file__).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    imported = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            imported |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module or "")
+    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+def more(value: Any, by: float) -> str:
+    return float(float(check_proof.number(value)) + by).hex()
+
+
+def _largest(values: list[Any]) -> int:
+    return int(np.argmax([abs(float(check_proof.number(v))) for v in values]))
+
+
+def _leaf(document: Document) -> Document:
+    node = document["proof"]["tree"]
+    while "column" in node:
+        node = node["below"]
+    leaf: Document = node
+    return leaf
+
+
+def primal(d: Document) -> None:
+    values = d["proof"]["point"]["values"]
+    values[_largest(values)] = more(values[_largest(values)], 1e-4)
+
+
+def multiplier(d: Document) -> None:
+    record = _leaf(d)["multipliers"]
+    i = _largest(record["values"])
+    record["values"][i] = more(record["values"][i], 1e-2)
+
+
+def negative_multiplier(d: Document) -> None:
+    start = 0
+    for kind, size, _ in d["form"]["cones"]:
+        if kind != "zero":
+            _leaf(d)["multipliers"]["values"][start] = -1
+            return
+        start += size
+    raise AssertionError("no multiplier has a sign")
+
+
+def last_digit_of_a_multiplier(d: Document) -> None:
+    record = _leaf(d)["multipliers"]
+    record["numerators"][0] = hex(int(record["numerators"][0], 16) + 1)
+
+
+def tighter_step(d: Document) -> None:
+    step = _leaf(d)["steps"][-1]
+    step[3] = more(step[3], -1e-3 if step[2] else 1e-3)
+
+
+def dropped_step(d: Document) -> None:
+    del _leaf(d)["steps"][0]
+
+
+def other_row(d: Document) -> None:
+    step = _leaf(d)["steps"][-1]
+    step[0] = (step[0] + 1) % d["form"]["rows"]
+
+
+def _claimed(key: str, by: float) -> Callable[[Document], None]:
+    def change(d: Document) -> None:
+        claim = d["proof"]["claim"]
+        size = max(1.0, abs(float(check_proof.number(claim[key]))))
+        claim[key] = more(claim[key], by * size)
+
+    return change
+
+
+def _dropped(*path: str) -> Callable[[Document], None]:
+    def change(d: Document) -> None:
+        node = d
+        for key in path[:-1]:
+            node = _leaf(d) if key == "leaf" else node[key]
+        part = node[path[-1]]
+        if isinstance(part, dict) and "values" in part:
+            part = part["values"]
+        if isinstance(part, list):
+            del part[-1]
+        else:
+            del node[path[-1]]
+
+    return change
+
+
+def _renamed(key: str, value: Any) -> Callable[[Document], None]:
+    return lambda d: d.update({key: value})
+
+
+def direction(d: Document) -> None:
+    values = d["proof"]["direction"]["values"]
+    values[0] = more(values[0], 1e-9)
+
+
+def backwards(d: Document) -> None:
+    record = d["proof"]["direction"]
+    record["values"] = [more(v, -2 * float(check_proof.number(v))) for v in record["values"]]
+    for key in ("places", "numerators", "denominator"):
+        record.pop(key, None)
+
+
+def limit(d: Document) -> None:
+    d["proof"]["tree"]["limit"] += 1
+
+
+def one_branch(d: Document) -> None:
+    d["proof"]["tree"] = d["proof"]["tree"]["below"]
+
+
+def same_branch(d: Document) -> None:
+    d["proof"]["tree"]["above"] = copy.deepcopy(d["proof"]["tree"]["below"])
+
+
+def continuous_branch(d: Document) -> None:
+    d["form"]["integer"] = []
+
+
+def no_convexity(d: Document) -> None:
+    rows, columns, values = d["form"]["P"]
+    at = next(i for i, (r, c) in enumerate(zip(rows, columns, strict=True)) if r == c)
+    values[at] = -1
+
+
+TAMPERED: list[tuple[str, str, Callable[[Document], None]]] = [
+    *(
+        (name, what, change)
+        for name in ("lp free", "lp cut", "qp", "qp singular", "socp", "sdp")
+        for what, change in {
+            "primal": primal,
+            "multiplier": multiplier,
+            "bound": _claimed("bound", 1e-5),
+            "objective": _claimed("objective", -1e-5),
+            "violation": _claimed("violation", 1e-3),
+            "dropped multiplier": _dropped("leaf", "multipliers"),
+            "dropped value": _dropped("proof", "point"),
+            "dropped cost": _dropped("form", "q"),
+            "dropped side": _dropped("form", "b"),
+            "dropped cone": _dropped("form", "cones"),
+            "dropped claim": _dropped("proof", "claim"),
+            "dropped unit": _dropped("proof", "units"),
+        }.items()
+    ),
+    ("lp free", "last digit", last_digit_of_a_multiplier),
+    ("lp cut", "sign of a multiplier", negative_multiplier),
+    ("lp cut", "step", tighter_step),
+    ("lp cut", "dropped step", dropped_step),
+    ("lp cut", "row of a step", other_row),
+    ("lp cut", "cut", _claimed("cut", -1e-5)),
+    ("socp", "sign of a multiplier", negative_multiplier),
+    ("sdp", "sign of a multiplier", negative_multiplier),
+    ("qp", "curvature", no_convexity),
+    ("farkas", "sign of a multiplier", negative_multiplier),
+    ("farkas", "dropped multiplier", _dropped("leaf", "multipliers")),
+    ("farkas socp", "multiplier", negative_multiplier),
+    ("ray", "primal", primal),
+    ("ray", "direction", direction),
+    ("ray", "backwards", backwards),
+    ("ray", "dropped direction", _dropped("proof", "direction")),
+    ("branching", "multiplier", multiplier),
+    ("branching", "limit", limit),
+    ("branching", "one branch only", one_branch),
+    ("branching", "a branch twice", same_branch),
+    ("branching", "continuous", continuous_branch),
+    ("lp cut", "kind", _renamed("kind", "infeasible")),
+    ("lp cut", "unknown kind", _renamed("kind", "hope")),
+    ("lp cut", "schema", _renamed("schema", 99)),
+    ("lp cut", "format", _renamed("format", "a novel")),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "change"), TAMPERED, ids=lambda v: v if isinstance(v, str) else "forged"
+)
+def test_tampered_files_are_refused(
+    name: str, what: str, change: Callable[[Document], None]
+) -> None:
+    _, document = proof_of(name)
+    forged = copy.deepcopy(document)
+    change(forged)
+    assert forged != document
+    assert refused(forged)
+    # a forger who writes the right hash is refused by the mathematics
+    assert "saved with" not in refused(sealed(forged)), what
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_proof_of_other_data_is_no_proof_of_the_problem(name: str) -> None:
+    problem, document = proof_of(name)
+    form = document["form"]
+    places = [("A", 2, i) for i in range(len(form["A"][2]))]
+    places += [("b", i) for i in range(form["rows"])]
+    if document["kind"] != "infeasible":
+        places += [("q", i) for i in range(form["columns"])] + [("offset",)]
+    for path in places:
+        forged = copy.deepcopy(document)
+        node = forged["form"]
+        for key in path[:-1]:
+            node = node[key]
+        node[path[-1]] = more(node[path[-1]], 1e-4)
+        assert refused(forged) == "its numbers are not those it was saved with"
+        assert SavedProof(sealed(forged)).faults(problem) != (), path
+
+
+def by_hand(**changes: Any) -> Document:
+    """Return a proof written by hand: min x + 2y, x + y >= 1, x <= 1/4, y >= 0, is 7/4."""
+    form = {
+        "rows": 3,
+        "columns": 2,
+        "sign": 1,
+        "offset": 0,
+        "q": [1, 2],
+        "P": [[], [], []],
+        "A": [[0, 0, 1, 2], [0, 1, 0, 1], [-1, -1, 1, -1]],
+        "b": [-1, "0x1/0x4", 0],
+        "cones": [["nonneg", 3, None]],
+        "integer": [],
+    }
+    claim = {
+        "bound": "0x7/0x4",
+        "objective": "0x7/0x4",
+        "cut": None,
+        "radius": None,
+        "tolerance": 0,
+        "violation": 0,
+        "unit": 1,
+    }
+    proof = {
+        "tree": {"against": "objective", "multipliers": {"values": [2, 1, 0]}, "steps": []},
+        "claim": claim | changes,
+        "point": {"values": ["0x1/0x4", "0x3/0x4"]},
+        "units": [1, 1],
+    }
+    return sealed(
+        {"format": "optfair proof", "schema": 1, "kind": "bound", "form": form, "proof": proof}
+    )
+
+
+def test_a_proof_by_hand_has_no_gap_at_all() -> None:
+    assert check_proof.check(by_hand()).startswith("proved: objective 1.75, bound 1.75, gap 0.0e")
+    refused(by_hand(bound=f"{hex(7 * 2**200 + 1)}/{hex(4 * 2**200)}"))
+    refused(by_hand(unit=2))
+    refused(by_hand(tolerance=-1))
+    refused(by_hand(cut=1))
+    loose = by_hand(bound=1, tolerance="0x1/0x2", radius=None)
+    assert "bound 1, gap 4.3e-01" in check_proof.check(loose)
+
+
+def test_what_nothing_bounds_needs_a_radius() -> None:
+    document = by_hand(tolerance="0x1/0x2", bound=1)
+    document["proof"]["tree"]["multipliers"]["values"] = ["0x1.fffffffffffffp+0", 1, 0]
+    assert "residual" in refused(sealed(document))
+    document["proof"]["claim"]["radius"] = 1000
+    assert check_proof.check(sealed(document)).startswith("proved for |x| <= 1e+03")
+    for radius in (0, -1000):
+        document["proof"]["claim"]["radius"] = radius
+        assert "residual" in refused(sealed(document))
+
+
+def exactly_semidefinite(M: list[list[Fraction]]) -> bool:
+    """Decide by elimination in fractions."""
+    M = [row[:] for row in M]
+    while M:
+        pivot, rest = M[0][0], M[0][1:]
+        if pivot < 0 or (pivot == 0 and any(rest)):
+            return False
+        M = [
+            [v - (rest[i] * rest[j] / pivot if pivot else 0) for j, v in enumerate(row[1:])]
+            for i, row in enumerate(M[1:])
+        ]
+    return True
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(1, 5), st.integers(0, 2**32 - 1), st.integers(-50, 50), st.integers(0, 60))
+def test_semidefinite_is_never_wrong(n: int, seed: int, nudge: int, digits: int) -> None:
+    rng = np.random.default_rng(seed)
+    F = rng.integers(-9, 10, (n, int(rng.integers(1, n + 1))))
+    units = 10 ** rng.integers(0, 5, n)
+    whole = (F @ F.T) * np.outer(units, units)
+    # on the edge of the cone, moved in or out by little
+    M = [[Fraction(int(v)) for v in row] for row in whole]
+    M[-1][-1] += Fraction(nudge, 2**digits)
+    flat, unit = check_proof.integers([v for row in M for v in row])
+    entries = [(i, j, flat[i * n + j]) for i in range(n) for j in range(n)]
+    shifts = check_proof.MARGINS + check_proof.SHIFTS
+    found = check_proof.semidefinite(entries, unit, shifts)
+    if found == {}:
+        assert exactly_semidefinite(M)
+    elif found is not None:
+        moved = [row[:] for row in M]
+        for i, d in found.items():
+            assert d > 0
+            moved[i][i] += d
+        assert exactly_semidefinite(moved)
+    if nudge >= 0 and exactly_semidefinite(M):
+        assert found is not None
+
+
+def test_entries_off_the_diagonal_are_divided_by_the_root_of_2() -> None:
+    def held(a: int, off: int, c: int) -> bool:
+        return check_proof.inside("psd", [a, off, c], [2, True], False)
+
+    # [[a, off/√2], [off/√2, c]]: off² <= 2 a c
+    assert held(10**9, 1414213561, 10**9) and not held(10**9, 1414213563, 10**9)
+    assert not held(1, 0, -1) and held(1, 0, 0) and not held(0, 1, 1)
+    assert check_proof.triangle([3, True]) == [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
+    assert check_proof.triangle([3, False]) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+
+
+def test_second_order_cones_are_exact() -> None:
+    assert check_proof.inside("soc", [5, 3, 4], None, True)
+    assert not check_proof.inside("soc", [5 * 10**40 - 1, 3 * 10**40, 4 * 10**40], None, True)
+    assert not check_proof.inside("soc", [-5, 3, 4], None, False)
+    assert check_proof.inside("zero", [1, -1], None, True)
+    assert not check_proof.inside("zero", [1, -1], None, False)
+    with pytest.raises(check_proof.Rejected, match="exp"):
+        check_proof.inside("exp", [1, 1, 1], None, False)
