@@ -10,6 +10,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.compile.conic_proof import RescaledProof, times
 from optfair.core.adopt import declaration
 from optfair.core.composition import Rule
 from optfair.core.problem import Declaration, Problem
