@@ -36,7 +36,7 @@ from optfair.proofs.portable import (
     plain,
     vector_record,
 )
-from optfair.transforms.relax_integrality import relaxed
+from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
