@@ -34,7 +34,7 @@ LANGUAGE = {
     },
     "datasets": {"errors", "locate", "numbers"},
     "diagnosis": {"backends", "compile", "core", "errors", "transforms"},
-    "formats": {"backends", "compile", "core", "errors", "proofs", "transforms"},
+    "formats": {"backends", "compile", "core", "diagnosis", "errors", "proofs", "transforms"},
     "library": {
         *("backends", "compile", "core", "datasets", "errors", "locate", "registry", "transforms"),
     },
@@ -254,7 +254,7 @@ SAYS_NOTHING = {
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "backends/progress.py": "what every round-wise algorithm of the backends shows",
-    "compile/conic_proof.py": "the proof of a compiled form, apart from making it",
+    "cli/verify.py": "one command, beside the others of its kind",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 

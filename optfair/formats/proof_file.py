@@ -80,7 +80,7 @@ class SavedProof(Certificate):
         _, fault = self._checked
         if fault:
             return Verdict(False, (fault,), UNKNOWN)
-        claim = self.document["proof"].get("claim")
+        claim = self.document["proof"].get("claim", {})
         radius = claim.get("radius")
         if radius is None:
             return Verdict(True, grade=PROVED)
