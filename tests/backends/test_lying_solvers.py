@@ -242,7 +242,7 @@ def _problem(o: Outcome) -> Any:
     return None if o.proof is None else o.proof.problem
 
 
-ADAPTERS: dict[str, tuple[str, str, Callable[[], Any]]] = {
+ADAPTERS: dict[str, tuple[str, Callable[[], Any]]] = {
     "highspy": ("highs", lp),
     "cvxpy": ("clarabel", qp),
     "ortools": ("glop", lp),
