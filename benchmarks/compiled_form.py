@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -30,6 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
+from machine import environment
 
 import optfair as of
 
@@ -200,11 +200,7 @@ def main() -> None:
             {"name": n, "target": t, "measured": m, "reached": bool(m <= t)} for n, t, m in targets
         ],
         "again": again,
-        "environment": {
-            "python": platform.python_version(),
-            "cvxpy": cp.__version__,
-            "cpus": os.cpu_count(),
-        },
+        "environment": {**environment(), "cvxpy": cp.__version__},
     }
     if options.json:
         print(json.dumps(result))

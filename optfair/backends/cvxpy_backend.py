@@ -106,9 +106,10 @@ def _call(
     interface = compiled.interface
     if profile.compile_as:  # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
-    units = None if compiled.integer.any() else compiled.form.units
-    if units is not None:
-        form = compiled.form.in_units(*units)
+    scaled = None if compiled.integer.any() else compiled.form.near_one
+    units = None
+    if scaled is not None:
+        form, units = scaled[0], scaled[1:]
         scale = form.cost_scale(profile.objective_scale)
         handed, inverse = interface.apply(compiled.program(interface, form))
     elif profile.compile_as:
@@ -135,7 +136,7 @@ def _call(
     if "interrupted" in profile.reports:
         word = _found(result, profile.reports["status"])
         status = "interrupted" if str(word) == profile.reports["interrupted"] else status
-    z = compiled.dual_vector(raw)
+    z = compiled.dual_vector(raw, interface)
     z = None if z is None else z / scale
     if units is not None and z is not None:
         z = z * units[0]

@@ -67,7 +67,7 @@ def run_generic(
     call: Call,
     *,
     start: Start | None = None,
-    canonical: Mapping[str, Any] | None = None,
+    quadratic: bool = True,
 ) -> Outcome:
     """Compile through CVXPY's reductions, let ``call`` solve, and read the result by name.
 
@@ -83,12 +83,12 @@ def run_generic(
         Solves the compiled form.
     start : callable, optional
         Prepares a warm start and says "used", or why not.
-    canonical : mapping, optional
-        Options of CVXPY's reductions.
+    quadratic : bool
+        Whether a quadratic objective stays one.
     """
     begin = time.perf_counter()
     compiled = compile_problem(
-        problem, profile.compile_as or profile.cvxpy_name, dict(canonical or {})
+        problem, profile.compile_as or profile.cvxpy_name, quadratic=quadratic
     )
     refuse_size(profile, compiled.form, lambda: open_takers(problem))
     options = request.solver_options(profile)
@@ -107,7 +107,7 @@ def run_generic(
     ):
         raise _infeasible(problem, profile, compiled, raw)
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
-        raise _unbounded(problem, profile, request, call, canonical)
+        raise _unbounded(problem, profile, request, call, quadratic)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
@@ -170,13 +170,13 @@ def _unbounded(
     profile: SolverProfile,
     request: Request,
     call: Call,
-    canonical: Mapping[str, Any] | None,
+    quadratic: bool,
 ) -> OptfairError:
     """Tell unbounded from infeasible by dropping the objective, and look for a ray."""
     feasibility = problem.with_terms({}, problem.constraints)
     point: Mapping[str, Any] = {k: np.zeros(v.shape) for k, v in problem.variables.items()}
     if any(t.scope for t in feasibility.constraints.values()):
         # raises Infeasible when it is that
-        point = run_generic(feasibility, profile, request, call, canonical=canonical).values
+        point = run_generic(feasibility, profile, request, call, quadratic=quadratic).values
     seconds = None if request.time_limit is None else request.seconds_left
     return unbounded(problem, profile.name, point or None, seconds=seconds)

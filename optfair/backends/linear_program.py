@@ -150,10 +150,9 @@ def solve_form(
         An option the solver does not have.
     """
     # it drops coefficients below 1e-9 and holds rows to absolute tolerances
-    units = None if integer.any() else form.units
-    if units is not None:
-        rows, columns = units
-        form = form.in_units(rows, columns)
+    scaled = None if integer.any() else form.near_one
+    if scaled is not None:
+        form, rows, columns = scaled
         scale = form.cost_scale("typical")
     row_lower = np.full(form.b.size, -np.inf)
     for c in form.cones:
@@ -193,7 +192,7 @@ def solve_form(
     else:
         solver.solve()
     found = _raw(solver, form, scale)
-    if units is not None:
+    if scaled is not None:
         found = replace(
             found,
             x=None if found.x is None else found.x * columns,

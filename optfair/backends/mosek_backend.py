@@ -35,7 +35,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         return _call(form, integer, profile.name, scale, options, log)
 
     # it takes quadratic objectives with linear constraints only
-    return run_generic(problem, profile, request, call, canonical={"use_quad_obj": False})
+    return run_generic(problem, profile, request, call, quadratic=False)
 
 
 def build_task(form: ConicForm, integer: NDArray[np.bool_], scale: float = 1.0) -> Any:

@@ -61,7 +61,7 @@ class Ray(Certificate):
 
     @cached_property
     def _compiled(self) -> Compiled:
-        return compile_problem(relaxed(self.problem), conic_interface(), {})
+        return compile_problem(relaxed(self.problem), conic_interface())
 
     @property
     def point(self) -> Any:
@@ -70,7 +70,7 @@ class Ray(Certificate):
 
     def verify(self) -> Verdict:
         """Prove direction and point on data compiled anew, and follow the declared terms."""
-        compiled = compile_problem(relaxed(self.problem), conic_interface(), {})
+        compiled = compile_problem(relaxed(self.problem), conic_interface())
         form = compiled.form
         reasons = recession_faults(form, self.d)
         if self.start is None:
@@ -177,7 +177,7 @@ def find_ray(
     seconds : float, optional
         Time it may take.
     """
-    compiled = compile_problem(relaxed(problem), conic_interface(), {})
+    compiled = compile_problem(relaxed(problem), conic_interface())
     form = compiled.form
     for cost in (1.0, 0.0):  # the shortest; else one with room to every curved cone
         d = _shortest(form, seconds, cost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import time
@@ -205,7 +206,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 def _adapter(profile: SolverProfile) -> Adapter:
     """Import what runs the solver, and the solver's own library, which takes longer."""
     if profile.cvxpy_name and profile.module:
-        importlib.import_module(profile.module)
+        with contextlib.suppress(ImportError):  # the probe says what is missing
+            importlib.import_module(profile.module)
     if profile.via == "structured":
         module = f"optfair.backends.structured.{profile.route}"
     else:

@@ -145,7 +145,7 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     """
     # CVXPY's reductions know cones or integers, rarely both: reduce the relaxation, mark columns
     relaxed = problem._child(integers=frozenset())
-    compiled = compile_problem(relaxed, cp.CLARABEL, {} if quadratic else {"use_quad_obj": False})
+    compiled = compile_problem(relaxed, cp.CLARABEL, quadratic=quadratic)
     form = compiled.form
     n = form.q.size
     integer = np.zeros(n, dtype=bool)

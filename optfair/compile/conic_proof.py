@@ -66,8 +66,8 @@ def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats
     UnsupportedProblem
         The problem does not compile for this interface, or to another size.
     """
-    options = {"use_quad_obj": bool(facts.get("quadratic", True))}
-    compiled = compile_problem(problem, str(facts.get("interface")), options)
+    quadratic = bool(facts.get("quadratic", True))
+    compiled = compile_problem(problem, str(facts.get("interface")), quadratic=quadratic)
     sizes = (compiled.form.q.size, compiled.form.b.size)
     if (x.shape, z.shape) != ((sizes[0],), (sizes[1],)):
         raise UnsupportedProblem(

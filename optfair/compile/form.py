@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.constraints import (
-    PSD,
     SOC,
     ExpCone,
     NonNeg,
@@ -119,18 +118,21 @@ class Compiled:
     def program(self, instance: Any, form: ConicForm | None = None) -> Any:
         """Return the form, or the same one in other units, as CVXPY's own for an interface."""
         stated = form or self.form
-        turned = turn(instance, stated)
-        return cvxpy_program(
-            instance, stated, turned, self._canonical, self.integer, self.quadratic
-        )
+        return cvxpy_program(instance, stated, self._canonical, self.integer, self.quadratic)
 
-    def rows(self, term: str) -> Indices:
-        """Return all rows of a constraint term."""
-        own = [np.arange(o.start, o.stop) for o in self.owners if o.term == term and o.bound]
-        return np.concatenate(own) if own else np.zeros(0, dtype=np.intp)
+    def rows(self, term: str, *, bound: bool = True) -> Indices:
+        """Return all rows of a constraint term, or those of an objective term."""
+        return self._rows.get((term, bound), np.zeros(0, dtype=np.intp))
 
-    def dual_vector(self, raw: Any) -> Floats | None:
-        """Return z in row order from a solution at the level of the solver interface."""
+    @cached_property
+    def _rows(self) -> dict[tuple[str, bool], Indices]:
+        found: dict[tuple[str, bool], list[Indices]] = {}
+        for o in self.owners:
+            found.setdefault((o.term, o.bound), []).append(np.arange(o.start, o.stop))
+        return {key: np.concatenate(own) for key, own in found.items()}
+
+    def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
+        """Return z in row order from a solution at the level of a solver interface."""
         if not raw.dual_vars:
             return None
         blocks = [
@@ -141,7 +143,7 @@ class Compiled:
         z = np.asarray(np.concatenate(blocks) if blocks else np.zeros(0), dtype=float)
         if z.size != self.form.b.size:
             return None
-        turned = turn(self.interface, self.form)
+        turned = turn(instance, self.form)
         if turned is not None:
             z[turned] = z.copy()
         return z
@@ -209,14 +211,10 @@ def _shaped(constraint: Any, block: Floats) -> Any:
         return float(block[0])
     if isinstance(constraint, (ExpCone, SOC)) or constraint.shape == ():
         return block
-    if isinstance(constraint, PSD) and constraint.num_cones() > 1:
-        return block
     return block.reshape(constraint.shape, order="F")
 
 
-def compile_problem(
-    problem: Problem, interface: str, solver_options: Mapping[str, Any] | None = None
-) -> Compiled:
+def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True) -> Compiled:
     """Return the cone program of a problem as CVXPY's named solver interface gets it.
 
     Every term is reduced to cones by itself, once; terms whose matrices are not known yet are
@@ -229,8 +227,8 @@ def compile_problem(
         What to compile; it is not changed.
     interface : str
         CVXPY's name of the solver.
-    solver_options : dict, optional
-        Options that CVXPY reads at this stage: ``use_quad_obj``.
+    quadratic : bool
+        Keep a quadratic objective for an interface that takes one; else it becomes a cone.
 
     Raises
     ------
@@ -241,13 +239,13 @@ def compile_problem(
         No term uses a variable.
     """
     check_parameters(problem.terms)
-    wanted = bool((solver_options or {}).get("use_quad_obj", True))
     # kept on the problem: what is compiled refers to its terms, and these to it
     known: dict[tuple[str, bool], Compiled] = problem.__dict__.setdefault("_compiled", {})
-    key = (interface, wanted)
+    key = (interface, quadratic)
     if key not in known:
         with _LOCK, _quiet(problem.variables):
-            known[key] = _compiled(problem, interface, wanted)
+            if key not in known:  # nobody else was faster
+                known[key] = _compiled(problem, interface, quadratic)
     return known[key]
 
 
@@ -516,14 +514,18 @@ def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
         if type(c) is SOC:
             for size in c.cone_sizes():
                 add("soc", size)
-        elif type(c) in (PSD, SvecPSD):
-            order = c._n if type(c) is SvecPSD else c.args[0].shape[-1]
+        elif type(c) is SvecPSD:
             for _ in range(c.num_cones()):
-                add("psd", order * (order + 1) // 2, order=order, upper=upper)
+                add("psd", c._n * (c._n + 1) // 2, order=c._n, upper=upper)
         elif type(c) is ExpCone:
             for _ in range(c.num_cones()):
                 add("exp", 3)
         elif type(c) is PowCone3D:
             for power in np.ravel(c.alpha.value):
                 add("pow", 3, power=float(power))
+        elif type(c) not in (Zero, NonNeg):
+            raise UnsupportedProblem(
+                f"nothing measures a point on rows in the cone {type(c).__name__}",
+                remedy="name another solver",
+            )
     return tuple(cones)

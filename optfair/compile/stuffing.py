@@ -10,14 +10,12 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.constraints import (
-    PSD,
     SOC,
     Equality,
     ExpCone,
     Inequality,
     NonNeg,
     PowCone3D,
-    PowConeND,
     SvecPSD,
     Zero,
 )
@@ -37,7 +35,7 @@ Indices = NDArray[np.intp]
 __all__ = ["Part", "Stuffing", "cvxpy_program", "height", "stuff", "turn"]
 
 # The order in which every interface lists its cones.
-_ORDER = (Zero, NonNeg, SOC, PSD, SvecPSD, ExpCone, PowCone3D, PowConeND)
+_ORDER = (Zero, NonNeg, SOC, SvecPSD, ExpCone, PowCone3D)
 _RANK = {kind: i for i, kind in enumerate(_ORDER)}
 
 
@@ -74,9 +72,6 @@ def height(constraint: Any) -> int:
     if isinstance(constraint, (Equality, Inequality)):  # two sides of the same rows
         return int(constraint.size)
     return int(sum(arg.size for arg in constraint.args))
-
-
-# --- compiling --------------------------------------------------------------------------------
 
 
 def stuff(parts: Sequence[Canonical]) -> None:
@@ -143,10 +138,6 @@ def _places(constraint: Any) -> Indices:
     if type(constraint) in (ExpCone, PowCone3D):
         count = args[0].size
         return np.concatenate([3 * np.arange(count) + i for i in range(3)])
-    if type(constraint) is PowConeND:
-        depth = args[0].shape[0]
-        heads = np.arange(args[1].size) * (depth + 1)
-        return np.concatenate([(heads[:, None] + np.arange(depth)).ravel(), heads + depth])
     return np.arange(height(constraint))
 
 
@@ -165,14 +156,13 @@ def turn(instance: Any, form: ConicForm) -> Indices | None:
 def cvxpy_program(
     instance: Any,
     form: ConicForm,
-    turned: Indices | None,
     constraints: Sequence[Any],
     integer: NDArray[np.bool_],
     quad: bool,
 ) -> Any:
     """Return the form as a program of CVXPY, in tensors with one column for the constant."""
     m, n = form.A.shape
-    A, b = form.A, form.b
+    A, b, turned = form.A, form.b, turn(instance, form)
     if turned is not None:
         A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
     bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvxpy as cp
-from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, Zero
+from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, PowConeND, Zero
 from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
 from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
 from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
@@ -62,7 +62,8 @@ class Target:
         kinds = instance.SUPPORTED_CONSTRAINTS
         if integer:
             kinds = getattr(instance, "MI_SUPPORTED_CONSTRAINTS", kinds)
-        kinds = [k for k in kinds if k is not PSD]  # a triangle stands for a matrix
+        # a triangle stands for a matrix, and cones of three entries for longer power cones
+        kinds = [k for k in kinds if k not in (PSD, PowConeND)]
         context = SolverInfo(
             solver=instance.name(),
             supported_constraints=frozenset(kinds),
@@ -114,8 +115,8 @@ class Canonical:
         if not self._chain:
             return blocks.get(self.main)  # type: ignore[arg-type]
         solution = RawSolution(OPTIMAL, 0.0, {}, dict(blocks), {})
-        for reduction, inverse in reversed(self._chain):
-            solution = reduction.invert(solution, inverse)
+        for step, inverse in reversed(self._chain):
+            solution = step.invert(solution, inverse)
         return solution.dual_vars.get(self._first)
 
 
@@ -291,13 +292,13 @@ def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
     quadratic = target.quadratic and sign != 0.0
     if not sign and type(written) in _ROWS and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
-    reduction = Dcp2Cone(quad_obj=quadratic, solver_context=context)
+    conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
     if sign:
         written = cp.Minimize(written if sign > 0 else -written)
     if not written.is_dcp():
         raise _undisciplined(name, written)
     try:
-        main, others = reduction.canonicalize_tree(written, bool(sign))
+        main, others = conic.canonicalize_tree(written, bool(sign))
     except (ValueError, TypeError, NotImplementedError, cp.error.SolverError) as e:
         raise _irreducible(name, written, e) from e
     if sign:
@@ -316,13 +317,10 @@ def _plain(written: Any) -> bool:
 
 def _undisciplined(name: str, written: Any) -> UnsupportedProblem:
     """Return the error about the innermost expression that breaks the rules."""
-    culprit = _innermost(written)
-    text = " ".join(str(culprit).split())
-    text = text if len(text) <= 120 else text[:117] + "..."
     return UnsupportedProblem(
         f"CVXPY cannot compile {name!r}: it is not written by the rules of disciplined convex"
         " programming",
-        f"these rules do not know the curvature of {text}",
+        f"these rules do not know the curvature of {_text(_innermost(written))}",
         "write it by the rules of disciplined convex programming, e.g. a convex quadratic"
         " as quad_form(x, Q) or sum_squares(A @ x)",
     )
@@ -330,13 +328,16 @@ def _undisciplined(name: str, written: Any) -> UnsupportedProblem:
 
 def _irreducible(name: str, written: Any, error: Exception) -> UnsupportedProblem:
     """Return the error about a term that CVXPY knows no cones for."""
-    text = " ".join(str(written).split())
-    text = text if len(text) <= 120 else text[:117] + "..."
     return UnsupportedProblem(
         f"CVXPY cannot compile {name!r}",
-        f"{text}: {' '.join(str(error).split())[:200] or type(error).__name__}",
+        f"{_text(written)}: {' '.join(str(error).split())[:200] or type(error).__name__}",
         "write it with other functions, or name a solver that takes it as it is",
     )
+
+
+def _text(written: Any) -> str:
+    text = " ".join(str(written).split())
+    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _innermost(written: Any) -> Any:

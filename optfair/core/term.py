@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,9 @@ class Term:
     origin: Literal["model", "user"] = "model"
     parameters: tuple[FrozenParameter, ...] = ()
 
+    # the field that evaluates the term, and what it looks like
+    _evaluation: ClassVar[tuple[str, str]]
+
     def __post_init__(self) -> None:
         """Refuse a term that cannot be evaluated: it would hold, or cost nothing, everywhere."""
         word, shape = self._evaluation
@@ -66,11 +69,6 @@ class Term:
                 f"give {word}=lambda values: {shape}, or let it be derived:"
                 " optfair.core.classify has constraint_term and objective_term",
             )
-
-    @property
-    def _evaluation(self) -> tuple[str, str]:
-        """The field that evaluates the term, and what it looks like."""
-        raise NotImplementedError
 
     @property
     def formula(self) -> str:
@@ -86,6 +84,8 @@ class Term:
 class ObjectiveTerm(Term):
     """A summand of the objective; ``value(values)`` evaluates it in NumPy, and must be given."""
 
+    _evaluation = "value", "float(...)"
+
     value: Callable[[Values], float] = _UNSTATED
 
     def number(self, values: Values) -> float:
@@ -97,10 +97,6 @@ class ObjectiveTerm(Term):
                 remedy="add its entries up",
             )
         return float(found.item())
-
-    @property
-    def _evaluation(self) -> tuple[str, str]:
-        return "value", "float(...)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,6 +122,8 @@ class ConstraintTerm(Term):
         the model that reads it asks again with a larger one (`Problem.solved_by`).
     """
 
+    _evaluation = "violation", "numpy.maximum(..., 0.0)"
+
     violation: Callable[[Values], Floats] = _UNSTATED
     shape: tuple[int, ...] = ()
     scale: Any = 0.0
@@ -138,10 +136,6 @@ class ConstraintTerm(Term):
         """Size of the largest finite right-hand side."""
         sizes = np.asarray(self.scale, dtype=float)
         return float(sizes[np.isfinite(sizes)].max(initial=0.0))
-
-    @property
-    def _evaluation(self) -> tuple[str, str]:
-        return "violation", "numpy.maximum(..., 0.0)"
 
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""

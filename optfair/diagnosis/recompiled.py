@@ -38,7 +38,7 @@ def _forms(part: Problem) -> Iterator[ConicForm]:
     for profile in profiles:
         try:
             if profile.cvxpy_name:
-                yield compile_problem(part, profile.cvxpy_name, {}).form
+                yield compile_problem(part, profile.cvxpy_name).form
             else:  # a special algorithm compiles its own part of the problem
                 solve(part, profile.name)
         except Infeasible as e:

@@ -355,7 +355,7 @@ def _branching(certificate: BranchingProof) -> dict[str, Any]:
     nodes = list(walked(certificate.tree, ()))
     leaves = [(path, node) for path, node in nodes if isinstance(node, InfeasibilityProof)]
     own = [_compiled_as(branch_problem(system, names, path), leaf.form) for path, leaf in leaves]
-    shared = compile_problem(relaxed(system.part(names)), own[0].interface.name(), {})
+    shared = compile_problem(relaxed(system.part(names)), own[0].interface.name())
     _needs(shared.form, None)
     places = shared.places()
     whole = [system.integers[k] for k in names if k in system.integers]
@@ -395,7 +395,7 @@ def _compiled_as(problem: Problem, form: ConicForm) -> Compiled:
     """Return the compiled problem whose form this is."""
     for name in _interfaces(problem):
         try:
-            found = compile_problem(problem, name, {})
+            found = compile_problem(problem, name)
         except OptfairError:
             continue
         if not _difference(form_record(found.form), form_record(form), "infeasible"):
@@ -421,7 +421,7 @@ def _shared_rows(own: Compiled, shared: Compiled, z: Any) -> Any:
 
 def _ray(certificate: Ray) -> dict[str, Any]:
     problem = certificate.problem
-    compiled = compile_problem(relaxed(problem), conic_interface(), {})
+    compiled = compile_problem(relaxed(problem), conic_interface())
     form, d, x = compiled.form, certificate.d, certificate.start
     if x is None:
         raise DataError("no feasible point goes with this ray", "the problem may be infeasible")
@@ -488,7 +488,7 @@ def _forms(problem: Problem, document: dict[str, Any]) -> Iterator[tuple[ConicFo
         plainly = relaxed(part) if part.integers else part
         for name in _interfaces(plainly, first):
             try:
-                compiled = compile_problem(plainly, name, {})
+                compiled = compile_problem(plainly, name)
             except OptfairError:
                 continue
             yield compiled.form, _columns(compiled.places(), part.integers)

@@ -102,7 +102,7 @@ def _box(problem: Problem, names: list[str]) -> list[range]:
         raise DataError(
             "there are no integer variables to enumerate", remedy="name a solver instead"
         )
-    form = compile_problem(relax_integrality(problem).problem, conic_interface(), {}).form
+    form = compile_problem(relax_integrality(problem).problem, conic_interface()).form
     lower, upper = form.column_bounds
     ranges: list[range] = []
     for name in names:

@@ -180,6 +180,8 @@ class ConicForm:
         entries = sp.coo_array(self.A)
         used = (entries.data != 0.0) & np.isfinite(entries.data)
         row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
+        if not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE):
+            return None
         m, n = self.A.shape
         # what is tiny in its row and in its column is rounding, and says nothing of units
         in_row, in_column = np.zeros(m), np.zeros(n)
@@ -207,6 +209,11 @@ class ConicForm:
         middle = float(np.median(shift)) if shift.size else 0.0
         found = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
         return found if all(np.isfinite(u).all() and (u > 0.0).all() for u in found) else None
+
+    @cached_property
+    def near_one(self) -> tuple[ConicForm, Floats, Floats] | None:
+        """The form in its units, with these, None where its numbers are near 1 as they stand."""
+        return None if self.units is None else (self.in_units(*self.units), *self.units)
 
     def in_units(self, rows: Floats, columns: Floats) -> ConicForm:
         """Return the form with its rows multiplied by one vector and its columns by another."""

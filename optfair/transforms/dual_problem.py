@@ -108,9 +108,7 @@ def multipliers_of(problem: Problem, compiled: Compiled) -> tuple[Multiplier, ..
                     remedy=f"remove it: problem.without({name!r})",
                 )
             free = np.zeros(m, dtype=bool)
-            for o in compiled.owners:
-                if o.term == name and o.bound == bound:
-                    free[o.start : o.stop] = True
+            free[compiled.rows(name, bound=bound)] = True
             if bound:
                 found.append(_own(name, marked[name], compiled, free))
             found += _added(name, compiled, free)

@@ -105,7 +105,7 @@ def test_too_large_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> No
     facts = profile("gurobi")
 
     def refused(problem: Any) -> bool:
-        form = compile_problem(problem, "CLARABEL", {}).form
+        form = compile_problem(problem, "CLARABEL").form
         try:
             probes.refuse_size(facts, form, lambda: ["highs"])
         except of.SizeLimited as e:
@@ -159,7 +159,7 @@ def test_the_task_is_the_compiled_form(case: str) -> None:
     problem, _ = CASES[case].build()
     p = of.from_cvxpy(problem)
     assert profile("mosek").accepts(p)
-    form = compile_problem(p, "CLARABEL", {"use_quad_obj": False}).form
+    form = compile_problem(p, "CLARABEL", quadratic=False).form
     assert not form.P.nnz
     x = np.random.default_rng(0).normal(size=form.q.size)
     integer = np.arange(form.q.size) < len(CASES[case].integers)

@@ -341,7 +341,7 @@ def test_rows_and_columns_may_be_in_any_units(solver: str | None, seed: int) -> 
     )
     s = of.from_cvxpy(lp, ["rows", "sign"]).solve(solver, tolerance=1e-6)
     assert s.objective == pytest.approx(y @ b, rel=1e-6)
-    assert np.allclose(s.multipliers["rows"] * rows, y, atol=1e-4 * y.max()) or s.gap <= 1e-6
+    assert np.allclose(s.multipliers["rows"] * rows, y, atol=1e-4 * y.max())
 
 
 def test_cones_keep_one_unit_each() -> None:

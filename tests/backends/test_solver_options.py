@@ -213,7 +213,7 @@ def test_a_ray_that_leaves_the_constraints_is_dropped() -> None:
 
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - 2 * x[1]), [x >= 1]), ["lo"])
-    form = compile_problem(p, "HIGHS", {}).form
+    form = compile_problem(p, "HIGHS").form
     assert not recession_faults(form, np.array([0.0, 1.0]))
     assert recession_faults(form, np.array([-1.0, 1.0]))  # leaves x >= 1
     assert recession_faults(form, np.array([2.0, 0.5]))  # the objective rises

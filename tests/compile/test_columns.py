@@ -37,7 +37,7 @@ def test_columns_do_not_overlap_and_hold_the_entries(interface: str) -> None:
     p = of.from_cvxpy(
         cp.Problem(cp.Minimize(sum(cp.sum(x) for x in v.values())), [x >= 0 for x in v.values()])
     )
-    compiled = compile_problem(p, interface, {})
+    compiled = compile_problem(p, interface)
     columns = compiled.form.columns
     assert {k: at.stop - at.start for k, at in columns.items()} == {"S": 6, "D": 3, "W": 2, "z": 4}
     covered = np.concatenate([np.arange(at.start, at.stop) for at in columns.values()])
@@ -65,7 +65,7 @@ def test_integrality_is_put_on_the_right_columns(solver: str, integer: str) -> N
 def test_an_earlier_solution_finds_its_columns() -> None:
     p = mixed("D")
     s = p.solve("highs")
-    compiled = compile_problem(p, "HIGHS", {})
+    compiled = compile_problem(p, "HIGHS")
     x, word = columns_of(compiled, s)
     assert word == "used" and x is not None
     again, _ = compiled.by_name(x, None)

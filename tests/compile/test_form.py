@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import itertools
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
@@ -205,25 +206,14 @@ def p_rows(p: Any, constraint: Any, x: Any) -> Any:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Count roots that CVXPY reduces and calls of its stuffing."""
-    counts, depth = {"reduced": 0, "stuffed": 0}, [0]
-    reduce, stuff = Dcp2Cone.canonicalize_tree, ConeMatrixStuffing.apply
-
-    def canonicalize_tree(self: Any, *args: Any, **more: Any) -> Any:
-        counts["reduced"] += depth[0] == 0
-        depth[0] += 1
-        try:
-            return reduce(self, *args, **more)
-        finally:
-            depth[0] -= 1
-
-    def apply(self: Any, problem: Any) -> Any:
-        counts["stuffed"] += 1
-        return stuff(self, problem)
-
-    monkeypatch.setattr(Dcp2Cone, "canonicalize_tree", canonicalize_tree)
-    monkeypatch.setattr(ConeMatrixStuffing, "apply", apply)
-    yield counts
+    """Count roots that CVXPY reduces and calls of its stuffing, as the benchmark does."""
+    path = Path(__file__).parents[2] / "benchmarks" / "compiled_form.py"
+    spec = importlib.util.spec_from_file_location("compiled_form", path)
+    benchmark = importlib.util.module_from_spec(spec)
+    monkeypatch.syspath_prepend(path.parent)
+    spec.loader.exec_module(benchmark)
+    with benchmark.counted() as counts:
+        yield counts
 
 
 def test_every_verb_stands_on_one_compilation(counted: dict[str, int], tmp_path: Any) -> None:
@@ -304,8 +294,8 @@ def test_an_interface_with_its_own_order(monkeypatch: pytest.MonkeyPatch) -> Non
     for c in plain.form.cones:
         if c.kind == "exp":
             told[c.start + np.array(Turned.EXP_CONE_ORDER)] = z[c.start : c.stop]
-    assert np.array_equal(turned.dual_vector(Raw(turned, told)), z)
-    assert plain.dual_vector(Raw(plain, z[:-1])) is None
+    assert np.array_equal(turned.dual_vector(Raw(turned, told), turned.interface), z)
+    assert plain.dual_vector(Raw(plain, z[:-1]), plain.interface) is None
 
 
 def test_the_next_solve_starts_where_the_last_ended() -> None:
@@ -351,3 +341,22 @@ def test_what_has_no_cones_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(of.UnsupportedProblem) as failure:
         q.with_constraints(odd=cp.norm(p["x"]) <= 2)
     assert "'odd'" in failure.value.cause and "no such cone" in failure.value.evidence
+
+
+@pytest.mark.parametrize("interface", ["CLARABEL", "SCS"])
+def test_every_row_lies_in_a_cone(interface: str) -> None:
+    """Longer power cones become cones of three entries: no row is left without a distance."""
+    x, z = cp.Variable(4, name="x"), cp.Variable(name="z")
+    S = cp.Variable((3, 3), symmetric=True, name="S")
+    alpha = np.array([0.1, 0.2, 0.3, 0.4])
+    goal = z + cp.geo_mean(x, approx=False) - cp.trace(S)
+    rows = [cp.PowConeND(x, z, alpha), cp.sum(x) <= 8, x >= 0.1, S >> np.eye(3), cp.exp(x[0]) <= 9]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(goal), rows))
+    form = compile_problem(p, interface).form
+    ends = [(c.start, c.stop) for c in form.cones]
+    assert [start for start, _ in ends] == [0, *(stop for _, stop in ends[:-1])]
+    assert ends[-1][1] == form.b.size == form.A.shape[0]
+    s = p.solve(interface.lower(), tolerance=1e-5)
+    assert s.objective == pytest.approx(
+        cp.Problem(cp.Maximize(goal), rows).solve("CLARABEL"), rel=1e-4
+    )

@@ -20,7 +20,7 @@ def test_only_inequalities_without_variables_that_hold_lose_their_multiplier() -
         "cone": cp.norm(x) <= 5,
     }
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), list(rows.values())), list(rows))
-    compiled = compile_problem(p, "CLARABEL", {})
+    compiled = compile_problem(p, "CLARABEL")
     z = np.ones(compiled.form.b.size)
     found = compiled.by_name(np.zeros(compiled.form.q.size), unpriced(compiled.form, z))[1]
     before = compiled.by_name(np.zeros(compiled.form.q.size), z)[1]
@@ -35,6 +35,6 @@ def test_only_inequalities_without_variables_that_hold_lose_their_multiplier() -
 def test_a_problem_without_such_rows_keeps_its_multipliers() -> None:
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1, x <= 3]))
-    compiled = compile_problem(p, "CLARABEL", {})
+    compiled = compile_problem(p, "CLARABEL")
     z = np.ones(compiled.form.b.size)
     assert unpriced(compiled.form, z) is z

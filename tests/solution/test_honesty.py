@@ -123,7 +123,7 @@ def test_infeasible_on_one_solvers_word_is_asked_again(monkeypatch: pytest.Monke
 def test_a_false_farkas_vector_fails() -> None:
     t = cp.Variable(name="t")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [1e-7 * t >= 1]), ["need"])  # t = 1e7
-    form = compile_problem(p, "HIGHS", {}).form
+    form = compile_problem(p, "HIGHS").form
     assert not InfeasibilityProof(form, np.ones(form.b.size)).verify()
 
 

@@ -58,6 +58,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
     solved_at = time.perf_counter()
     point = result.point
+    if point is not None and result.status == "optimal":
+        point = _settled(relaxation, point, request.deadline)
+        solved_at = time.perf_counter()
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     if point is None:  # stopped before the first point: what the model knows is the incumbent
         return Outcome(result.status, repaired(problem) or {}, {}, None, seconds)
@@ -73,6 +76,28 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     object.__setattr__(proof, "own", multipliers)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(result.status, values, multipliers, proof, seconds, tuple(result.history))
+
+
+def _settled(relaxation: Relaxation, point: RelaxedPoint, deadline: float) -> RelaxedPoint:
+    """Solve the last relaxation as tightly as can be where columns are left unpaid.
+
+    How far such a proof reaches is what is left over in these columns; the point that leaves
+    less is kept, as long as it is feasible as well.
+    """
+    left = deadline - time.perf_counter()
+    before = point.form.residuals(point.x, point.z)
+    if before.unpaid is None or left <= 0.0:
+        return point
+    try:
+        again = relaxation.solve(TIGHTEST, left)
+    except KeyboardInterrupt:
+        return point
+    if again.status != "optimal":
+        return point
+    after = again.form.residuals(again.x, again.z)
+    worse = after.primal > max(OUTSIDE, before.primal) or after.gap > max(OUTSIDE, before.gap)
+    less = after.unpaid is None or after.unpaid.slope < before.unpaid.slope
+    return again if less and not worse else point
 
 
 def _first(name: str, count: int, request: Request) -> Indices:

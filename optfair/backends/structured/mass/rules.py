@@ -99,7 +99,7 @@ def _program(
     constraints: tuple[ConstraintTerm, ...],
     shares: tuple[float, ...],
 ) -> tuple[Compiled, MassProgram]:
-    compiled = compile_problem(RuleProblem(masses, objective, constraints), conic_interface(), {})
+    compiled = compile_problem(RuleProblem(masses, objective, constraints), conic_interface())
     G, K = masses.shape
     at = compiled.form.columns["masses"].start
     position = at + np.arange(G * K).reshape(K, G).T  # CVXPY lays matrices out by column
