@@ -337,7 +337,7 @@ def _violation(
     """Return the least violation that the checker confirms, of those that are tried."""
     for off in (0.0, *(10.0**k for k in range(-16, 0) if 10.0**k < tolerance), tolerance):
         try:
-            worst = check_proof.violation(exact, x, under, units, check_proof.number(plain(off)))
+            worst, _ = check_proof.violation(exact, x, under, units, check_proof.number(plain(off)))
         except check_proof.Rejected:
             continue
         return plain(max(off if _curved(exact) else 0.0, float(np.nextafter(float(worst), np.inf))))

@@ -112,6 +112,7 @@ class Form:
                 self.heads.add(own[0])
                 self.behind |= dict.fromkeys(own[1:], (own[0], own[0], 1))
             elif kind == "psd":
+                require(more[0] * (more[0] + 1) == 2 * size, "a matrix does not fit its rows")
                 place = dict(zip(triangle(more), own, strict=True))
                 for (j, k), i in place.items():
                     self.behind[i] = place[j, j], place[k, k], 2
@@ -307,23 +308,24 @@ def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
     return min((v for v in found if v is not None), default=None)
 
 
-def violation(form: Form, x: list[int], under: int, units: Any, off: Fraction) -> Fraction:
-    """Return the largest violation of a row, of its own size; of a curved cone at most ``off``."""
+def violation(form: Form, x: list[int], under: int, units: Any, off: Fraction) -> Any:
+    """Return the largest violation of rows, of their own sizes (curved cones: off) and as such."""
     most = [max(abs(v), math.ceil(number(u) * under), 1) for v, u in zip(x, units, strict=True)]
     sizes = form.times([(i, j, abs(v)) for i, j, v in form.A], most, form.m)
     sizes = [max(a, abs(v) * under, 1) for a, v in zip(sizes, form.b, strict=True)]
     s = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)]
-    uneven = (min(x[j] % under, -x[j] % under) for j in form.integer)
-    worst = Fraction(max(uneven, default=0), under)
+    uneven = [0, *(min(x[j] % under, -x[j] % under) for j in form.integer)]
+    worst, absolute = Fraction(max(uneven), under), 0
     for kind, start, stop, more in form.cones:
         if kind in ("zero", "nonneg"):
             out = [i for i in range(start, stop) if s[i] < 0 or (s[i] and kind == "zero")]
             worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in out)])
+            absolute = max([absolute, *(abs(s[i]) for i in out)])
         else:  # a step along the axis of the cone
-            up = math.ceil(off * max(sizes[start:stop]))
+            absolute = max(absolute, up := math.ceil(off * max(sizes[start:stop])))
             moved = [s[i] + up * (i in form.heads) for i in range(start, stop)]
             require(inside(kind, moved, more, False), f"the {kind} cone at row {start} is violated")
-    return worst
+    return worst, Fraction(absolute, form.unit * under)
 
 
 def bound(form: Form, proof: Any) -> str:
@@ -334,7 +336,7 @@ def bound(form: Form, proof: Any) -> str:
     require(found is None or told <= found, f"the multipliers prove {float(found or 0):.17g} only")
     require(claim["cut"] is None or told <= number(claim["cut"]), "the bound is above its own cut")
     x, under = vector(proof["point"], form.n, "point")
-    worst = violation(form, x, under, proof["units"], off)
+    worst, absolute = violation(form, x, under, proof["units"], off)
     require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
     varying = Fraction(dot(x, form.times(form.P, x, form.n)), 2 * form.unit * under**2)
     varying += Fraction(dot(form.q, x), form.unit * under)
@@ -345,7 +347,8 @@ def bound(form: Form, proof: Any) -> str:
     require(0 < unit <= 1 and gap <= tolerance, "the gap exceeds the tolerance")
     figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * told):.12g}"
     radius = "" if claim["radius"] is None else f" for |x| <= {float(number(claim['radius'])):.3g}"
-    return f"proved{radius}: {figures}, gap {float(gap):.1e}, violation {float(worst):.1e}"
+    figures += f", gap {float(gap):.1e}, violation {float(worst):.1e}"
+    return f"proved{radius}: {figures} (absolute {float(absolute):.1e})"
 
 
 def unbounded(form: Form, proof: Any) -> str:
@@ -373,8 +376,8 @@ def check(document: Any) -> str:
         if kind in ("bound", "unbounded"):
             return bound(form, proof) if kind == "bound" else unbounded(form, proof)
         require(kind == "infeasible", f"a proof of kind {kind!r} is not known")
-        excluded = leaves(form, proof["tree"], {"cut": None, "radius": None}) is None
-        require(excluded, "a leaf bounds the objective instead of excluding its points")
+        found = leaves(form, proof["tree"], {"cut": None, "radius": None})
+        require(found is None, "a leaf bounds the objective instead of excluding its points")
         return "proved: no point satisfies the constraints"
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise Rejected(f"it is malformed: {type(e).__name__}: {e}") from None
@@ -382,7 +385,7 @@ def check(document: Any) -> str:
 
 def main(paths: list[str]) -> int:
     """Check files, say what each proves, and return the exit code."""
-    failed = 0
+    failed = 0 if paths else 2
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
@@ -390,7 +393,7 @@ def main(paths: list[str]) -> int:
         except (Rejected, OSError, ValueError, RecursionError) as e:
             failed, found = 1, f"NOT proved: {e}"
         sys.stdout.write(f"{path}: {found}\n")
-    return failed if paths else 2
+    return failed
 
 
 if __name__ == "__main__":
