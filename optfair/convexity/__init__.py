@@ -1,0 +1,1 @@
+"""Proofs of curvature beyond composition rules: on expressions alone, below problems."""

@@ -1,0 +1,334 @@
+"""Enclosures of derivatives over boxes: Taylor coefficients along a line, gradients, Hessians."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum
+from optfair.convexity.intervals import Interval
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Hessian", "Jet", "definite", "evaluate", "hessian_on", "jet_on", "taylor"]
+
+ORDER = 4
+
+
+def _number(value: Fraction | float) -> Interval:
+    return Interval.fraction(Fraction(value))
+
+
+def _unknown(shape: tuple[int, ...]) -> Interval:
+    return Interval.of(np.full(shape, -np.inf), np.full(shape, np.inf))
+
+
+def _where(good: Any, value: Interval) -> Interval:
+    """Return a value where the function is smooth, and nothing where it may not be."""
+    return Interval(np.where(good, value.low, -np.inf), np.where(good, value.high, np.inf))
+
+
+def taylor(function: str | Fraction, u: Interval, order: int) -> list[Interval]:
+    r"""Return enclosures of :math:`\varphi^{(k)}(u)/k!`, k = 0, ..., order (at most 4).
+
+    Parameters
+    ----------
+    function : str or Fraction
+        Name of an elementary function, or the exponent of a power.
+    u : Interval
+        Where.
+    """
+    one = Interval.exactly(np.ones(u.shape))
+    if isinstance(function, Fraction):
+        whole = function.denominator == 1
+        smooth = np.ones(u.shape, dtype=bool)
+        if not whole:
+            smooth = u.low > 0.0
+        elif function < 0:
+            smooth = (u.low > 0.0) | (u.high < 0.0)
+        out, binomial = [], Fraction(1)
+        for k in range(order + 1):
+            term = _number(binomial) * u.power(function - k) if binomial else one * _number(0)
+            out.append(term if k == 0 else _where(smooth, term))
+            binomial = binomial * (function - k) / (k + 1)
+        return out
+    if function == "exp":
+        e = u.call("exp")
+        return [e * _number(Fraction(1, f)) for f in (1, 1, 2, 6, 24)[: order + 1]]
+    if function in ("log", "xlogx"):
+        smooth = u.low > 0.0
+        r, log = u.reciprocal(), u.call("log")
+        if function == "log":
+            out = [log, r, -(r.square() * _number(0.5))]
+            out += [r.power(Fraction(3)) * _number(Fraction(1, 3)), -(r.power(Fraction(4)) * _number(0.25))]
+        else:
+            out = [u * log, log + one, r * _number(0.5), -(r.square() * _number(Fraction(1, 6)))]
+            out += [r.power(Fraction(3)) * _number(Fraction(1, 12))]
+        return [_where(smooth, t) for t in out[: order + 1]]
+    if function in ("sin", "cos"):
+        s, c = u.call("sin"), u.call("cos")
+        turn = [s, c, -s, -c, s] if function == "sin" else [c, -s, -c, s, c]
+        return [t * _number(Fraction(1, f)) for t, f in zip(turn, (1, 1, 2, 6, 24), strict=True)][: order + 1]
+    if function in ("sinh", "cosh"):
+        s, c = u.call("sinh"), u.call("cosh")
+        turn = [s, c, s, c, s] if function == "sinh" else [c, s, c, s, c]
+        return [t * _number(Fraction(1, f)) for t, f in zip(turn, (1, 1, 2, 6, 24), strict=True)][: order + 1]
+    if function in ("tan", "tanh"):
+        t = u.call(function)
+        sign = one if function == "tan" else -one
+        q = t.square()
+        first = one + sign * q
+        third = first * (one + _number(3) * sign * q) * _number(Fraction(1, 3)) * sign
+        fourth = t * first * (_number(2) + _number(3) * sign * q) * _number(Fraction(1, 3))
+        return [t, first, sign * t * first, third, fourth][: order + 1]
+    if function == "asinh":
+        w = one + u.square()
+        half = Fraction(1, 2)
+        d3 = (_number(2) * u.square() - one) * w.power(-5 * half) * _number(Fraction(1, 6))
+        d4 = u * (_number(9) - _number(6) * u.square()) * w.power(-7 * half) * _number(Fraction(1, 24))
+        return [u.call("asinh"), w.power(-half), -(u * w.power(-3 * half) * _number(half)), d3, d4][: order + 1]
+    if function == "atan":
+        w = (one + u.square()).reciprocal()
+        q = u.square()
+        d3 = (_number(3) * q - one) * w.power(Fraction(3)) * _number(Fraction(1, 3))
+        d4 = u * (one - q) * w.power(Fraction(4))
+        return [u.call("atan"), w, -(u * w.square()), d3, d4][: order + 1]
+    if function == "abs":
+        smooth = (u.low > 0.0) | (u.high < 0.0)
+        sign = Interval(np.where(u.low >= 0.0, 1.0, -1.0), np.where(u.high <= 0.0, -1.0, 1.0))
+        zero = Interval.exactly(np.zeros(u.shape))
+        return [u.absolute(), sign, *(_where(smooth, zero) for _ in range(3))][: order + 1]
+    return [_unknown(u.shape) for _ in range(order + 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Jet:
+    """Taylor coefficients along a line: an interval array (m, order + 1, boxes)."""
+
+    c: Interval
+
+    def linear(self, M: Any) -> Jet:
+        """Return M times a vector of jets."""
+        return Jet(self.c.linear(M))
+
+    def __add__(self, other: Jet) -> Jet:
+        return Jet(self.c + other.c)
+
+    def shifted(self, constant: Floats) -> Jet:
+        """Return the jets plus numbers."""
+        first = self.c[:, :1] + Interval.exactly(constant[:, None, None])
+        return Jet(_joined([first, self.c[:, 1:]]))
+
+    def __mul__(self, other: Jet) -> Jet:
+        order = self.c.shape[1]
+        out = []
+        for k in range(order):
+            total = None
+            for i in range(k + 1):
+                term = self.c[:, i] * other.c[:, k - i]
+                total = term if total is None else total + term
+            out.append(total)
+        return Jet(_stacked(out))
+
+    def apply(self, function: str | Fraction) -> Jet:
+        """Return a function of the jets."""
+        order = self.c.shape[1] - 1
+        phi = taylor(function, self.c[:, 0], order)
+        u = [self.c[:, k] for k in range(order + 1)]
+        # powers of u - u_0, whose coefficients begin at order j
+        out = [phi[0], *(phi[1] * u[k] for k in range(1, order + 1))]
+        power: list[Any] = [None, *u[1:]]
+        for j in range(2, order + 1):
+            new: list[Any] = [None] * (order + 1)
+            for k in range(j, order + 1):
+                if j == 2 and k == 2:
+                    new[k] = u[1].square()
+                    continue
+                total = None
+                for i in range(1, k - j + 2):
+                    if power[k - i] is None:
+                        continue
+                    term = u[i] * power[k - i]
+                    total = term if total is None else total + term
+                new[k] = total
+            power = new
+            for k in range(j, order + 1):
+                out[k] = out[k] + phi[j] * power[k]
+        return Jet(_stacked(out))
+
+
+@dataclass(frozen=True, eq=False)
+class Hessian:
+    """Values (m, K), gradients (m, d, K) and Hessians (m, d, d, K) over K boxes."""
+
+    v: Interval
+    g: Interval
+    h: Interval
+
+    def linear(self, M: Any) -> Hessian:
+        """Return M times a vector."""
+        return Hessian(self.v.linear(M), self.g.linear(M), self.h.linear(M))
+
+    def __add__(self, other: Hessian) -> Hessian:
+        return Hessian(self.v + other.v, self.g + other.g, self.h + other.h)
+
+    def shifted(self, constant: Floats) -> Hessian:
+        """Return the vector plus numbers."""
+        return Hessian(self.v + Interval.exactly(constant[:, None]), self.g, self.h)
+
+    def __mul__(self, other: Hessian) -> Hessian:
+        a, b = self.v[:, None], other.v[:, None]
+        cross = self.g[:, :, None] * other.g[:, None] + other.g[:, :, None] * self.g[:, None]
+        h = a[:, :, None] * other.h + b[:, :, None] * self.h + cross
+        return Hessian(self.v * other.v, a * other.g + b * self.g, h)
+
+    def apply(self, function: str | Fraction) -> Hessian:
+        """Return a function of the vector."""
+        phi = taylor(function, self.v, 2)
+        outer = self.g[:, :, None] * self.g[:, None]
+        square = self.g.square()
+        low, high = outer.low.copy(), outer.high.copy()
+        d = np.arange(self.g.shape[1])
+        low[:, d, d], high[:, d, d] = square.low, square.high
+        second = phi[2] * _number(2)
+        h = phi[1][:, None, None] * self.h + second[:, None, None] * Interval(low, high)
+        return Hessian(phi[0], phi[1][:, None] * self.g, h)
+
+
+def _stacked(parts: Sequence[Any]) -> Interval:
+    shape = np.broadcast_shapes(*(p.shape for p in parts))
+    return Interval(
+        np.stack([np.broadcast_to(p.low, shape) for p in parts], axis=1),
+        np.stack([np.broadcast_to(p.high, shape) for p in parts], axis=1),
+    )
+
+
+def _joined(parts: Sequence[Interval]) -> Interval:
+    return Interval(
+        np.concatenate([p.low for p in parts], axis=1), np.concatenate([p.high for p in parts], axis=1)
+    )
+
+
+def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | None = None) -> Any:
+    """Return a node in jets or Hessians, from those of its leaves; None for opaque parts."""
+    known = {} if known is None else known
+    if node in known:
+        return known[node]
+    out: Any = None
+    if isinstance(node, Leaf):
+        out = leaves.get(node)
+    elif isinstance(node, Sum):
+        for M, n in node.parts:
+            inner = evaluate(n, leaves, known)
+            if inner is None:
+                return None
+            part = inner.linear(M)
+            out = part if out is None else out + part
+        template = next(iter(leaves.values()))
+        if out is None:
+            out = _constants(template, node.size)
+        if node.constant.any():
+            out = out.shifted(node.constant)
+    elif isinstance(node, Product):
+        for n, a in node.factors:
+            inner = evaluate(n, leaves, known)
+            if inner is None:
+                return None
+            power = inner if a == 1 else inner.apply(a)
+            out = power if out is None else out * power
+    elif isinstance(node, Call) and not node.function.startswith("of all: "):
+        inner = evaluate(node.args[0], leaves, known)
+        out = None if inner is None else inner.apply(node.function)
+    elif isinstance(node, (Opaque, Call)):
+        return None
+    known[node] = out
+    return out
+
+
+def _constants(template: Any, size: int) -> Any:
+    if isinstance(template, Jet):
+        return Jet(Interval.exactly(np.zeros((size, *template.c.shape[1:]))))
+    zero = [Interval.exactly(np.zeros((size, *x.shape[1:]))) for x in (template.v, template.g, template.h)]
+    return Hessian(*zero)
+
+
+def jet_on(node: Node, entry: tuple[Leaf, int], x: Interval, order: int = ORDER) -> Interval | None:
+    """Return Taylor coefficients (order + 1, K) of a scalar in one entry over K intervals."""
+    leaf, j = entry
+    low = np.zeros((leaf.size, order + 1, x.low.size))
+    high = low.copy()
+    low[j, 0], high[j, 0] = x.low, x.high
+    low[j, 1] = high[j, 1] = 1.0
+    found = evaluate(node, {leaf: Jet(Interval(low, high))})
+    return None if found is None else found.c[0]
+
+
+def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Interval | None:
+    """Return enclosures of the second derivative of a scalar in one entry.
+
+    The natural enclosure, met with Taylor expansions about both ends and a point between.
+    """
+    over = jet_on(node, entry, x)
+    if over is None:
+        return None
+    found = over[2] * _number(2)
+    with np.errstate(invalid="ignore"):
+        middle = np.where((x.low < 0.0) & (x.high > 0.0), 0.0, x.low + (x.high - x.low) / 2)
+    for center in (x.low, x.high, np.clip(middle, x.low, x.high)):
+        at = jet_on(node, entry, Interval.exactly(center))
+        if at is None:
+            return None
+        step = x - Interval.exactly(center)
+        long = at[2] * _number(2) + _number(6) * at[3] * step + _number(12) * over[4] * step.square()
+        short = at[2] * _number(2) + _number(6) * over[3] * step
+        found = found.meet(long).meet(short)
+    return found
+
+
+def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> Interval | None:
+    """Return Hessians (d, d, K) of a scalar over K boxes (d, K) of some entries."""
+    d, count = boxes.shape
+    leaves: dict[Leaf, Hessian] = {}
+    for leaf in dict.fromkeys(leaf for leaf, _ in entries):
+        low, high = np.zeros((leaf.size, count)), np.zeros((leaf.size, count))
+        slope = np.zeros((leaf.size, d, count))
+        for k, (other, j) in enumerate(entries):
+            if other is leaf:
+                low[j], high[j], slope[j, k] = boxes.low[k], boxes.high[k], 1.0
+        zero = Interval.exactly(np.zeros((leaf.size, d, d, count)))
+        leaves[leaf] = Hessian(Interval(low, high), Interval.exactly(slope), zero)
+    found = evaluate(node, leaves)
+    if found is None:
+        return None
+    h = found.h[0]
+    # both triangles enclose the same numbers
+    return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
+
+
+def definite(h: Interval) -> Any:
+    """Return where all symmetric matrices within (d, d, K) are positive semidefinite: elimination."""
+    d = h.shape[0]
+    low, high = h.low.copy(), h.high.copy()
+    good = np.ones(h.shape[2:], dtype=bool)
+    for k in range(d):
+        pivot = Interval(low[k, k], high[k, k])
+        row = Interval(low[k, k + 1 :], high[k, k + 1 :])
+        empty = (row.low == 0.0).all(axis=0) & (row.high == 0.0).all(axis=0)
+        good &= (pivot.low > 0.0) | ((pivot.low >= 0.0) & empty)
+        if k + 1 == d:
+            break
+        safe = Interval(np.where(good & ~empty, pivot.low, 1.0), np.where(good & ~empty, pivot.high, 1.0))
+        ratio = row * safe.reciprocal()[None]
+        for i in range(d - k - 1):
+            for j in range(i, d - k - 1):
+                product = row[i].square() * safe.reciprocal() if i == j else ratio[i] * row[j]
+                at = (k + 1 + i, k + 1 + j)
+                own = Interval(low[at], high[at]) - product
+                low[at], high[at] = own.low, own.high
+                low[at[::-1]], high[at[::-1]] = own.low, own.high
+    return good & np.isfinite(low).all(axis=(0, 1))
