@@ -229,9 +229,8 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
                 return None
             part = inner.linear(M)
             out = part if out is None else out + part
-        template = next(iter(leaves.values()))
         if out is None:
-            out = _constants(template, node.size)
+            out = _constants(next(iter(leaves.values())), node.size)
         if node.constant.any():
             out = out.shifted(node.constant)
     elif isinstance(node, Product):
@@ -251,7 +250,9 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
 
 
 def _constants(template: Any, size: int) -> Any:
-    if isinstance(template, Jet):
+    if not isinstance(template, Hessian):
+        if not isinstance(template, Jet):
+            return type(template)(np.zeros((size, template.x.shape[1])))
         return Jet(Interval.exactly(np.zeros((size, *template.c.shape[1:]))))
     zero = [Interval.exactly(np.zeros((size, *x.shape[1:]))) for x in (template.v, template.g, template.h)]
     return Hessian(*zero)
@@ -273,19 +274,21 @@ def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Inter
 
     The natural enclosure, met with Taylor expansions about both ends and a point between.
     """
-    over = jet_on(node, entry, x)
-    if over is None:
-        return None
-    found = over[2] * _number(2)
     with np.errstate(invalid="ignore"):
         middle = np.where((x.low < 0.0) & (x.high > 0.0), 0.0, x.low + (x.high - x.low) / 2)
-    for center in (x.low, x.high, np.clip(middle, x.low, x.high)):
-        at = jet_on(node, entry, Interval.exactly(center))
-        if at is None:
-            return None
+    centers = (x.low, x.high, np.clip(middle, x.low, x.high))
+    together = Interval(np.concatenate([x.low, *centers]), np.concatenate([x.high, *centers]))
+    jets = jet_on(node, entry, together)
+    if jets is None:
+        return None
+    k = x.low.size
+    over = jets[:, :k]
+    found = over[2] * _number(2)
+    for i, center in enumerate(centers):
+        at = jets[:, (i + 1) * k : (i + 2) * k]
         step = x - Interval.exactly(center)
-        long = at[2] * _number(2) + _number(6) * at[3] * step + _number(12) * over[4] * step.square()
         short = at[2] * _number(2) + _number(6) * over[3] * step
+        long = at[2] * _number(2) + _number(6) * at[3] * step + _number(12) * over[4] * step.square()
         found = found.meet(long).meet(short)
     return found
 

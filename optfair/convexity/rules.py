@@ -310,6 +310,19 @@ def _log_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     return [Goal(a.call("log", [n], n.size), along(kind, float(p))) for n, p in found[1]]
 
 
+@rule("logarithm as a sum", "log(f^a g^b) is the function a log f + b log g", "log(x/(1 - x)) | x>=0.5, x<=0.98")
+def _log_as_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    f = _log_of(node)
+    goals = None if f is None else _log_product(node, kind, a, data)
+    if goals is None or not isinstance(f, Product):
+        return None
+    found = signed_factors(f, "convex", a)
+    if found is None or any(Fraction(float(p)) != p for _, p in found[1]) or len(goals) < 2:
+        return None
+    total = a.total([g.node for g in goals], [float(p) for _, p in found[1]])
+    return [Goal(total, kind)]
+
+
 @rule("log-sum-exp", "log(c + sum of c_i f_i) is convex where every log f_i is, c_i > 0", "log(1 + exp(x) + exp(y))")
 def _log_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     f = _log_of(node)

@@ -28,6 +28,7 @@ from optfair.convexity.expression import (
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, quadratic
 from optfair.convexity.rules import RULES, Goal, Kind
+from optfair.convexity.squares import gram
 from optfair.convexity.theorems import subnodes
 from optfair.convexity.witness import Sample, sample
 
@@ -37,8 +38,10 @@ __all__ = ["Search"]
 
 # How deep rules are applied to what rules ask for.
 DEPTH = 14
+# Cuts before a second look, by the number of variables.
+_AT_ONCE = (4, 6, 6, 0, 0, 0)
 # Rules that are tried after all others.
-_LAST = ("entries", "second derivatives over boxes", "multiplied out", "composition")
+_LAST = ("entries", "second derivatives over boxes", "sum of squares", "multiplied out", "composition")
 
 
 class Search:
@@ -138,8 +141,6 @@ class Search:
         elif name == "inverse of a 2 by 2 matrix":
             yield from _two_by_two(node)
         elif name == "sum of squares":
-            from optfair.convexity.squares import gram
-
             found_gram = gram(node, kind, self.deadline)
             if found_gram is not None:
                 yield found_gram
@@ -158,8 +159,14 @@ class Search:
         cuts: list[NDArray[np.int8]] = []
         lows, highs, total = low[:, None], high[:, None], 1
         width = np.maximum(high - low, 1e-300)
-        end = min(time.perf_counter() + SECONDS, self.deadline)
+        end = time.thread_time() + SECONDS
         for level in range(40):
+            if 0 < level <= _AT_ONCE[len(entries) - 1]:  # a few large arrays instead of many small
+                axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
+                cuts.append(axis)
+                lows, highs = halved(lows, highs, axis.astype(int))
+                total += axis.size
+                continue
             good = bends(node, kind, entries, Interval(lows, highs))
             if good is None:
                 return None
@@ -167,9 +174,9 @@ class Search:
                 cuts.append(np.full(good.size, -1, dtype=np.int8))
                 return Boxes(entries, low, high, tuple(cuts))
             total += int((~good).sum())
-            if len(entries) > CUT or total > BOXES or time.perf_counter() > end:
+            if len(entries) > CUT or total > BOXES or time.thread_time() > end:
                 return None
-            if level > 3 and _refuted(node, kind, entries, lows[:, ~good], highs[:, ~good]):
+            if level and _refuted(node, kind, entries, lows[:, ~good], highs[:, ~good]):
                 return None
             axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
             cuts.append(np.where(good, -1, axis).astype(np.int8))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
 
 from optfair.convexity.derivatives import Jet, evaluate, hessian_on
@@ -157,16 +159,43 @@ def _together(node: Node, domain: Domain) -> list[Leaf]:
     return sorted(found, key=lambda n: n.serial)
 
 
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """Values (m, K) in floats, which only guide a search."""
+
+    x: Floats
+
+    def linear(self, M: Any) -> _Plain:
+        return _Plain(np.asarray(M @ self.x))
+
+    def __add__(self, other: _Plain) -> _Plain:
+        return _Plain(self.x + other.x)
+
+    def __mul__(self, other: _Plain) -> _Plain:
+        return _Plain(self.x * other.x)
+
+    def shifted(self, constant: Floats) -> _Plain:
+        return _Plain(self.x + constant[:, None])
+
+    def apply(self, function: str | Fraction) -> _Plain:
+        if isinstance(function, Fraction):
+            return _Plain(np.power(self.x, float(function)))
+        if function == "xlogx":
+            return _Plain(scipy.special.xlogy(self.x, self.x))
+        named = {"asinh": "arcsinh", "atan": "arctan"}.get(function, function)
+        return _Plain(getattr(np, named)(self.x))
+
+
 def _bends(node: Node, a: dict[Leaf, Floats], b: dict[Leaf, Floats]) -> Sample | None:
     middle = {n: a[n] / 2 + b[n] / 2 for n in a}
-    found = [
-        values(node, {n: Interval.exactly(v) for n, v in p.items() if n in node.leaves})
-        for p in (a, b, middle)
-    ]
-    if any(f is None for f in found):
-        return None
     with np.errstate(all="ignore"):
-        fa, fb, fm = ((f.low + f.high) / 2 for f in found if f is not None)
+        found = [
+            evaluate(node, {n: _Plain(v) for n, v in p.items() if n in node.leaves})
+            for p in (a, b, middle)
+        ]
+        if any(f is None for f in found):
+            return None
+        fa, fb, fm = (f.x for f in found)
         bend = (fa + fb) / 2 - fm
         size = 1e-12 + np.maximum(np.maximum(np.abs(fa), np.abs(fb)), np.abs(fm))
         sure = np.isfinite(bend)
