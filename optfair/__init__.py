@@ -134,6 +134,10 @@ _PUBLIC = {
     "pyomo_values": "compile.pyomo",
     "cone_program": "compile.cone_program",
     "ConeProgram": "compile.cone_program",
+    "prove": "convexity.prove",
+    "CurvatureProof": "convexity.proof",
+    "CurvatureWitness": "convexity.proof",
+    "Undecided": "convexity.proof",
     "diagnose": "diagnosis.diagnose",
     "Diagnosis": "diagnosis.report",
     "solvers": "backends.registry",
@@ -183,6 +187,10 @@ if TYPE_CHECKING:
     from optfair.compile.cone_program import cone_program as cone_program
     from optfair.compile.pyomo import pyomo_values as pyomo_values
     from optfair.compile.pyomo import to_pyomo as to_pyomo
+    from optfair.convexity.proof import CurvatureProof as CurvatureProof
+    from optfair.convexity.proof import CurvatureWitness as CurvatureWitness
+    from optfair.convexity.proof import Undecided as Undecided
+    from optfair.convexity.prove import prove as prove
     from optfair.core.adopt import AdoptedProblem as AdoptedProblem
     from optfair.core.adopt import from_cvxpy as from_cvxpy
     from optfair.core.certificate import Certificate as Certificate

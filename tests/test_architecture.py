@@ -18,6 +18,7 @@ LAYERS = {
     "locate": 0,
     "proofs": 0,
     "core": 0,
+    "convexity": 0,
     "solution": 1,
     "models": 2,
     "compile": 2,

@@ -24,7 +24,6 @@ from optfair.convexity.expression import (
     matrix,
     raw_call,
     raw_product,
-    select,
 )
 from optfair.convexity.intervals import exact_product
 
@@ -112,7 +111,7 @@ class Algebra:
             together = self.total(exponents)
             if constant_value(together) is None or constant_value(together).any():
                 kept.append((raw_call("exp", [together], size), Fraction(1)))
-        kept = [(n, a) for n, a in kept if a]
+        kept = _with_sizes([(n, a) for n, a in kept if a])
         if not kept:
             return constant(coefficient)
         node = raw_product(kept)
@@ -299,6 +298,20 @@ class Algebra:
         return self.positive(node) or (affine(node) and self.nonnegative(node))
 
 
+def _with_sizes(factors: list[Factor]) -> list[Factor]:
+    """Return factors in which x^2k |x|^a is |x|^(2k + a)."""
+    out = list(factors)
+    for n, a in factors:
+        if isinstance(n, Call) and n.function == "abs" and a > 0:
+            even = next(
+                ((m, b) for m, b in out if m is n.args[0] and b > 0 and b.denominator == 1 and b % 2 == 0),
+                None,
+            )
+            if even is not None:
+                out = [f for f in out if f not in ((n, a), even)] + [(n, a + even[1])]
+    return out
+
+
 def _is_float(a: Fraction) -> bool:
     return Fraction(float(a)) == a
 
@@ -318,7 +331,3 @@ def _exact_power(value: Any, n: int) -> Any:
     p, e = exact_product(inverse, power)
     return inverse if (p == 1.0).all() and (e == 0.0).all() else None
 
-
-def entries_of(node: Node) -> list[Node]:
-    """Return each entry of a node as a node of its own."""
-    return [select(node, [i]) for i in range(node.size)]

@@ -250,7 +250,7 @@ _monomial_rule(
 )
 
 
-@rule("one positive sign", "a function that is not negative is convex where its logarithm is", "exp(y)/x | x>=0.1")
+@rule("log-convex", "a function that is not negative is convex where its logarithm is", "exp(y)/x | x>=0.1")
 def _log_convex(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product):
         return None

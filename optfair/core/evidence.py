@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from optfair.core.problem_class import ProblemClass
+
+if TYPE_CHECKING:
+    from optfair.convexity.proof import CurvatureProof
 
 __all__ = ["Evidence"]
 
@@ -25,6 +29,10 @@ class Evidence:
         Class of a problem with this term alone.
     note : str
         How it was decided, where that is not the composition rules of CVXPY.
+    proof : CurvatureProof, optional
+        What proves it, where that is a proof beyond these rules.
+    support : tuple
+        What builds the terms that the proof rests on.
 
     Examples
     --------
@@ -37,6 +45,8 @@ class Evidence:
     set: str
     problem_class: ProblemClass
     note: str = ""
+    proof: CurvatureProof | None = field(default=None, compare=False, repr=False)
+    support: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         if self.set in ("minimize", "maximize"):
