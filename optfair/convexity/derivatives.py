@@ -15,7 +15,7 @@ from optfair.convexity.intervals import Interval
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Hessian", "Jet", "definite", "evaluate", "hessian_on", "jet_on", "taylor"]
+__all__ = ["Hessian", "Jet", "definite", "evaluate", "gradient_at", "hessian_on", "jet_on", "taylor"]
 
 ORDER = 4
 
@@ -200,6 +200,53 @@ class Hessian:
         return Hessian(phi[0], phi[1][:, None] * self.g, h)
 
 
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """Values (m, 1) and gradients (m, d, 1) at a point."""
+
+    v: Interval
+    g: Interval
+
+    def linear(self, M: Any) -> Gradient:
+        """Return M times a vector."""
+        return Gradient(self.v.linear(M), self.g.linear(M))
+
+    def __add__(self, other: Gradient) -> Gradient:
+        return Gradient(self.v + other.v, self.g + other.g)
+
+    def shifted(self, constant: Floats) -> Gradient:
+        """Return the vector plus numbers."""
+        return Gradient(self.v + Interval.exactly(constant[:, None]), self.g)
+
+    def __mul__(self, other: Gradient) -> Gradient:
+        g = self.v[:, None] * other.g + other.v[:, None] * self.g
+        return Gradient(self.v * other.v, g)
+
+    def apply(self, function: str | Fraction) -> Gradient:
+        """Return a function of the vector."""
+        value, slope = taylor(function, self.v, 1)
+        return Gradient(value, slope[:, None] * self.g)
+
+
+def gradient_at(node: Node, point: Mapping[Leaf, Floats]) -> tuple[Interval, dict[Leaf, Interval]] | None:
+    """Return enclosures of a vector (m,) and of its derivatives (m, size) by each leaf at a point."""
+    total = sum(leaf.size for leaf in point)
+    leaves, start = {}, 0
+    for leaf, x in point.items():
+        g = np.zeros((leaf.size, total, 1))
+        g[np.arange(leaf.size), start + np.arange(leaf.size), 0] = 1.0
+        leaves[leaf] = Gradient(Interval.exactly(x[:, None]), Interval.exactly(g))
+        start += leaf.size
+    found = evaluate(node, leaves)
+    if found is None:
+        return None
+    out, start = {}, 0
+    for leaf in point:
+        out[leaf] = found.g[:, start : start + leaf.size, 0]
+        start += leaf.size
+    return found.v[:, 0], out
+
+
 def _stacked(parts: Sequence[Any]) -> Interval:
     shape = np.broadcast_shapes(*(p.shape for p in parts))
     return Interval(
@@ -250,6 +297,9 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
 
 
 def _constants(template: Any, size: int) -> Any:
+    if isinstance(template, Gradient):
+        zeros = [Interval.exactly(np.zeros((size, *x.shape[1:]))) for x in (template.v, template.g)]
+        return Gradient(*zeros)
     if not isinstance(template, Hessian):
         if not isinstance(template, Jet):
             return type(template)(np.zeros((size, template.x.shape[1])))

@@ -167,15 +167,15 @@ def _read_again(expression: Any, domain: Domain) -> Node | None:
         return None
 
 
-def needed(proof: CurvatureProof) -> tuple[str, ...]:
-    """Return the terms without which a proof does not hold, by leaving out one after the other."""
+def needed(proof: CurvatureProof) -> Domain:
+    """Return the domain of the facts a proof needs, by leaving out one term after the other."""
     domain = proof.domain
     for name in proof.domain.names:
         smaller = domain.without(name)
         again = _read_again(proof.expression, smaller)
         if again is proof.step.node and not any(faults(s, smaller) for s in proof.steps):
             domain = smaller
-    return domain.names
+    return domain
 
 
 @dataclass(frozen=True, eq=False, repr=False)

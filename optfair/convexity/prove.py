@@ -199,7 +199,8 @@ def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> Curvatur
     kinds = {s.kind for s in steps}
     word = "affine" if len(kinds) == 2 else next(iter(kinds))
     proof = CurvatureProof(expression, word, steps, found.domain)
-    return CurvatureProof(expression, word, steps, found.domain, needed(proof))
+    domain = needed(proof)
+    return CurvatureProof(expression, word, steps, domain, domain.names)
 
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:

@@ -19,7 +19,7 @@ from optfair.convexity.rules import Kind
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Chord", "Sample", "chord", "sample"]
+__all__ = ["Chord", "Sample", "chord", "sample", "within"]
 
 # Variables beyond which no chord is searched, and entries of a vector that are looked at.
 SCALARS, ENTRIES = 60, 12
@@ -231,6 +231,16 @@ def _feasible(
             if fact.zero:
                 keep &= (found.low >= 0.0).all(axis=0)
     return keep
+
+
+def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
+    """Return whether a point of some leaves obeys, exactly, all facts about these alone."""
+    for leaf, x in point.items():
+        box = domain.box(leaf)
+        if not ((box.low <= x) & (x <= box.high)).all():
+            return False
+    shaped = {n: x[:, None] for n, x in point.items()}
+    return bool(_feasible(shaped, domain, 1, exactly=True).all())
 
 
 def chord(node: Node, domain: Domain, kind: Kind, count: int = 2000) -> Chord | None:
