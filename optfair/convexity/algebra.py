@@ -88,11 +88,12 @@ class Algebra:
         coefficient = np.ones(size)
         kept: list[Factor] = []
         exponents: list[Node] = []
+        normal: set[Node] = set()
         while queue:
             node, a = queue.pop(0)
             if a == 0:
                 continue
-            split = self._split(node, a)
+            split = None if node in normal else self._split(node, a)
             if split is None:
                 if isinstance(node, Call) and node.function == "exp" and _is_float(a):
                     exponents.append(self.scaled(float(a), node.args[0]))
@@ -106,6 +107,8 @@ class Algebra:
                     self._merge(kept, constant(number), Fraction(1))
                 else:
                     coefficient = np.asarray(p)
+            if isinstance(node, Sum):  # what a sum was normalised to stays
+                normal |= {n for n, _ in rest if isinstance(n, Sum) and len(n.parts) == len(node.parts)}
             queue = [*rest, *queue]
         if exponents:
             together = self.total(exponents)
@@ -199,7 +202,7 @@ class Algebra:
                 return None
         if whole and node.parts:
             r = self.domain.range(node)
-            lead = next(float(M.data[0]) for M, _ in node.parts if M.nnz)
+            lead = _lead(node)
             if bool((r.high <= 0.0).all()):
                 flip = True
             elif bool((r.low >= 0.0).all()):
@@ -241,8 +244,7 @@ class Algebra:
     def _without_sign(self, node: Node) -> tuple[Node, float]:
         """Return a node or its negative, whichever begins with a positive coefficient."""
         if isinstance(node, Sum) and node.parts:
-            lead = next(float(M.data[0]) for M, _ in node.parts if M.nnz)
-            if lead < 0.0:
+            if _lead(node) < 0.0:
                 return self.scaled(-1.0, node), -1.0
         return node, 1.0
 
@@ -310,6 +312,12 @@ def _with_sizes(factors: list[Factor]) -> list[Factor]:
             if even is not None:
                 out = [f for f in out if f not in ((n, a), even)] + [(n, a + even[1])]
     return out
+
+
+def _lead(node: Sum) -> float:
+    """Return the first of the largest coefficients, by which a sum is normalised."""
+    every = np.concatenate([M.data for M, _ in node.parts])
+    return float(every[int(np.abs(every).argmax())])
 
 
 def _is_float(a: Fraction) -> bool:

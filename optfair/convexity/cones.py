@@ -493,9 +493,19 @@ class Writer:
 
     def matrix_fraction(self, step: Step) -> Any:
         """Write v' inv(X) v."""
-        p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data)
+        p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
         X = cp.bmat([[x, z], [z, y]])
-        return cp.reshape(cp.matrix_frac(cp.hstack([p, q]), X), (1,), order="F")
+        return float(step.data[5]) * cp.reshape(cp.matrix_frac(cp.hstack([p, q]), X), (1,), order="F")
+
+    def trace_inverse(self, step: Step) -> Any:
+        """Write tr(W inv(X)) as a matrix fraction for each column of a root of W."""
+        x, z, y = (cp.sum(self.affine(n)) for n in step.data[:3])
+        u, v, w = (float(c) for c in step.data[3:])
+        sign = 1.0 if step.kind == "convex" else -1.0
+        B = _root(sign * np.array([[u, v], [v, w]]))
+        X = cp.bmat([[x, z], [z, y]])
+        total = sum(cp.matrix_frac(row, X) for row in B)
+        return cp.reshape(sign * total, (1,), order="F")
 
 
 def _floats(matrix: list[list[Fraction]]) -> Floats:
@@ -563,6 +573,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "perspective": Writer.perspective,
     "composition": Writer.composition,
     "inverse of a 2 by 2 matrix": Writer.matrix_fraction,
+    "weighted trace of a 2 by 2 inverse": Writer.trace_inverse,
     **{name: Writer.power for name in _POWERS},
 }
 

@@ -1,7 +1,8 @@
-"""Enclosures of derivatives over boxes: Taylor coefficients along a line, gradients, Hessians."""
+"""Enclosures of derivatives over boxes: along a line up to order four, gradients, Hessians."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from optfair.convexity.intervals import Interval
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Hessian", "Jet", "definite", "evaluate", "gradient_at", "hessian_on", "jet_on", "taylor"]
+__all__ = ["Hessian", "Jet", "definite", "evaluate", "derivatives", "gradient_at", "hessian_on", "jet_on"]
 
 ORDER = 4
 
@@ -33,8 +34,8 @@ def _where(good: Any, value: Interval) -> Interval:
     return Interval(np.where(good, value.low, -np.inf), np.where(good, value.high, np.inf))
 
 
-def taylor(function: str | Fraction, u: Interval, order: int) -> list[Interval]:
-    r"""Return enclosures of :math:`\varphi^{(k)}(u)/k!`, k = 0, ..., order (at most 4).
+def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Interval]:
+    r"""Return enclosures of :math:`\varphi^{(k)}(u)`, k = 0, ..., order (at most 4).
 
     Parameters
     ----------
@@ -44,60 +45,55 @@ def taylor(function: str | Fraction, u: Interval, order: int) -> list[Interval]:
         Where.
     """
     one = Interval.exactly(np.ones(u.shape))
+    n = _number
     if isinstance(function, Fraction):
-        whole = function.denominator == 1
         smooth = np.ones(u.shape, dtype=bool)
-        if not whole:
+        if function.denominator != 1:
             smooth = u.low > 0.0
         elif function < 0:
             smooth = (u.low > 0.0) | (u.high < 0.0)
-        out, binomial = [], Fraction(1)
+        out, factor = [], Fraction(1)
         for k in range(order + 1):
-            term = _number(binomial) * u.power(function - k) if binomial else one * _number(0)
+            term = n(factor) * u.power(function - k) if factor else one * n(0)
             out.append(term if k == 0 else _where(smooth, term))
-            binomial = binomial * (function - k) / (k + 1)
+            factor *= function - k
         return out
     if function == "exp":
-        e = u.call("exp")
-        return [e * _number(Fraction(1, f)) for f in (1, 1, 2, 6, 24)[: order + 1]]
+        return [u.call("exp")] * (order + 1)
     if function in ("log", "xlogx"):
-        smooth = u.low > 0.0
         r, log = u.reciprocal(), u.call("log")
+        cube = r.power(Fraction(3))
         if function == "log":
-            out = [log, r, -(r.square() * _number(0.5))]
-            out += [r.power(Fraction(3)) * _number(Fraction(1, 3)), -(r.power(Fraction(4)) * _number(0.25))]
+            out = [log, r, -r.square(), n(2) * cube, n(-6) * r.power(Fraction(4))]
         else:
-            out = [u * log, log + one, r * _number(0.5), -(r.square() * _number(Fraction(1, 6)))]
-            out += [r.power(Fraction(3)) * _number(Fraction(1, 12))]
-        return [_where(smooth, t) for t in out[: order + 1]]
+            out = [u * log, log + one, r, -r.square(), n(2) * cube]
+        return [_where(u.low > 0.0, t) for t in out[: order + 1]]
     if function in ("sin", "cos"):
         s, c = u.call("sin"), u.call("cos")
-        turn = [s, c, -s, -c, s] if function == "sin" else [c, -s, -c, s, c]
-        return [t * _number(Fraction(1, f)) for t, f in zip(turn, (1, 1, 2, 6, 24), strict=True)][: order + 1]
+        return ([s, c, -s, -c, s] if function == "sin" else [c, -s, -c, s, c])[: order + 1]
     if function in ("sinh", "cosh"):
         s, c = u.call("sinh"), u.call("cosh")
-        turn = [s, c, s, c, s] if function == "sinh" else [c, s, c, s, c]
-        return [t * _number(Fraction(1, f)) for t, f in zip(turn, (1, 1, 2, 6, 24), strict=True)][: order + 1]
+        return ([s, c, s, c, s] if function == "sinh" else [c, s, c, s, c])[: order + 1]
     if function in ("tan", "tanh"):
         t = u.call(function)
-        sign = one if function == "tan" else -one
         q = t.square()
-        first = one + sign * q
-        third = first * (one + _number(3) * sign * q) * _number(Fraction(1, 3)) * sign
-        fourth = t * first * (_number(2) + _number(3) * sign * q) * _number(Fraction(1, 3))
-        return [t, first, sign * t * first, third, fourth][: order + 1]
+        if function == "tan":
+            first = one + q
+            out = [n(2) * t * first, first * (n(2) + n(6) * q), t * first * (n(16) + n(24) * q)]
+        else:
+            first = one - q
+            out = [n(-2) * t * first, first * (n(6) * q - n(2)), t * first * (n(16) - n(24) * q)]
+        return [t, first, *out][: order + 1]
     if function == "asinh":
-        w = one + u.square()
-        half = Fraction(1, 2)
-        d3 = (_number(2) * u.square() - one) * w.power(-5 * half) * _number(Fraction(1, 6))
-        d4 = u * (_number(9) - _number(6) * u.square()) * w.power(-7 * half) * _number(Fraction(1, 24))
-        return [u.call("asinh"), w.power(-half), -(u * w.power(-3 * half) * _number(half)), d3, d4][: order + 1]
+        w, half = one + u.square(), Fraction(1, 2)
+        d3 = (n(2) * u.square() - one) * w.power(-5 * half)
+        d4 = u * (n(9) - n(6) * u.square()) * w.power(-7 * half)
+        return [u.call("asinh"), w.power(-half), -(u * w.power(-3 * half)), d3, d4][: order + 1]
     if function == "atan":
-        w = (one + u.square()).reciprocal()
-        q = u.square()
-        d3 = (_number(3) * q - one) * w.power(Fraction(3)) * _number(Fraction(1, 3))
-        d4 = u * (one - q) * w.power(Fraction(4))
-        return [u.call("atan"), w, -(u * w.square()), d3, d4][: order + 1]
+        w, q = (one + u.square()).reciprocal(), u.square()
+        d3 = (n(6) * q - n(2)) * w.power(Fraction(3))
+        d4 = n(24) * u * (one - q) * w.power(Fraction(4))
+        return [u.call("atan"), w, n(-2) * u * w.square(), d3, d4][: order + 1]
     if function == "abs":
         smooth = (u.low > 0.0) | (u.high < 0.0)
         sign = Interval(np.where(u.low >= 0.0, 1.0, -1.0), np.where(u.high <= 0.0, -1.0, 1.0))
@@ -108,7 +104,7 @@ def taylor(function: str | Fraction, u: Interval, order: int) -> list[Interval]:
 
 @dataclass(frozen=True, eq=False)
 class Jet:
-    """Taylor coefficients along a line: an interval array (m, order + 1, boxes)."""
+    """Derivatives along a line, order by order: an interval array (m, order + 1, boxes)."""
 
     c: Interval
 
@@ -125,40 +121,32 @@ class Jet:
         return Jet(_joined([first, self.c[:, 1:]]))
 
     def __mul__(self, other: Jet) -> Jet:
-        order = self.c.shape[1]
         out = []
-        for k in range(order):
+        for k in range(self.c.shape[1]):
             total = None
             for i in range(k + 1):
-                term = self.c[:, i] * other.c[:, k - i]
+                term = _number(math.comb(k, i)) * self.c[:, i] * other.c[:, k - i]
                 total = term if total is None else total + term
             out.append(total)
         return Jet(_stacked(out))
 
     def apply(self, function: str | Fraction) -> Jet:
-        """Return a function of the jets."""
+        """Return a function of the jets: the chain rule up to order four (Faa di Bruno)."""
         order = self.c.shape[1] - 1
-        phi = taylor(function, self.c[:, 0], order)
+        phi = derivatives(function, self.c[:, 0], order)
         u = [self.c[:, k] for k in range(order + 1)]
-        # powers of u - u_0, whose coefficients begin at order j
-        out = [phi[0], *(phi[1] * u[k] for k in range(1, order + 1))]
-        power: list[Any] = [None, *u[1:]]
-        for j in range(2, order + 1):
-            new: list[Any] = [None] * (order + 1)
-            for k in range(j, order + 1):
-                if j == 2 and k == 2:
-                    new[k] = u[1].square()
-                    continue
-                total = None
-                for i in range(1, k - j + 2):
-                    if power[k - i] is None:
-                        continue
-                    term = u[i] * power[k - i]
-                    total = term if total is None else total + term
-                new[k] = total
-            power = new
-            for k in range(j, order + 1):
-                out[k] = out[k] + phi[j] * power[k]
+        out, n = [phi[0]], _number
+        if order >= 1:
+            out.append(phi[1] * u[1])
+        if order >= 2:
+            out.append(phi[2] * u[1].square() + phi[1] * u[2])
+        if order >= 3:
+            cube = u[1].power(Fraction(3))
+            out.append(phi[3] * cube + n(3) * phi[2] * u[1] * u[2] + phi[1] * u[3])
+        if order >= 4:
+            mixed = n(3) * u[2].square() + n(4) * u[1] * u[3]
+            fourth = phi[4] * u[1].power(Fraction(4)) + n(6) * phi[3] * u[1].square() * u[2]
+            out.append(fourth + phi[2] * mixed + phi[1] * u[4])
         return Jet(_stacked(out))
 
 
@@ -189,14 +177,13 @@ class Hessian:
 
     def apply(self, function: str | Fraction) -> Hessian:
         """Return a function of the vector."""
-        phi = taylor(function, self.v, 2)
+        phi = derivatives(function, self.v, 2)
         outer = self.g[:, :, None] * self.g[:, None]
         square = self.g.square()
         low, high = outer.low.copy(), outer.high.copy()
         d = np.arange(self.g.shape[1])
         low[:, d, d], high[:, d, d] = square.low, square.high
-        second = phi[2] * _number(2)
-        h = phi[1][:, None, None] * self.h + second[:, None, None] * Interval(low, high)
+        h = phi[1][:, None, None] * self.h + phi[2][:, None, None] * Interval(low, high)
         return Hessian(phi[0], phi[1][:, None] * self.g, h)
 
 
@@ -224,7 +211,7 @@ class Gradient:
 
     def apply(self, function: str | Fraction) -> Gradient:
         """Return a function of the vector."""
-        value, slope = taylor(function, self.v, 1)
+        value, slope = derivatives(function, self.v, 1)
         return Gradient(value, slope[:, None] * self.g)
 
 
@@ -309,7 +296,7 @@ def _constants(template: Any, size: int) -> Any:
 
 
 def jet_on(node: Node, entry: tuple[Leaf, int], x: Interval, order: int = ORDER) -> Interval | None:
-    """Return Taylor coefficients (order + 1, K) of a scalar in one entry over K intervals."""
+    """Return derivatives (order + 1, K) of a scalar in one entry over K intervals."""
     leaf, j = entry
     low = np.zeros((leaf.size, order + 1, x.low.size))
     high = low.copy()
@@ -333,12 +320,12 @@ def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Inter
         return None
     k = x.low.size
     over = jets[:, :k]
-    found = over[2] * _number(2)
+    found = over[2]
     for i, center in enumerate(centers):
         at = jets[:, (i + 1) * k : (i + 2) * k]
         step = x - Interval.exactly(center)
-        short = at[2] * _number(2) + _number(6) * over[3] * step
-        long = at[2] * _number(2) + _number(6) * at[3] * step + _number(12) * over[4] * step.square()
+        short = at[2] + over[3] * step
+        long = at[2] + at[3] * step + _number(0.5) * over[4] * step.square()
         found = found.meet(long).meet(short)
     return found
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import taylor
+from optfair.convexity.derivatives import derivatives
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -447,7 +447,7 @@ def curvature_of(function: str, x: Interval) -> tuple[bool, bool]:
         return bool((x.high <= 0.0).all()), bool((x.low >= 0.0).all())
     if function == "cosh":
         return True, False
-    second = taylor(function, x, 2)[2]
+    second = derivatives(function, x, 2)[2]
     return bool((second.low >= 0.0).all()), bool((second.high <= 0.0).all())
 
 
@@ -455,7 +455,7 @@ def slope_of(function: str, x: Interval) -> tuple[bool, bool]:
     """Return whether an elementary function is nondecreasing, and nonincreasing, on intervals."""
     if function in ("sinh", "tanh", "asinh", "atan", "tan"):
         return True, False
-    first = taylor(function, x, 1)[1]
+    first = derivatives(function, x, 1)[1]
     return bool((first.low >= 0.0).all()), bool((first.high <= 0.0).all())
 
 

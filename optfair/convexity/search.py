@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
+    raw_product,
     scalars,
     text,
 )
@@ -139,7 +141,9 @@ class Search:
             if found is not None:
                 yield found
         elif name == "inverse of a 2 by 2 matrix":
-            yield from _two_by_two(node)
+            yield from _two_by_two(node, weighted=False)
+        elif name == "weighted trace of a 2 by 2 inverse":
+            yield from _two_by_two(node, weighted=True)
         elif name == "sum of squares":
             found_gram = gram(node, kind, self.deadline)
             if found_gram is not None:
@@ -257,7 +261,7 @@ def _entry(node: Node) -> bool:
     )
 
 
-def _two_by_two(node: Node) -> Iterator[tuple[Node, ...]]:
+def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
     """Yield p, q, a, b, c of a quotient that may be [p q] inv([[a, b], [b, c]]) [p q]'."""
     if not isinstance(node, Product) or node.size != 1:
         return
@@ -267,8 +271,6 @@ def _two_by_two(node: Node) -> Iterator[tuple[Node, ...]]:
     try:
         det = expand(below[0])
         above = [(n, p) for n, p in node.factors if n is not below[0]]
-        from optfair.convexity.expression import raw_product
-
         numerator = expand(raw_product(above)) if above else {}
     except TooLarge:
         return
@@ -278,12 +280,16 @@ def _two_by_two(node: Node) -> Iterator[tuple[Node, ...]]:
         return
     (x, _), (y, _) = crossed[0]
     z = squared[0][0][0]
+    if weighted:
+        u, v, w = (numerator.get(((n, Fraction(1)),), Fraction(0)) for n in (y, z, x))
+        yield x, z, y, u, -v / 2, w
+        return
     square = {
-        n: next((k for k, p in m if p == 2), None)
-        for m in numerator
+        n: (next((k for k, p in m if p == 2), None), c)
+        for m, c in numerator.items()
         for n, e in m
         if n in (x, y) and e == 1 and len(m) == 2
     }
-    p, q = square.get(y), square.get(x)
+    p, q = square.get(y, (None, 0))[0], square.get(x, (None, 0))[0]
     if p is not None and q is not None:
-        yield p, q, x, z, y
+        yield p, q, x, z, y, square[y][1]

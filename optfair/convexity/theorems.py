@@ -509,9 +509,12 @@ def _entry_slope(node: Node, entry: tuple[Leaf, int], at: Any) -> Interval | Non
 
 @rule("inverse of a 2 by 2 matrix", "(c p^2 - 2 b p q + a q^2)/(a c - b^2) = [p q] inv([[a, b], [b, c]]) [p q]' for a > 0 and a positive determinant, all affine", "(y*u*u - 2*z*u*w + x*w*w)/(x*y - z*z)")
 def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if kind == "concave" or node.size != 1 or not isinstance(data, tuple) or len(data) != 5:
+    if node.size != 1 or not isinstance(data, tuple) or len(data) != 6:
         return None
+    c, data = data[5], data[:5]
     if not isinstance(node, Product) or any(not affine(n) for n in data):
+        return None
+    if not isinstance(c, Fraction) or (c > 0) != (kind == "convex"):
         return None
     below = [n for n, p in node.factors if p == -1]
     above = [(n, p) for n, p in node.factors if p != -1]
@@ -519,14 +522,37 @@ def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
         return None
     p, q, x, z, y = (expand(n) for n in data)
     det = _combined([(1, [x, y]), (-1, [z, z])])
-    adj = _combined([(1, [y, p, p]), (-2, [z, p, q]), (1, [x, q, q])])
+    adj = _combined([(c, [y, p, p]), (-2 * c, [z, p, q]), (c, [x, q, q])])
     if expand(below[0]) != det or expand(raw_product(above)) != adj:
         return None
     diagonal = a.positive(data[2]) and a.nonnegative(below[0])
     return [] if diagonal else None
 
 
-def _combined(terms: list[tuple[int, list[Polynomial]]]) -> Polynomial:
+@rule("weighted trace of a 2 by 2 inverse", "(u c - 2 v b + w a)/(a c - b^2) = tr(W inv([[a, b], [b, c]])) for W = [[u, v], [v, w]] positive semidefinite, a > 0 and a positive determinant", "(x + y)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5")
+def _trace_inverse(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or not isinstance(data, tuple) or len(data) != 6 or isinstance(data[3], Node):
+        return None
+    x, z, y = data[:3]
+    w = data[3:]
+    if not isinstance(node, Product) or any(not affine(n) for n in (x, z, y)):
+        return None
+    below = [n for n, p in node.factors if p == -1]
+    above = [(n, p) for n, p in node.factors if p != -1]
+    if len(below) != 1 or any(p < 0 for _, p in above):
+        return None
+    X, Z, Y = expand(x), expand(z), expand(y)
+    numerator = expand(raw_product(above)) if above else {(): Fraction(1)}
+    if expand(below[0]) != _combined([(1, [X, Y]), (-1, [Z, Z])]):
+        return None
+    if numerator != _combined([(w[0], [Y]), (-2 * w[1], [Z]), (w[2], [X])]):
+        return None
+    if not _definite([[w[0], w[1]], [w[1], w[2]]], kind):
+        return None
+    return [] if a.positive(x) and a.nonnegative(below[0]) else None
+
+
+def _combined(terms: Sequence[tuple[Fraction | int, list[Polynomial]]]) -> Polynomial:
     from optfair.convexity.polynomials import _times
 
     total: Polynomial = {}
