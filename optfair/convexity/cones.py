@@ -460,17 +460,25 @@ class Writer:
             raise NoCones("a perspective of several ratios")
         ((leaf, u),) = leaves
         w, top = self.affine(step.data), self.affine(u)
-        sign = 1.0 if step.kind == "convex" else -1.0
-        x = cp.Variable(1)
-        inner = Writer({leaf: x}, self.algebra.domain.extended(boxes=dict(step.premises[0].goal.boxes)))
-        written = inner.write(step.premises[0])
-        if inner.sides:
-            raise NoCones("a perspective with cones of its own")
-        if isinstance(h, Call) and h.function == "log" and h.args[0] is leaf:
-            return -cp.rel_entr(w, top)
-        out = cp.perspective(cp.sum(sign * written), cp.sum(w))
-        self.sides.append(x == top)
-        return cp.reshape(sign * out, (1,), order="F")
+        if isinstance(h, Call) and h.function in ("log", "exp"):
+            inner = h.args[0]
+            if h.function == "log" and isinstance(inner, Product) and inner.factors == ((leaf, Fraction(-1)),):
+                return cp.rel_entr(w, top)
+            line = _line(inner)
+            if line is not None and line[0] is leaf:
+                moved = cp.multiply(line[2], top) + cp.multiply(line[3], w)
+                if h.function == "log":
+                    return -cp.rel_entr(w, moved)
+                t = cp.Variable(step.node.size)
+                self.sides.append(cp.ExpCone(moved, w, t))
+                return t
+        first = step.premises[0]
+        if first.rule == "norm of an affine map" and isinstance(h, Product) and h.factors[0][1] == Fraction(1, 2):
+            q = quadratic(h.factors[0][0])
+            if q is not None and len(q.entries) == 1:
+                out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
+                return cp.reshape(out, (1,), order="F")
+        raise NoCones("a perspective of another function")
 
     def composition(self, step: Step) -> Any:
         """Write h(t) with a variable t for the part."""

@@ -43,7 +43,14 @@ DEPTH = 14
 # Cuts before a second look, by the number of variables.
 _AT_ONCE = (4, 6, 6, 0, 0, 0)
 # Rules that are tried after all others.
-_LAST = ("entries", "second derivatives over boxes", "sum of squares", "multiplied out", "composition")
+_LAST = (
+    "sign of a polynomial",
+    "entries",
+    "second derivatives over boxes",
+    "sum of squares",
+    "multiplied out",
+    "composition",
+)
 
 
 class Search:
