@@ -11,6 +11,7 @@ import typer
 from optfair.cli.cluster import cluster
 from optfair.cli.compare import compare
 from optfair.cli.diagnose import diagnose
+from optfair.cli.explain import explain
 from optfair.cli.files import check_output
 from optfair.cli.named import Named, named
 from optfair.cli.options import Json, Name, Problems, Solvers
@@ -46,6 +47,7 @@ def _version(asked: bool) -> None:
 
 app.command()(cluster)
 app.command()(diagnose)
+app.command()(explain)
 app.command()(compare)
 
 

@@ -567,7 +567,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "norm of convex functions": Writer.norm,
     "concave mean": Writer.norm,
     "harmonic mean": Writer.norm,
-    "norm after scaling out": lambda w, s: cp.multiply(w.number(s.node), w.write(s.premises[0])),
+    "positive factor": lambda w, s: cp.multiply(w.number(s.node), w.write(s.premises[0])),
     "norm of an affine map": Writer.norm_of_map,
     "one positive eigenvalue": Writer.sheet,
     "quadratic over affine": Writer.over_affine,

@@ -108,6 +108,15 @@ class Jet:
 
     c: Interval
 
+    def extreme(self, args: Sequence[Jet], largest: bool) -> Jet | None:
+        """Return the maximum, or minimum, of all entries of vectors; of values alone."""
+        if self.c.shape[1] > 1:
+            return None
+        low = np.concatenate([a.c.low for a in args])
+        high = np.concatenate([a.c.high for a in args])
+        best = np.max if largest else np.min
+        return Jet(Interval.of(best(low, axis=0, keepdims=True), best(high, axis=0, keepdims=True)))
+
     def linear(self, M: Any) -> Jet:
         """Return M times a vector of jets."""
         return Jet(self.c.linear(M))
@@ -274,10 +283,14 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
                 return None
             power = inner if a == 1 else inner.apply(a)
             out = power if out is None else out * power
-    elif isinstance(node, Call) and not node.function.startswith("of all: "):
+    elif isinstance(node, Call) and node.function.startswith("of all: "):
+        args = [evaluate(n, leaves, known) for n in node.args]
+        if all(a is not None and hasattr(a, "extreme") for a in args):
+            out = args[0].extreme(args, node.function.endswith("maximum"))
+    elif isinstance(node, Call):
         inner = evaluate(node.args[0], leaves, known)
         out = None if inner is None else inner.apply(node.function)
-    elif isinstance(node, (Opaque, Call)):
+    elif isinstance(node, Opaque):
         return None
     known[node] = out
     return out

@@ -78,7 +78,7 @@ class Rule:
     states : str
         The theorem in a line.
     example : str
-        An expression and bounds to which it applies, ``"text | bounds"``.
+        An expression, bounds and vectors to which it applies, ``"text | bounds | v=4"``.
     needs : callable
         (node, kind, algebra, data) -> goals that imply the claim, None where it does not apply.
     """
@@ -116,12 +116,12 @@ def along(kind: Kind, sign: float) -> Kind:
 # --- leaves, sums --------------------------------------------------------------------------------
 
 
-@rule("affine", "affine functions and numbers are convex and concave", "2*x - y + 1")
+@rule("affine", "affine functions and numbers are convex and concave", "2*x - y + exp(x)*exp(x)")
 def _affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     return [] if affine(node) or not node.leaves else None
 
 
-@rule("sum", "a sum is convex when the terms with positive coefficients are convex and those with negative ones concave", "exp(x) - log(y) | y>=1")
+@rule("sum", "a sum is convex when the terms with positive coefficients are convex and those with negative ones concave", "exp(x)*exp(x) - log(y) | y>=1")
 def _terms(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Sum) or affine(node):
         return None
@@ -136,7 +136,7 @@ def _terms(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | No
     return goals
 
 
-@rule("composition rules of CVXPY", "an atom of CVXPY whose arguments obey its rules (Grant, Boyd, Ye 2006)", "lambda_max")
+@rule("composition rules of CVXPY", "an atom of CVXPY whose arguments obey its rules (Grant, Boyd, Ye 2006)", "exp(x) + y")
 def _opaque(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Opaque):
         return None
@@ -144,7 +144,7 @@ def _opaque(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | N
     return [] if (e.is_convex() if kind == "convex" else e.is_concave()) else None
 
 
-@rule("entries", "a vector is convex when every entry is", "x*x*x, entries of both signs")
+@rule("entries", "a vector is convex when every entry is", "sum(1/(1 + v*v)) | v>=-0.5, v<=0.5 | v=20")
 def _entries(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not 1 < node.size <= ENTRIES or isinstance(node, Opaque) or affine(node):
         return None
@@ -213,7 +213,7 @@ def _monomial_rule(
 
 
 _monomial_rule(
-    "even power of an affine function", "(a'x + b)^2k is convex", "square(x - y)",
+    "even power of an affine function", "(a'x + b)^2k is convex", "square(x - y) + x*x",
     lambda p, k: len(p) == 1 and k == "convex" and p[0].denominator == 1 and p[0] % 2 == 0 and p[0] > 0,
 )
 _monomial_rule(
@@ -221,7 +221,7 @@ _monomial_rule(
     lambda p, k: len(p) == 1 and p[0] >= 1,
 )
 _monomial_rule(
-    "power between 0 and 1", "f^p is concave for f concave, f >= 0, 0 < p <= 1", "sqrt(x + y) | x>=0, y>=0",
+    "power between 0 and 1", "f^p is concave for f concave, f >= 0, 0 < p <= 1", "sqrt(1 - x*x) | x>=-1, x<=1",
     lambda p, k: len(p) == 1 and 0 < p[0] < 1,
 )
 _monomial_rule(
@@ -229,7 +229,7 @@ _monomial_rule(
     lambda p, k: len(p) == 1 and p[0] == -1,
 )
 _monomial_rule(
-    "negative power", "f^-p is convex for f concave, f > 0, p > 0", "power(x, -2.5) | x>=0.1",
+    "negative power", "f^-p is convex for f concave, f > 0, p > 0", "1/square(log(x)) | x>=1.1",
     lambda p, k: len(p) == 1 and p[0] < 0,
 )
 _monomial_rule(
@@ -399,7 +399,7 @@ def _positive_multiple(node: Node, base: Node) -> bool:
     return False
 
 
-@rule("entropy, nondecreasing", "f log f is convex for f convex, f >= 1/e", "xlogx(1 + x*x)")
+@rule("entropy, nondecreasing", "f log f is convex for f convex, f >= 1/e", "(1 + x*x)*log(1 + x*x)")
 def _entropy_above(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if kind == "concave":
         return None
@@ -418,7 +418,7 @@ def _entropy_above(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Go
 # --- functions of one argument -------------------------------------------------------------------
 
 
-@rule("absolute value", "|f| is convex for f affine", "abs(x - y)")
+@rule("absolute value", "|f| is convex for f affine", "abs(x - y)*abs(x - y)*abs(x - y)")
 def _abs(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Call) or node.function != "abs" or kind == "concave":
         return None
@@ -480,7 +480,7 @@ def _function(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] |
 # --- sums of powers ------------------------------------------------------------------------------
 
 
-@rule("norm of convex functions", "(c + sum of c_i f_i^p)^(1/p) is convex for f_i convex, f_i >= 0, c_i > 0, p >= 1", "power(1 + exp(3*x), 1/3)")
+@rule("norm of convex functions", "(c + sum of c_i f_i^p)^(1/p) is convex for f_i convex, f_i >= 0, c_i > 0, p >= 1", "sqrt(1 + x*x*x*x)")
 def _norm(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     return _generalised(node, kind, a, lambda q, k: k == "convex" and 0 < q <= 1)
 
@@ -522,7 +522,7 @@ def _generalised(
     return goals
 
 
-@rule("norm after scaling out", "c f with a positive number c", "3*sqrt(1 + x*x)")
+@rule("positive factor", "c f with a positive number c", "power(2*sqrt(t*t - x*x), 0.5) | t>=2, x>=-1, x<=1")
 def _positive_number(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product):
         return None

@@ -67,7 +67,7 @@ def _quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
     return [] if q is not None and _definite(q.form, kind) else None
 
 
-@rule("quadratic of many variables", "its matrix P has P + d I positive semidefinite, d rounding, proved by a factorisation (Rump 2006)", "v @ Q @ v")
+@rule("quadratic of many variables", "its matrix P has P + d I positive semidefinite, d rounding, proved by a factorisation (Rump 2006)", "v @ v + 2*(v[0]*v[1]) | | v=50")
 def _large_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Opaque) or node.size != 1 or not is_quadratic(node.expression):
         return None
@@ -186,7 +186,7 @@ def _over_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     return [] if left is not None and _definite(left, along(kind, sign)) else None
 
 
-@rule("ratios of one variable", "(a x + b)/(c x + d) is convex where c (b c - a d)/(c x + d) >= 0, entry by entry", "sum(lam/(u - lam)), vectors")
+@rule("ratios of one variable", "(a x + b)/(c x + d) is convex where c (b c - a d)/(c x + d) >= 0, entry by entry", "sum(v/(5 - v)) | v<=4 | v=30")
 def _linear_fractional(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product) or len(node.factors) != 2:
         return None
@@ -507,7 +507,7 @@ def _entry_slope(node: Node, entry: tuple[Leaf, int], at: Any) -> Interval | Non
     return None if found is None else found[1]
 
 
-@rule("inverse of a 2 by 2 matrix", "(c p^2 - 2 b p q + a q^2)/(a c - b^2) = [p q] inv([[a, b], [b, c]]) [p q]' for a > 0 and a positive determinant, all affine", "(y*u*u - 2*z*u*w + x*w*w)/(x*y - z*z)")
+@rule("inverse of a 2 by 2 matrix", "(c p^2 - 2 b p q + a q^2)/(a c - b^2) = [p q] inv([[a, b], [b, c]]) [p q]' for a > 0 and a positive determinant, all affine", "(y*u*u - 2*z*u*w + x*w*w)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5")
 def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(data, tuple) or len(data) != 6:
         return None

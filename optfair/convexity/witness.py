@@ -174,6 +174,10 @@ class _Plain:
     def __mul__(self, other: _Plain) -> _Plain:
         return _Plain(self.x * other.x)
 
+    def extreme(self, args: Sequence[_Plain], largest: bool) -> _Plain:
+        every = np.concatenate([a.x for a in args])
+        return _Plain((np.max if largest else np.min)(every, axis=0, keepdims=True))
+
     def shifted(self, constant: Floats) -> _Plain:
         return _Plain(self.x + constant[:, None])
 
