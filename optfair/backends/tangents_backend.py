@@ -39,6 +39,8 @@ __all__ = ["Curved", "TangentProof", "run"]
 
 # Rounds of cutting, steps of the local search, variables for which it is tried.
 ROUNDS, STEPS, LOCAL = 60, 400, 400
+# An objective below this is measured by it when a gap is small enough to stop.
+SMALL = 1e-4
 # How much a start is moved towards the middle of the box where a slope is infinite.
 INWARD = (0.0, 1e-6, 1e-3, 0.1, 0.5)
 
@@ -155,9 +157,20 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     request.refuse_options(profile)
     curved = [Curved.of(t, problem.sense) for t in _curved(problem)]
     if not curved:
-        raise UnsupportedProblem("every term has cones or is not proved convex")
+        raise UnsupportedProblem(
+            "tangents need a term whose curvature is proved beyond composition rules",
+            "no term of this problem is",
+            "leave the choice of a solver to the policy",
+        )
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
     domain = _domain(problem, curved)
+    bare = any("nonlinear" in c.term.evidence.problem_class.cones for c in curved)
+    if not bare and not all(_bounded(leaf, domain) for c in curved for leaf in c.node.leaves):
+        raise UnsupportedProblem(
+            "tangents prove little without bounds on the variables",
+            "a variable of a curved term has none",
+            "choose a solver of cones, or state bounds",
+        )
     begun = time.perf_counter()
     best: tuple[float, dict[str, Floats]] | None = None
     sign = 1.0 if problem.sense == "minimize" else -1.0
@@ -195,7 +208,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         x = {leaf: np.ravel(relaxed.values[n], order="F") for n, leaf in leaves.items()}
         offer(x)
         bound = sign * relaxed.bound
-        if best is not None and best[0] - bound <= 0.5 * request.tolerance * max(1.0, abs(best[0])):
+        if best is not None and best[0] - bound <= 0.5 * request.tolerance * max(SMALL, abs(best[0])):
             status = "optimal"
             break
         if time.perf_counter() > request.deadline:
@@ -222,8 +235,16 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 _PREFIX = "tangents at "
 
 
+def _bounded(leaf: Leaf, domain: Domain) -> bool:
+    box = domain.box(leaf)
+    return bool(np.isfinite(box.low).all() and np.isfinite(box.high).all())
+
+
 def _curved(problem: Problem) -> list[Term]:
-    return [t for t in problem.terms if "nonlinear" in t.evidence.problem_class.cones]
+    """Return the proved terms without cones; where all have some, every proved term."""
+    proved = [t for t in problem.terms if t.evidence.proof is not None]
+    bare = [t for t in proved if "nonlinear" in t.evidence.problem_class.cones]
+    return bare or proved
 
 
 def _domain(problem: Problem, curved: list[Curved]) -> Domain:
@@ -366,8 +387,13 @@ def _local(
     if any(f is None for f in facts):
         return None
 
-    def unpack(x: Floats) -> Point:
-        out, at = {}, 0
+    low = np.concatenate([domain.box(leaf).low for leaf in order])
+    high = np.concatenate([domain.box(leaf).high for leaf in order])
+    with np.errstate(invalid="ignore"):
+        width = np.where(np.isfinite(high - low) & (high > low), high - low, 1.0)
+
+    def unpack(y: Floats) -> Point:
+        out, at, x = {}, 0, y * width
         for leaf in order:
             out[leaf] = x[at : at + leaf.size]
             at += leaf.size
@@ -381,20 +407,26 @@ def _local(
             value, slopes = found
             g = np.concatenate([(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1)
             v = (value.low + value.high) / 2
-        return np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10), np.nan_to_num(g, posinf=1e10, neginf=-1e10)
+        v = np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10)
+        return v, np.nan_to_num(g * width, posinf=1e10, neginf=-1e10)
 
     def goal(x: Floats) -> tuple[float, Floats]:
         found = [both(node, x) for node in goals]
-        return (
-            sign * float(sum(v[0] for v, _ in found)),
-            sign * np.asarray(sum((g[0] for _, g in found), np.zeros(n))),
-        )
+        value = sign * float(sum(v[0] for v, _ in found))
+        return value / unit, sign * np.asarray(sum((g[0] for _, g in found), np.zeros(n))) / unit
 
+    unit = 1.0
+
+    x0 = np.concatenate([start[leaf] for leaf in order]) / width
     rows = []
     for f in facts:
         if f is None or _is_bound(f):
             continue
-        factor = 1.0 if f.zero else -1.0
+        try:
+            slopes = np.abs(both(f.node, x0)[1]).max(initial=0.0)
+        except NotImplementedError:
+            return None
+        factor = (1.0 if f.zero else -1.0) / (slopes if 1e-300 < slopes < 1e9 else 1.0)
         rows.append(
             {
                 "type": "eq" if f.zero else "ineq",
@@ -402,19 +434,27 @@ def _local(
                 "jac": lambda x, f=f, s=factor: s * both(f.node, x)[1],
             }
         )
-    x0 = np.concatenate([start[leaf] for leaf in order])
-    low = np.concatenate([domain.box(leaf).low for leaf in order])
-    high = np.concatenate([domain.box(leaf).high for leaf in order])
+    bounds = np.stack([low / width, high / width], axis=1)
     try:
-        found = scipy.optimize.minimize(
-            goal, x0, jac=True, method="SLSQP", bounds=np.stack([low, high], axis=1),
-            constraints=rows, options={"maxiter": STEPS, "ftol": 1e-15},
-        )
+        for _ in range(2):  # again in the unit of the slopes that were met
+            slope = float(np.abs(goal(x0)[1]).max(initial=0.0)) * unit
+            unit = slope if 1e-300 < slope < 1e9 else unit
+            found = _minimized(goal, x0, bounds, rows)
+            x0 = np.where(np.isfinite(found), found, x0)
     except (NotImplementedError, ValueError, FloatingPointError):
         return None
-    if not np.isfinite(found.x).all():
+    if not np.isfinite(found).all():
         return None
-    return _inside(unpack(np.asarray(found.x)), domain)
+    return _inside(unpack(found), domain)
+
+
+def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats:
+    """Return where SciPy ends."""
+    found = scipy.optimize.minimize(
+        goal, x0, jac=True, method="SLSQP", bounds=bounds, constraints=rows,
+        options={"maxiter": STEPS, "ftol": 1e-15},
+    )
+    return np.asarray(found.x)
 
 
 def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:

@@ -298,7 +298,8 @@ def _reduced(
         psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
     )
     quadratic = target.quadratic and sign != 0.0
-    if not sign and type(written) in _ROWS and _plain(written):
+    rows = not sign and type(written) in _ROWS
+    if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
     reduction = Dcp2Cone(quad_obj=quadratic, solver_context=context)
     sides: list[Any] = []
