@@ -18,6 +18,7 @@ from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.intervals import Interval
+from optfair.convexity.quadratics import line_of
 from optfair.convexity.reading import leaf_of, read, read_constraint
 from optfair.convexity.witness import within
 from optfair.core.canonical import built
@@ -148,7 +149,9 @@ class TangentProof:
             return DualCheck(-np.inf if self.problem.sense == "minimize" else np.inf, np.inf)
         found = own.check(self.relaxed.values, self.relaxed.multipliers)
         apart = max(drift(values, self.values), drift(multipliers, self.multipliers))
-        return replace(found, consistency=max(found.consistency, apart), complementarity=0.0, rows=0.0)
+        return replace(
+            found, consistency=max(found.consistency, apart), complementarity=0.0, rows=0.0
+        )
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -177,10 +180,19 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def offer(point: Mapping[Leaf, Floats]) -> None:
         nonlocal best
-        values = {n: np.reshape(point[leaf], problem.variables[n].shape, order="F") for n, leaf in leaves.items()}
-        worst = max((t.relative_violation(values) for t in problem.constraints.values()), default=0.0)
+        values = {
+            n: np.reshape(point[leaf], problem.variables[n].shape, order="F")
+            for n, leaf in leaves.items()
+        }
+        worst = max(
+            (t.relative_violation(values) for t in problem.constraints.values()), default=0.0
+        )
         value = sign * problem.objective_value(values)
-        if worst <= 0.1 * request.tolerance and np.isfinite(value) and (best is None or value < best[0]):
+        if (
+            worst <= 0.1 * request.tolerance
+            and np.isfinite(value)
+            and (best is None or value < best[0])
+        ):
             best = value, values
 
     points: list[Point] = []
@@ -196,7 +208,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     status = "inaccurate"
     for _ in range(ROUNDS):
         program = _relaxation(problem, curved, points, domain)
-        again = replace(request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance))
+        again = replace(
+            request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
+        )
         try:
             relaxed = _solved(program, again, relaxed)
         except Infeasible:
@@ -208,7 +222,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         x = {leaf: np.ravel(relaxed.values[n], order="F") for n, leaf in leaves.items()}
         offer(x)
         bound = sign * relaxed.bound
-        if best is not None and best[0] - bound <= 0.5 * request.tolerance * max(SMALL, abs(best[0])):
+        if best is not None and best[0] - bound <= 0.5 * request.tolerance * max(
+            SMALL, abs(best[0])
+        ):
             status = "optimal"
             break
         if time.perf_counter() > request.deadline:
@@ -266,7 +282,9 @@ def _middle(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
     point = {}
     for leaf in leaves.values():
         box = domain.box(leaf)
-        low = np.where(np.isfinite(box.low), box.low, np.where(np.isfinite(box.high), box.high - 1.0, -1.0))
+        low = np.where(
+            np.isfinite(box.low), box.low, np.where(np.isfinite(box.high), box.high - 1.0, -1.0)
+        )
         high = np.where(np.isfinite(box.high), box.high, np.maximum(low, 0.0) + 1.0)
         point[leaf] = low + (high - low) / 2
     return point
@@ -287,14 +305,10 @@ def _touching(point: Point, curved: list[Curved], domain: Domain) -> Point | Non
     return None
 
 
-def _relaxation(
-    problem: Problem, curved: list[Curved], points: Any, domain: Domain
-) -> Problem:
+def _relaxation(problem: Problem, curved: list[Curved], points: Any, domain: Domain) -> Problem:
     """Return the problem with tangents in place of its curved terms."""
     names = {c.term.name for c in curved}
-    flat = {
-        leaf_of(v): cp.reshape(v, (v.size,), order="F") for v in problem.variables.values()
-    }
+    flat = {leaf_of(v): cp.reshape(v, (v.size,), order="F") for v in problem.variables.values()}
     heights = {
         c.term.name: cp.Variable(name=f"height of {c.term.name}")
         for c in curved
@@ -351,7 +365,7 @@ def _solved(program: Problem, request: Request, earlier: Solution | None) -> Sol
 def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, Any]:
     """Return the multipliers of the declared constraints; those of tangents belong to their term."""
     out: dict[str, Any] = {}
-    curved = [t for t in _curved(problem)]
+    curved = _curved(problem)
     sums: dict[str, Floats] = {}
     for name, z in relaxed.multipliers.items():
         if not name.startswith(_PREFIX):
@@ -405,7 +419,9 @@ def _local(
             if found is None:
                 raise NotImplementedError
             value, slopes = found
-            g = np.concatenate([(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1)
+            g = np.concatenate(
+                [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
+            )
             v = (value.low + value.high) / 2
         v = np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10)
         return v, np.nan_to_num(g * width, posinf=1e10, neginf=-1e10)
@@ -450,8 +466,13 @@ def _local(
 
 def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats:
     """Return where SciPy ends."""
-    found = scipy.optimize.minimize(
-        goal, x0, jac=True, method="SLSQP", bounds=bounds, constraints=rows,
+    found: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
+        goal,
+        x0,
+        jac=True,
+        method="SLSQP",
+        bounds=bounds,
+        constraints=rows,
         options={"maxiter": STEPS, "ftol": 1e-15},
     )
     return np.asarray(found.x)
@@ -464,6 +485,4 @@ def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:
 
 def _is_bound(fact: Fact) -> bool:
     """Whether each row of a fact has one variable: the box says it."""
-    from optfair.convexity.theorems import _line
-
-    return not fact.zero and _line(fact.node) is not None
+    return not fact.zero and line_of(fact.node) is not None

@@ -106,7 +106,8 @@ def _record(formula: str, where: str, found: Answer) -> dict[str, Any]:
         ]
     elif isinstance(found, CurvatureWitness):
         record["chords"] = [
-            {**p, "first": _plain(p["first"]), "second": _plain(p["second"])} for p in found.points()
+            {**p, "first": _plain(p["first"]), "second": _plain(p["second"])}
+            for p in found.points()
         ]
         record["hints"] = list(found.hints)
     else:

@@ -108,11 +108,14 @@ class Algebra:
                 else:
                     coefficient = np.asarray(p)
             if isinstance(node, Sum):  # what a sum was normalised to stays
-                normal |= {n for n, _ in rest if isinstance(n, Sum) and len(n.parts) == len(node.parts)}
+                normal |= {
+                    n for n, _ in rest if isinstance(n, Sum) and len(n.parts) == len(node.parts)
+                }
             queue = [*rest, *queue]
         if exponents:
             together = self.total(exponents)
-            if constant_value(together) is None or constant_value(together).any():
+            value = constant_value(together)
+            if value is None or value.any():
                 kept.append((raw_call("exp", [together], size), Fraction(1)))
         kept = _with_sizes([(n, a) for n, a in kept if a])
         if not kept:
@@ -184,7 +187,15 @@ class Algebra:
                     return None
                 if (c == 1.0).all() and isinstance(inner, Leaf):
                     return None
-                rest = linear([(matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)), inner)], np.zeros(c.size))
+                rest = linear(
+                    [
+                        (
+                            matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)),
+                            inner,
+                        )
+                    ],
+                    np.zeros(c.size),
+                )
                 if rest is node:
                     return None
                 if a == 1:
@@ -243,9 +254,8 @@ class Algebra:
 
     def _without_sign(self, node: Node) -> tuple[Node, float]:
         """Return a node or its negative, whichever begins with a positive coefficient."""
-        if isinstance(node, Sum) and node.parts:
-            if _lead(node) < 0.0:
-                return self.scaled(-1.0, node), -1.0
+        if isinstance(node, Sum) and node.parts and _lead(node) < 0.0:
+            return self.scaled(-1.0, node), -1.0
         return node, 1.0
 
     def _absolute(self, node: Node) -> Node:
@@ -258,14 +268,24 @@ class Algebra:
             M, inner = node.parts[0]
             if (np.diff(M.indptr) == 1).all() and not (M.data == 1.0).all():
                 c = np.abs(M.data)
-                rest = linear([(matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)), inner)], np.zeros(c.size))
+                rest = linear(
+                    [
+                        (
+                            matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)),
+                            inner,
+                        )
+                    ],
+                    np.zeros(c.size),
+                )
                 return self.scaled(c, self._absolute(rest))
         inner, _ = self._without_sign(node)
         if isinstance(inner, Product):
             # |x y| = |x| |y|; a power of even exponent has no sign
             outside = [(n, a) for n, a in inner.factors if self.nonnegative(raw_product([(n, a)]))]
             inside = [(n, a) for n, a in inner.factors if (n, a) not in outside]
-            if all(a.denominator == 1 for _, a in inside) and (outside or len(inside) > 1 or inside[0][1] != 1):
+            if all(a.denominator == 1 for _, a in inside) and (
+                outside or len(inside) > 1 or inside[0][1] != 1
+            ):
                 return self.product([*outside, *((self._absolute(n), a) for n, a in inside)])
         return raw_call("abs", [inner], node.size)
 
@@ -306,7 +326,11 @@ def _with_sizes(factors: list[Factor]) -> list[Factor]:
     for n, a in factors:
         if isinstance(n, Call) and n.function == "abs" and a > 0:
             even = next(
-                ((m, b) for m, b in out if m is n.args[0] and b > 0 and b.denominator == 1 and b % 2 == 0),
+                (
+                    (m, b)
+                    for m, b in out
+                    if m is n.args[0] and b > 0 and b.denominator == 1 and b % 2 == 0
+                ),
                 None,
             )
             if even is not None:
@@ -338,4 +362,3 @@ def _exact_power(value: Any, n: int) -> Any:
     inverse = 1.0 / power
     p, e = exact_product(inverse, power)
     return inverse if (p == 1.0).all() and (e == 0.0).all() else None
-

@@ -21,6 +21,7 @@ from optfair.convexity.polynomials import (
     expand,
     nonnegative_on,
     plus,
+    positive_inside,
     times,
     univariate,
 )
@@ -45,23 +46,11 @@ def _lines(node: Node, entry: Node) -> Line | None:
         return None
 
 
-def _positive_inside(p: Line, low: float, high: float) -> bool:
-    """Whether a polynomial is positive strictly between two ends."""
-    if not nonnegative_on(p, low, high):
-        return False
-    # a double zero inside would make p - c negative for every c > 0; its square-free part shows it
-    from optfair.convexity.polynomials import _common, _quotient, _roots_between, _sign_at
-
-    simple = _quotient(p, _common(p, derivative(p))) if len(p) > 1 else p
-    a = None if np.isneginf(low) else Fraction(float(low))
-    b = None if np.isposinf(high) else Fraction(float(high))
-    for end in (a, b):
-        if end is not None and len(simple) > 1 and not _sign_at(simple, end, 0):
-            simple = _quotient(simple, [-end, Fraction(1)])
-    return bool(simple) and (len(simple) == 1 or _roots_between(simple, a, b) == 0)
-
-
-@rule("sign of a polynomial", "f of one variable, a product of powers of polynomials and of exp of one, or the log of a polynomial: f'' is a positive function times a polynomial, whose sign Sturm's theorem gives", "x/(1 + x*x) | x>=0, x<=1.7")
+@rule(
+    "sign of a polynomial",
+    "f of one variable, a product of powers of polynomials and of exp of one, or the log of a polynomial: f'' is a positive function times a polynomial, whose sign Sturm's theorem gives",
+    "x/(1 + x*x) | x>=0, x<=1.7",
+)
 def _polynomial_sign(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or len(scalars(node)) != 1:
         return None
@@ -78,14 +67,14 @@ def _polynomial_sign(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
 def _bend(node: Node, entry: Node, low: float, high: float) -> Line | None:
     """Return a polynomial of the sign of f'' between two ends."""
     if isinstance(node, Call) and node.function == "log":
-        p = _lines(node.args[0], entry)
-        if p is None or not _positive_inside(p, low, high):
+        inner = _lines(node.args[0], entry)
+        if inner is None or not positive_inside(inner, low, high):
             return None
-        first = derivative(p)
-        return plus(times(p, derivative(first)), times([Fraction(-1)], first, first))
-    line = _lines(node, entry)
-    if line is not None:
-        return derivative(derivative(line))
+        first = derivative(inner)
+        return plus(times(inner, derivative(first)), times([Fraction(-1)], first, first))
+    whole = _lines(node, entry)
+    if whole is not None:
+        return derivative(derivative(whole))
     if not isinstance(node, Product):
         return None
     factors: list[tuple[Line, Fraction]] = []
@@ -97,12 +86,12 @@ def _bend(node: Node, entry: Node, low: float, high: float) -> Line | None:
                 return None
             inside = plus(inside, times([p], g))
             continue
-        line = _lines(n, entry)
-        if line is None:
+        base = _lines(n, entry)
+        if base is None:
             return None
-        if (p.denominator != 1 or p < 0) and not _one_sign(line, p, low, high):
+        if (p.denominator != 1 or p < 0) and not _one_sign(base, p, low, high):
             return None
-        factors.append((line, p))
+        factors.append((base, p))
     if sum(len(line) for line, _ in factors) > 24:
         return None
     # f'/f = A/P, so f'' = f (A^2 + A'P - AP')/P^2
@@ -122,9 +111,9 @@ def _bend(node: Node, entry: Node, low: float, high: float) -> Line | None:
 
 def _one_sign(line: Line, p: Fraction, low: float, high: float) -> bool:
     """Whether a power is defined strictly between two ends."""
-    if _positive_inside(line, low, high):
+    if positive_inside(line, low, high):
         return True
-    return p.denominator == 1 and _positive_inside(times([Fraction(-1)], line), low, high)
+    return p.denominator == 1 and positive_inside(times([Fraction(-1)], line), low, high)
 
 
 # --- boxes -----------------------------------------------------------------------------------------
@@ -187,7 +176,11 @@ def bends(node: Node, kind: Kind, entries: Sequence[tuple[Leaf, int]], boxes: In
     return definite(h if kind == "convex" else -h)
 
 
-@rule("second derivatives over boxes", "f is convex where the interval enclosures of its Hessian contain only positive semidefinite matrices, on boxes that cover the domain", "log(1 + x*x + y*y) | x>=-0.7, x<=0.7, y>=-0.7, y<=0.7")
+@rule(
+    "second derivatives over boxes",
+    "f is convex where the interval enclosures of its Hessian contain only positive semidefinite matrices, on boxes that cover the domain",
+    "log(1 + x*x + y*y) | x>=-0.7, x<=0.7, y>=-0.7, y<=0.7",
+)
 def _over_boxes(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(data, Boxes) or node.size != 1 or set(data.entries) != set(scalars(node)):
         return None
@@ -208,7 +201,11 @@ def _over_boxes(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal]
     return []
 
 
-@rule("without affine terms", "f + a'x + b is convex exactly when f is", "exp(x) - x*x/2 + y | x>=0, x<=3")
+@rule(
+    "without affine terms",
+    "f + a'x + b is convex exactly when f is",
+    "exp(x) - x*x/2 + y | x>=0, x<=3",
+)
 def _without_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     """Drop affine terms, so that what is left is the same for all of them."""
     if not isinstance(node, Sum) or node.size != 1:

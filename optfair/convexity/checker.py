@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from optfair.convexity import calculus, squares, theorems
+from optfair.convexity import calculus, powers, quadratics, squares, theorems
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Node, text
@@ -14,7 +14,7 @@ from optfair.convexity.rules import RULES, Goal, Kind
 __all__ = ["TABLES", "Step", "faults"]
 
 #: The modules whose rules a step may name.
-TABLES = (theorems, calculus, squares)
+TABLES = (powers, quadratics, theorems, calculus, squares)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,14 +16,14 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, affine
 from optfair.convexity.polynomials import Quadratic, coefficients, expand, quadratic, quadratic_of
 from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.quadratics import line_of, quadratic_form, ratio
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import signed_factors
-from optfair.convexity.theorems import _line, perspective_of, ratio
-from optfair.core.quadratic_map import NotQuadratic, quadratic_map
+from optfair.convexity.theorems import perspective_of
 
 Floats = NDArray[np.float64]
 
-__all__ = ["NoCones", "disciplined", "quadratic_form"]
+__all__ = ["NoCones", "disciplined"]
 
 # Entries of a vector that are written one by one.
 ENTRIES = 64
@@ -49,7 +49,10 @@ def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | Non
     step = next((s for s in proof.steps if s.kind == kind), None)
     if step is None:
         return None
-    variables = {leaf_of(v): cp.vec(v, order="F") if v.shape else cp.reshape(v, (1,), order="F") for v in proof.expression.variables()}
+    variables = {
+        leaf_of(v): cp.vec(v, order="F") if v.shape else cp.reshape(v, (1,), order="F")
+        for v in proof.expression.variables()
+    }
     writer = Writer(variables, proof.domain)
     try:
         flat = writer.write(step)
@@ -64,46 +67,6 @@ def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | Non
     if not good or not all(c.is_dcp() for c in writer.sides):
         return None
     return out, writer.sides
-
-
-def quadratic_form(expression: Any) -> Any:
-    """Return a quadratic as x'Px + b'x + c with P believed to be proved; None where it is none.
-
-    Parameters
-    ----------
-    expression : cvxpy.Expression
-        Scalar, of degree two, of a curvature that was proved.
-    """
-    variables = sorted(expression.variables(), key=lambda v: v.id)
-    offsets, size = {}, 0
-    for v in variables:
-        offsets[v.id] = size
-        size += v.size
-    try:
-        rows = quadratic_map(expression, offsets, size)
-    except NotQuadratic:
-        return None
-    import scipy.sparse as sp
-
-    i, j = rows.pairs
-    Q = sp.csr_array(rows.Q)
-    k, value = Q.indices, Q.data
-    half = sp.csc_array((value, (i[k], j[k])), shape=(size, size))
-    P = sp.csc_array((half + half.T) * 0.5)
-    used = np.flatnonzero(np.diff(P.indptr))
-    x = cp.hstack([cp.vec(v, order="F") for v in variables])
-    out = sp.csr_array(rows.A) @ x + rows.b
-    if used.size:
-        diagonal = P.diagonal()[used]
-        core = sp.csc_array(P[used][:, used])
-        if core.nnz == np.count_nonzero(diagonal) and (diagonal >= 0.0).all():
-            squares = cp.sum_squares(cp.multiply(np.sqrt(diagonal), x[used]))
-            return cp.sum(out) + squares
-        if core.nnz == np.count_nonzero(diagonal) and (diagonal <= 0.0).all():
-            return cp.sum(out) - cp.sum_squares(cp.multiply(np.sqrt(-diagonal), x[used]))
-        sign = 1.0 if diagonal.sum() >= 0.0 else -1.0
-        return cp.sum(out) + sign * cp.quad_form(x[used], cp.psd_wrap(sign * core))
-    return cp.sum(out)
 
 
 class Writer:
@@ -275,7 +238,9 @@ class Writer:
             return sign * cp.multiply(number, out)
         t = cp.Variable(m, nonneg=True)
         top = [(s, p) for (_, p), s in zip(factors, step.premises, strict=True) if p > 0]
-        low = [(self.below(s), -p) for (_, p), s in zip(factors, step.premises, strict=True) if p < 0]
+        low = [
+            (self.below(s), -p) for (_, p), s in zip(factors, step.premises, strict=True) if p < 0
+        ]
         if top:
             # f <= t^(1/a) g^(b/a) ...
             f, a = self.above(top[0][0]), top[0][1]
@@ -332,8 +297,10 @@ class Writer:
     def log_difference(self, step: Step) -> Any:
         """Write g + log(1 - ...)."""
         f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        if not isinstance(f, Sum):
+            raise NoCones("logarithm")
         lead = next(
-            n for M, n in f.parts if isinstance(n, Call) and n.function == "exp" and M.data[0] > 0.0  # type: ignore[attr-defined]
+            n for M, n in f.parts if isinstance(n, Call) and n.function == "exp" and M.data[0] > 0.0
         )
         return self.affine(lead.args[0]) + self.write(step.premises[0])
 
@@ -347,7 +314,11 @@ class Writer:
         for (n, _), (m, _) in (node.factors, node.factors[::-1]):
             if isinstance(m, Call) and m.function == "log" and affine(n):
                 x, inner = self.affine(n), m.args[0]
-                c = inner.parts[0][0].data if isinstance(inner, Sum) and inner is not n else np.ones(n.size)
+                c = (
+                    inner.parts[0][0].data
+                    if isinstance(inner, Sum) and inner is not n
+                    else np.ones(n.size)
+                )
                 return -cp.entr(x) + cp.multiply(np.log(c), x)
         raise NoCones("entropy")
 
@@ -372,7 +343,11 @@ class Writer:
             terms.append(cp.multiply(M.data[np.argsort(M.indices)] ** float(q), part))
         if constant > 0.0:
             terms.append(cp.Constant([constant ** float(q)]))
-        out = cp.norm(cp.hstack(terms), 2) if p == 2.0 else cp.pnorm(cp.hstack(terms), p, approx=False)
+        out = (
+            cp.norm(cp.hstack(terms), 2)
+            if p == 2.0
+            else cp.pnorm(cp.hstack(terms), p, approx=False)
+        )
         return cp.reshape(cp.multiply(self.number(node), out), (1,), order="F")
 
     def norm_of_map(self, step: Step) -> Any:
@@ -401,7 +376,11 @@ class Writer:
             return cp.log(den) + cp.log(other)
         p = step.node.factors[0][1]  # type: ignore[attr-defined]
         out = cp.geo_mean(cp.hstack([den, other]))
-        return cp.reshape(out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False), (1,), order="F")
+        return cp.reshape(
+            out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False),
+            (1,),
+            order="F",
+        )
 
     def divided(self, q: Quadratic, normal: list[Fraction], sign: float) -> tuple[Any, Any, Floats]:
         """Return m, w, B with q = l m + sign |Bw|^2 for the affine l with these coefficients."""
@@ -413,7 +392,10 @@ class Writer:
             for b, j in enumerate(rest):
                 D[i][j] -= R[a][b]
         own = D[k][k] / normal[k]
-        m = [own if i == k else (2 * D[k][i] - own * normal[i]) / normal[k] for i in range(len(normal))]
+        m = [
+            own if i == k else (2 * D[k][i] - own * normal[i]) / normal[k]
+            for i in range(len(normal))
+        ]
         z = cp.hstack([self.entries(q), 1.0])
         B = _root(sign * _floats(R))
         return cp.reshape(np.array([float(c) for c in m]) @ z, (1,), order="F"), z[rest], B
@@ -437,14 +419,16 @@ class Writer:
         """Write (p x + b)/(c x + d) as a number plus k/(c x + d)."""
         by = {e: n for n, e in step.node.factors}  # type: ignore[attr-defined]
         num, den = by[Fraction(1)], by[Fraction(-1)]
-        first, second = _line(num), _line(den)
+        first, second = line_of(num), line_of(den)
         if first is None or second is None or (second[2] == 0.0).any():
             raise NoCones("ratio")
         (_, _, p, b), (_, _, c, d) = first, second
         positive = self.algebra.domain.range(den).low >= 0.0
         sign = np.where(positive, 1.0, -1.0)
         k = (b - p * d / c) * sign
-        return p / c + cp.multiply(k, cp.power(cp.multiply(sign, self.affine(den)), -1.0, approx=False))
+        return p / c + cp.multiply(
+            k, cp.power(cp.multiply(sign, self.affine(den)), -1.0, approx=False)
+        )
 
     def child(self, step: Step) -> Any:
         """Write what the premise is about: it equals this."""
@@ -462,9 +446,13 @@ class Writer:
         w, top = self.affine(step.data), self.affine(u)
         if isinstance(h, Call) and h.function in ("log", "exp"):
             inner = h.args[0]
-            if h.function == "log" and isinstance(inner, Product) and inner.factors == ((leaf, Fraction(-1)),):
+            if (
+                h.function == "log"
+                and isinstance(inner, Product)
+                and inner.factors == ((leaf, Fraction(-1)),)
+            ):
                 return cp.rel_entr(w, top)
-            line = _line(inner)
+            line = line_of(inner)
             if line is not None and line[0] is leaf:
                 moved = cp.multiply(line[2], top) + cp.multiply(line[3], w)
                 if h.function == "log":
@@ -473,7 +461,11 @@ class Writer:
                 self.sides.append(cp.ExpCone(moved, w, t))
                 return t
         first = step.premises[0]
-        if first.rule == "norm of an affine map" and isinstance(h, Product) and h.factors[0][1] == Fraction(1, 2):
+        if (
+            first.rule == "norm of an affine map"
+            and isinstance(h, Product)
+            and h.factors[0][1] == Fraction(1, 2)
+        ):
             q = quadratic(h.factors[0][0])
             if q is not None and len(q.entries) == 1:
                 out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
@@ -494,7 +486,9 @@ class Writer:
             for end, sign in ((float(box.low[0]), 1.0), (float(box.high[0]), -1.0)):
                 if np.isfinite(end):
                     self.sides.append(sign * t >= sign * end)
-        outer = Writer({**self.variables, leaf: t}, self.algebra.domain.extended(boxes=dict(first.goal.boxes)))
+        outer = Writer(
+            {**self.variables, leaf: t}, self.algebra.domain.extended(boxes=dict(first.goal.boxes))
+        )
         out = outer.write(first)
         self.sides += outer.sides
         return out
@@ -503,7 +497,9 @@ class Writer:
         """Write v' inv(X) v."""
         p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
         X = cp.bmat([[x, z], [z, y]])
-        return float(step.data[5]) * cp.reshape(cp.matrix_frac(cp.hstack([p, q]), X), (1,), order="F")
+        return float(step.data[5]) * cp.reshape(
+            cp.matrix_frac(cp.hstack([p, q]), X), (1,), order="F"
+        )
 
     def trace_inverse(self, step: Step) -> Any:
         """Write tr(W inv(X)) as a matrix fraction for each column of a root of W."""
@@ -532,14 +528,20 @@ def _root(M: Floats) -> Floats:
 
 def _mean(terms: list[Any], weights: list[Fraction]) -> Any:
     """Return a product of powers whose exponents add up to at most 1."""
-    total = sum(weights)
+    total = sum(weights, Fraction(0))
     if total < 1:
         terms, weights = [*terms, cp.Constant(1.0)], [*weights, 1 - total]
     flat = cp.hstack([cp.reshape(t, (1,), order="F") for t in terms])
     return cp.geo_mean(flat, [float(w) for w in weights], approx=False)
 
 
-_POWERS = ("even power of an affine function", "power at least 1", "power between 0 and 1", "reciprocal", "negative power")
+_POWERS = (
+    "even power of an affine function",
+    "power at least 1",
+    "power between 0 and 1",
+    "reciprocal",
+    "negative power",
+)
 _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "affine": lambda w, s: w.affine(s.node),
     "sum": Writer.sum,
@@ -562,7 +564,9 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "entropy, nondecreasing": Writer.entropy_above,
     "absolute value": lambda w, s: cp.abs(w.affine(s.node.args[0])),  # type: ignore[attr-defined]
     "maximum": lambda w, s: cp.reshape(
-        (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises])), (1,), order="F"
+        (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises])),
+        (1,),
+        order="F",
     ),
     "norm of convex functions": Writer.norm,
     "concave mean": Writer.norm,
@@ -582,6 +586,5 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "composition": Writer.composition,
     "inverse of a 2 by 2 matrix": Writer.matrix_fraction,
     "weighted trace of a 2 by 2 inverse": Writer.trace_inverse,
-    **{name: Writer.power for name in _POWERS},
+    **dict.fromkeys(_POWERS, Writer.power),
 }
-

@@ -16,7 +16,16 @@ from optfair.convexity.intervals import Interval
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Hessian", "Jet", "definite", "evaluate", "derivatives", "gradient_at", "hessian_on", "jet_on"]
+__all__ = [
+    "Hessian",
+    "Jet",
+    "definite",
+    "derivatives",
+    "evaluate",
+    "gradient_at",
+    "hessian_on",
+    "jet_on",
+]
 
 ORDER = 4
 
@@ -224,7 +233,9 @@ class Gradient:
         return Gradient(value, slope[:, None] * self.g)
 
 
-def gradient_at(node: Node, point: Mapping[Leaf, Floats]) -> tuple[Interval, dict[Leaf, Interval]] | None:
+def gradient_at(
+    node: Node, point: Mapping[Leaf, Floats]
+) -> tuple[Interval, dict[Leaf, Interval]] | None:
     """Return enclosures of a vector (m,) and of its derivatives (m, size) by each leaf at a point."""
     total = sum(leaf.size for leaf in point)
     leaves, start = {}, 0
@@ -253,7 +264,8 @@ def _stacked(parts: Sequence[Any]) -> Interval:
 
 def _joined(parts: Sequence[Interval]) -> Interval:
     return Interval(
-        np.concatenate([p.low for p in parts], axis=1), np.concatenate([p.high for p in parts], axis=1)
+        np.concatenate([p.low for p in parts], axis=1),
+        np.concatenate([p.high for p in parts], axis=1),
     )
 
 
@@ -304,7 +316,10 @@ def _constants(template: Any, size: int) -> Any:
         if not isinstance(template, Jet):
             return type(template)(np.zeros((size, template.x.shape[1])))
         return Jet(Interval.exactly(np.zeros((size, *template.c.shape[1:]))))
-    zero = [Interval.exactly(np.zeros((size, *x.shape[1:]))) for x in (template.v, template.g, template.h)]
+    zero = [
+        Interval.exactly(np.zeros((size, *x.shape[1:])))
+        for x in (template.v, template.g, template.h)
+    ]
     return Hessian(*zero)
 
 
@@ -316,7 +331,8 @@ def jet_on(node: Node, entry: tuple[Leaf, int], x: Interval, order: int = ORDER)
     low[j, 0], high[j, 0] = x.low, x.high
     low[j, 1] = high[j, 1] = 1.0
     found = evaluate(node, {leaf: Jet(Interval(low, high))})
-    return None if found is None else found.c[0]
+    out: Interval | None = None if found is None else found.c[0]
+    return out
 
 
 def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Interval | None:
@@ -358,7 +374,7 @@ def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval)
     found = evaluate(node, leaves)
     if found is None:
         return None
-    h = found.h[0]
+    h: Interval = found.h[0]
     # both triangles enclose the same numbers
     return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
 
@@ -375,7 +391,9 @@ def definite(h: Interval) -> Any:
         good &= (pivot.low > 0.0) | ((pivot.low >= 0.0) & empty)
         if k + 1 == d:
             break
-        safe = Interval(np.where(good & ~empty, pivot.low, 1.0), np.where(good & ~empty, pivot.high, 1.0))
+        safe = Interval(
+            np.where(good & ~empty, pivot.low, 1.0), np.where(good & ~empty, pivot.high, 1.0)
+        )
         ratio = row * safe.reciprocal()[None]
         for i in range(d - k - 1):
             for j in range(i, d - k - 1):

@@ -135,7 +135,9 @@ class Domain:
             x = Interval(args[0].low.clip(min=0.0), args[0].high.clip(min=0.0))
             ends = [x.low, x.high]
             values = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
-            high = np.maximum(*(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, values, strict=True)))
+            high = np.maximum(
+                *(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, values, strict=True))
+            )
             rising = x.low >= 0.36787944117144244
             return Interval(np.where(rising, values[0].low, -0.3678794411714424), high)
         if node.function in ("of all: maximum", "of all: minimum"):
@@ -166,9 +168,11 @@ class Domain:
                         if not np.isfinite(ratio) or ratio == 0.0:
                             continue
                         rest = self._rest(own, row, ratio)
-                        rest = rest + Interval.exactly(node.constant[i]) - Interval.exactly(
-                            ratio
-                        ) * Interval.exactly(offset)
+                        rest = (
+                            rest
+                            + Interval.exactly(node.constant[i])
+                            - Interval.exactly(ratio) * Interval.exactly(offset)
+                        )
                         if ratio > 0.0 or fact.zero:
                             high[i] = min(high[i], float(rest.high))
                         if ratio < 0.0 or fact.zero:
@@ -250,8 +254,8 @@ class Domain:
             np.minimum.at(new_high, stacked.indices[at], own.high)
         if total <= ENTRIES:
             for i in np.flatnonzero(counts > 1).tolist():
-                at = slice(stacked.indptr[i], stacked.indptr[i + 1])
-                columns, factors = stacked.indices[at], Interval.exactly(stacked.data[at])
+                row = slice(stacked.indptr[i], stacked.indptr[i + 1])
+                columns, factors = stacked.indices[row], Interval.exactly(stacked.data[row])
                 terms = factors * Interval(low[columns], high[columns])
                 for k, j in enumerate(columns.tolist()):
                     rest = shifted[i]

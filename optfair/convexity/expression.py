@@ -58,6 +58,7 @@ class Node:
     size: int
     leaves: frozenset[Leaf]
     serial: int
+    _scalars: frozenset[tuple[Leaf, int]] | None
     __slots__ = ("__weakref__", "_scalars", "leaves", "serial", "size")
 
     def __repr__(self) -> str:
@@ -96,7 +97,7 @@ class Leaf(Node):
             node.uid, node.name, node.shape = uid, name, shape
             return node
 
-        node = _interned(("leaf", uid, size), size, make)
+        node: Leaf = _interned(("leaf", uid, size), size, make)
         node.leaves = frozenset((node,))
         return node
 
@@ -239,9 +240,11 @@ def exact_matrix_product(A: Any, B: Any) -> Any:
         rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
         at = A.indices
         left = np.repeat(A.data, counts[at])
-        place = np.concatenate(
-            [np.arange(B.indptr[j], B.indptr[j + 1]) for j in at]
-        ) if rows.size <= 64 else _places(B, at)
+        place = (
+            np.concatenate([np.arange(B.indptr[j], B.indptr[j + 1]) for j in at])
+            if rows.size <= 64
+            else _places(B, at)
+        )
         exact = not (exact_product(left, B.data[place.astype(int)])[1] != 0.0).any()
     else:
         unit = _unit(A.data) * _unit(B.data)
@@ -296,7 +299,9 @@ def _identity(M: Any) -> bool:
 def selection(rows: Sequence[int] | NDArray[Any], size: int) -> Any:
     """Return the matrix that takes some entries of a vector."""
     at = np.asarray(rows, dtype=np.int32)
-    return sp.csr_array((np.ones(at.size), at, np.arange(at.size + 1, dtype=np.int32)), (at.size, size))
+    return sp.csr_array(
+        (np.ones(at.size), at, np.arange(at.size + 1, dtype=np.int32)), (at.size, size)
+    )
 
 
 # --- construction -------------------------------------------------------------------------------
@@ -338,7 +343,7 @@ def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
                 continue
         elif not isinstance(node, (Leaf, Opaque)):
             used = np.unique(M.indices)
-            if m == 1 and 1 < node.size and used.size <= SPLIT and _entrywise(node):
+            if m == 1 and node.size > 1 and used.size <= SPLIT and _entrywise(node):
                 queue += [(matrix(M[:, [j]]), select(node, [j])) for j in used.tolist()]
                 continue
             if used.size < node.size and _entrywise(node):
@@ -360,7 +365,9 @@ def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
 
 def _entrywise(node: Node) -> bool:
     return isinstance(node, Product) or (
-        isinstance(node, Call) and len(node.args) == 1 and node.size == node.args[0].size
+        isinstance(node, Call)
+        and len(node.args) == 1
+        and node.size == node.args[0].size
         and not node.function.startswith("of all: ")
     )
 
@@ -439,6 +446,7 @@ def affine(node: Node) -> bool:
 def scalars(node: Node) -> frozenset[tuple[Leaf, int]]:
     """Return the entries of leaves that a node depends on."""
     if node._scalars is None:
+        own: frozenset[tuple[Leaf, int]]
         if isinstance(node, Leaf):
             own = frozenset((node, j) for j in range(node.size))
         elif isinstance(node, Sum):
@@ -451,11 +459,14 @@ def scalars(node: Node) -> frozenset[tuple[Leaf, int]]:
         elif isinstance(node, Opaque):
             own = frozenset((leaf, j) for leaf in node.leaves for j in range(leaf.size))
         else:
-            below = node.args if isinstance(node, Call) else [n for n, _ in node.factors]
-            own = frozenset().union(*(scalars(n) for n in below))
+            below: Sequence[Node] = ()
+            if isinstance(node, Call):
+                below = node.args
+            elif isinstance(node, Product):
+                below = [n for n, _ in node.factors]
+            own = frozenset[tuple[Leaf, int]]().union(*(scalars(n) for n in below))
         node._scalars = own
-    known: frozenset[tuple[Leaf, int]] = node._scalars
-    return known
+    return node._scalars
 
 
 def text(node: Node, limit: int = 160) -> str:
@@ -473,6 +484,8 @@ def _text(node: Node) -> str:
         return f"{node.function.removeprefix('of all: ')}({', '.join(_text(a) for a in node.args)})"
     if isinstance(node, Product):
         return "*".join(_factor_text(n, a) for n, a in node.factors)
+    if not isinstance(node, Sum):
+        return "?"
     if node.size == 1:
         return _scalar_sum(node)
     words = []
@@ -493,7 +506,7 @@ def _text(node: Node) -> str:
 
 
 def _places_text(M: Any, n: Node) -> str:
-    if n.size == 1 or M.shape[0] > 1 and n.size == M.shape[0]:
+    if n.size == 1 or (M.shape[0] > 1 and n.size == M.shape[0]):
         return ""
     return f"[{M.indices[0]}:{M.indices[-1] + 1}]"
 
@@ -516,7 +529,9 @@ def _scalar_sum(node: Sum) -> str:
             words.append((" - " if c < 0 else " + " if words else "") + size + word)
     c = float(node.constant[0])
     if c or not words:
-        words.append((" - " if c < 0 and words else " + " if words else "") + f"{abs(c) if words else c:g}")
+        words.append(
+            (" - " if c < 0 and words else " + " if words else "") + f"{abs(c) if words else c:g}"
+        )
     return "".join(words).lstrip() if not words[0].startswith(" - ") else "-" + "".join(words)[3:]
 
 

@@ -58,12 +58,12 @@ class _Writer:
         self.text, self.variables = text, variables
 
     def refuse(self, node: ast.AST, why: str, remedy: str = "") -> DataError:
-        part = ast.get_source_segment(self.text, node) or self.text  # type: ignore[arg-type]
+        part = ast.get_source_segment(self.text, node) or self.text
         return DataError(f"{part!r} is not in the grammar of formulas", why, remedy)
 
     def write(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-            return float(node.value)
+            return float(str(node.value))
         if isinstance(node, ast.Name):
             if node.id in FUNCTIONS:
                 raise self.refuse(node, "it is a function", f"write {node.id}(...)")

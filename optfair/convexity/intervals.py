@@ -293,7 +293,9 @@ def _near(function: Callable[..., Any], x: Any) -> tuple[Floats, Floats]:
         low = np.where(np.isfinite(value), value - off, value)
         high = np.where(np.isfinite(value), value + off, value)
     low = np.where(np.isnan(value), -np.inf, np.where(np.isposinf(low), np.finfo(float).max, low))
-    high = np.where(np.isnan(value), np.inf, np.where(np.isneginf(high), -np.finfo(float).max, high))
+    high = np.where(
+        np.isnan(value), np.inf, np.where(np.isneginf(high), -np.finfo(float).max, high)
+    )
     return low, high
 
 

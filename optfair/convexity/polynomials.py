@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, constant, linear, select
+from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, linear, select
 
 Monomial = tuple[tuple[Node, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
@@ -22,7 +23,9 @@ __all__ = [
     "from_monomials",
     "inertia",
     "is_polynomial",
+    "multiplied",
     "nonnegative_on",
+    "positive_inside",
     "quadratic",
     "univariate",
 ]
@@ -73,9 +76,9 @@ def expand(node: Node, merges: Callable[[Node], bool] | None = None) -> Polynomi
             if a.denominator == 1 and 0 < a <= DEGREE:
                 inner = expand(n, merges)
                 for _ in range(int(a)):
-                    out = _times(out, inner, merges)
+                    out = multiplied(out, inner, merges)
             else:
-                out = _times(out, {((n, a),): ONE}, merges)
+                out = multiplied(out, {((n, a),): ONE}, merges)
         return out
     return {((node, ONE),): ONE}
 
@@ -91,9 +94,10 @@ def _single(node: Sum) -> bool:
     )
 
 
-def _times(
+def multiplied(
     a: Polynomial, b: Polynomial, merges: Callable[[Node], bool] | None = None
 ) -> Polynomial:
+    """Return a product of polynomials; ``merges`` is that of `expand`."""
     if len(a) * len(b) > 8 * TERMS:
         raise TooLarge
     out: Polynomial = {}
@@ -122,7 +126,9 @@ def from_monomials(terms: Mapping[Monomial, Fraction], algebra: Any) -> Node | N
         factors = [(n, p) for n, p in monomial if p]
         if not factors:
             offset += value
-            if Fraction(offset) != sum((k for m, k in terms.items() if not [p for _, p in m if p]), Fraction(0)):
+            if Fraction(offset) != sum(
+                (k for m, k in terms.items() if not [p for _, p in m if p]), Fraction(0)
+            ):
                 return None
             continue
         parts.append((sp.csr_array([[value]]), algebra.product(factors)))
@@ -362,7 +368,7 @@ def _roots_between(p: Line, low: Fraction | None, high: Fraction | None) -> int:
 
     def changes(x: Fraction | None, side: int) -> int:
         signs = [s for s in (_sign_at(q, x, side) for q in chain) if s]
-        return sum(a != b for a, b in zip(signs, signs[1:], strict=False))
+        return sum(a != b for a, b in pairwise(signs))
 
     return changes(low, -1) - changes(high, 1)
 
@@ -419,6 +425,23 @@ def nonnegative_on(p: Line, low: float, high: float) -> bool:
     return sign > 0
 
 
-def as_constant(value: Fraction) -> Node | None:
-    """Return a number as a node, None where it is no float."""
-    return constant([float(value)]) if Fraction(float(value)) == value else None
+def positive_inside(p: Line, low: float, high: float) -> bool:
+    """Return whether a polynomial is positive strictly between two ends, exactly.
+
+    Examples
+    --------
+    >>> positive_inside([Fraction(0), ONE], 0.0, 1.0)
+    True
+    >>> positive_inside(times([Fraction(-1), ONE], [Fraction(-1), ONE]), 0.0, 2.0)
+    False
+    """
+    if not nonnegative_on(p, low, high):
+        return False
+    # what is left to exclude are zeros inside, which its square-free part shows
+    simple = _quotient(p, _common(p, derivative(p))) if len(p) > 1 else p
+    a = None if np.isneginf(low) else Fraction(float(low))
+    b = None if np.isposinf(high) else Fraction(float(high))
+    for end in (a, b):
+        if end is not None and len(simple) > 1 and not _sign_at(simple, end, 0):
+            simple = _quotient(simple, [-end, ONE])
+    return bool(simple) and (len(simple) == 1 or _roots_between(simple, a, b) == 0)

@@ -79,13 +79,16 @@ class CurvatureProof(_Answer):
     def rule(self) -> str:
         """The rule at the root, behind sums of one term."""
         step = self.step
-        while step.rule in ("sum", "without affine terms", "blocks without common variables") and len(step.premises) == 1:
+        while (
+            step.rule in ("sum", "without affine terms", "blocks without common variables")
+            and len(step.premises) == 1
+        ):
             step = step.premises[0]
         return step.rule
 
     def verify(self) -> Verdict:
         """Read the expression anew and check every step by its rule; nothing is searched."""
-        node = self.step.node
+        node: Node | None = self.step.node
         if not (isinstance(node, Opaque) and node.expression is self.expression):
             node = _read_again(self.expression, self.domain)
         if node is not self.step.node:
@@ -131,7 +134,8 @@ class CurvatureProof(_Answer):
 
     def _repr_latex_(self) -> str:
         lines = [
-            chr(92).join(["", *["quad "] * depth]) + rf"\texttt{{{_latex(f)}}} &: \text{{{_latex(known)}}} & \text{{{_latex(name)}}}"
+            chr(92).join(["", *["quad "] * depth])
+            + rf"\texttt{{{_latex(f)}}} &: \text{{{_latex(known)}}} & \text{{{_latex(name)}}}"
             for depth, f, known, name in self.tree()
         ]
         return r"$$\begin{aligned}" + r" \\ ".join(lines) + r"\end{aligned}$$"
@@ -251,7 +255,10 @@ class CurvatureWitness(_Answer):
             if node is None:
                 break
             t = np.linspace(0.0, 1.0, 201)
-            along = {n: Interval.exactly(a[:, None] * (1 - t) + c.second[n][:, None] * t) for n, a in c.first.items()}
+            along = {
+                n: Interval.exactly(a[:, None] * (1 - t) + c.second[n][:, None] * t)
+                for n, a in c.first.items()
+            }
             found = values(node, along)
             if found is None:
                 continue

@@ -1,15 +1,15 @@
-"""`of.prove`: is it convex, concave, both, neither, or not known?"""
+"""Is it convex, concave, both, neither, or not known: `optfair.prove`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import cvxpy as cp
 
 from optfair.convexity.checker import Step
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Opaque, affine, text
+from optfair.convexity.expression import Opaque, text
 from optfair.convexity.proof import CurvatureProof, CurvatureWitness, Undecided, needed
 from optfair.convexity.reading import Reading, leaf_of, read, read_constraint
 from optfair.convexity.rules import Goal, Kind
@@ -62,7 +62,7 @@ def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain
 def _convex_facts(name: str, constraint: Any, domain: Domain, seconds: float) -> list[Fact]:
     try:
         facts = read_constraint(name, constraint, domain)
-    except (DataError, Exception):  # noqa: BLE001 - what cannot be read tells nothing
+    except (DataError, Exception):
         return []
     for fact in facts:
         if fact.zero or Search(domain, seconds).prove(fact.node, "convex") is None:
@@ -70,10 +70,6 @@ def _convex_facts(name: str, constraint: Any, domain: Domain, seconds: float) ->
     return facts
 
 
-@overload
-def prove(item: Any, where: Any = ..., *, curvature: None = ..., seconds: float = ...) -> Answer: ...
-@overload
-def prove(item: Any, where: Any = ..., *, curvature: str, seconds: float = ...) -> Answer: ...
 def prove(
     item: Any,
     where: Iterable[Any] | Mapping[str, Any] = (),
@@ -209,7 +205,7 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
     if not (expression.is_dcp() or (large and expression.size == 1)) or expression.parameters():
         return None
     from optfair.convexity.expression import opaque
-    from optfair.convexity.theorems import _large_quadratic
+    from optfair.convexity.quadratics import large_quadratic
 
     leaves = [leaf_of(v) for v in expression.variables()]
     node: Opaque = opaque(expression, leaves)
@@ -219,7 +215,7 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
     ]
     if not held:
         name = "quadratic of many variables"
-        held = [k for k in kinds if _large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
+        held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
     if not held:
         return None
     steps = tuple(Step(Goal(node, k), name) for k in held)
@@ -254,8 +250,3 @@ def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[st
         if len(found) == 2:
             break
     return tuple(found)
-
-
-def affine_node(item: Any) -> bool:
-    """Whether a node is affine."""
-    return affine(item)

@@ -24,14 +24,17 @@ from optfair.convexity.expression import (
     constant,
     constant_value,
     linear,
-    matrix,
     opaque,
     raw_call,
     select,
-    selection,
     text,
 )
-from optfair.core.quadratic_map import NotQuadratic, _affine, _count, _dense, _matrix_product, _replaced
+from optfair.core.quadratic_map import (
+    _affine,
+    _count,
+    _dense,
+    _matrix_product,
+)
 from optfair.errors import DataError
 
 __all__ = ["Reader", "Reading", "exponent", "leaf_of", "read", "read_constraint"]
@@ -42,7 +45,9 @@ LARGEST = 200_000
 
 def leaf_of(variable: Any) -> Leaf:
     """Return the leaf of a CVXPY variable."""
-    return Leaf(("variable", variable.id), variable.name(), int(variable.size), tuple(variable.shape))
+    return Leaf(
+        ("variable", variable.id), variable.name(), int(variable.size), tuple(variable.shape)
+    )
 
 
 def exponent(p: Any) -> Fraction:
@@ -216,7 +221,9 @@ class Reader:
                 raise DataError(f"{_short(e)} divides by 0", remedy="take that entry out")
             return self.algebra.scaled(1.0 / value, left)
         r = self.domain.range(right)
-        if affine(right) and bool(((r.low < 0.0) & (r.high > 0.0) & np.isfinite(r.low) & np.isfinite(r.high)).any()):
+        if affine(right) and bool(
+            ((r.low < 0.0) & (r.high > 0.0) & np.isfinite(r.low) & np.isfinite(r.high)).any()
+        ):
             raise DataError(
                 f"the denominator {text(right)} crosses 0",
                 f"it lies between {float(r.low.min()):.4g} and {float(r.high.max()):.4g} on the stated bounds",

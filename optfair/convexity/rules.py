@@ -24,11 +24,9 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
-    constant,
     constant_value,
     linear,
     matrix,
-    raw_product,
     select,
 )
 from optfair.convexity.intervals import Interval
@@ -121,7 +119,11 @@ def _affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | N
     return [] if affine(node) or not node.leaves else None
 
 
-@rule("sum", "a sum is convex when the terms with positive coefficients are convex and those with negative ones concave", "exp(x)*exp(x) - log(y) | y>=1")
+@rule(
+    "sum",
+    "a sum is convex when the terms with positive coefficients are convex and those with negative ones concave",
+    "exp(x)*exp(x) - log(y) | y>=1",
+)
 def _terms(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Sum) or affine(node):
         return None
@@ -136,7 +138,11 @@ def _terms(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | No
     return goals
 
 
-@rule("composition rules of CVXPY", "an atom of CVXPY whose arguments obey its rules (Grant, Boyd, Ye 2006)", "exp(x) + y")
+@rule(
+    "composition rules of CVXPY",
+    "an atom of CVXPY whose arguments obey its rules (Grant, Boyd, Ye 2006)",
+    "exp(x) + y",
+)
 def _opaque(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Opaque):
         return None
@@ -144,7 +150,9 @@ def _opaque(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | N
     return [] if (e.is_convex() if kind == "convex" else e.is_concave()) else None
 
 
-@rule("entries", "a vector is convex when every entry is", "sum(1/(1 + v*v)) | v>=-0.5, v<=0.5 | v=20")
+@rule(
+    "entries", "a vector is convex when every entry is", "sum(1/(1 + v*v)) | v>=-0.5, v<=0.5 | v=20"
+)
 def _entries(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not 1 < node.size <= ENTRIES or isinstance(node, Opaque) or affine(node):
         return None
@@ -181,92 +189,7 @@ def signed_factors(
     return (along(kind, sign), factors) if factors else None
 
 
-def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Fraction]] | None:
-    found = signed_factors(node, kind, a)
-    if found is None:
-        return None
-    kind, factors = found
-    exponents = [p for _, p in factors]
-    above = [p for p in exponents if p > 0]
-    if kind == "convex":
-        if above and not (len(above) == 1 and sum(exponents) >= 1):
-            return None
-    elif min(exponents) < 0 or sum(exponents) > 1:
-        return None
-    goals = [
-        Goal(n, "convex" if kind == "convex" and p > 0 else "concave") for n, p in factors
-    ]
-    return goals, exponents
-
-
-def _monomial_rule(
-    name: str, states: str, example: str, accepts: Callable[[list[Fraction], Kind], bool]
-) -> None:
-    def needs(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-        found = _monomial(node, kind, a)
-        if found is None:
-            return None
-        signed = signed_factors(node, kind, a)
-        return found[0] if signed is not None and accepts(found[1], signed[0]) else None
-
-    rule(name, states, example)(needs)
-
-
-_monomial_rule(
-    "even power of an affine function", "(a'x + b)^2k is convex", "square(x - y) + x*x",
-    lambda p, k: len(p) == 1 and k == "convex" and p[0].denominator == 1 and p[0] % 2 == 0 and p[0] > 0,
-)
-_monomial_rule(
-    "power at least 1", "f^p is convex for f convex, f >= 0, p >= 1", "x*x*x | x>=0",
-    lambda p, k: len(p) == 1 and p[0] >= 1,
-)
-_monomial_rule(
-    "power between 0 and 1", "f^p is concave for f concave, f >= 0, 0 < p <= 1", "sqrt(1 - x*x) | x>=-1, x<=1",
-    lambda p, k: len(p) == 1 and 0 < p[0] < 1,
-)
-_monomial_rule(
-    "reciprocal", "1/f is convex for f concave, f > 0, and concave for f convex, f < 0", "1/log(x) | x>=1.1",
-    lambda p, k: len(p) == 1 and p[0] == -1,
-)
-_monomial_rule(
-    "negative power", "f^-p is convex for f concave, f > 0, p > 0", "1/square(log(x)) | x>=1.1",
-    lambda p, k: len(p) == 1 and p[0] < 0,
-)
-_monomial_rule(
-    "square over a positive function", "f^2/g is convex for f affine, or convex and >= 0, and g concave, g > 0", "x*x/y | y>=0.1",
-    lambda p, k: k == "convex" and sorted(p) == [-1, 2],
-)
-_monomial_rule(
-    "power over powers", "f^a/(g^b ...) is convex for f convex, f >= 0, g concave, g > 0, a >= 1 + b + ...", "x*x*x/(y*y) | x>=0.1, y>=0.1",
-    lambda p, k: k == "convex" and any(q > 0 for q in p),
-)
-_monomial_rule(
-    "reciprocal of powers", "1/(f^a g^b ...) is convex for f, g concave and > 0", "1/(x*y) | x>=0.1, y>=0.1",
-    lambda p, k: k == "convex" and all(q < 0 for q in p),
-)
-_monomial_rule(
-    "geometric mean", "f^a g^b ... is concave for f, g concave and >= 0, a + b + ... <= 1", "sqrt(x*y) | x>=0, y>=0",
-    lambda p, k: k == "concave",
-)
-
-
-@rule("log-convex", "a function that is not negative is convex where its logarithm is", "exp(y)/x | x>=0.1")
-def _log_convex(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Product):
-        return None
-    found = signed_factors(node, kind, a)
-    if found is None or found[0] != "convex" or len(found[1]) == 0:
-        return None
-    if any(isinstance(n, Call) and n.function == "abs" for n, _ in found[1]):
-        return None
-    if not all(a.positive(n) or p < 0 or affine(n) or _is_exp(n) for n, p in found[1]):
-        return None
-    return [
-        Goal(a.call("log", [n], n.size), "convex" if p > 0 else "concave") for n, p in found[1]
-    ]
-
-
-def _is_exp(node: Node) -> bool:
+def is_exponential(node: Node) -> bool:
     return isinstance(node, Call) and node.function == "exp"
 
 
@@ -275,7 +198,7 @@ def _is_exp(node: Node) -> bool:
 
 @rule("exponential", "exp f is convex for f convex", "exp(x*x)")
 def _exp(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not (_is_exp(node) and isinstance(node, Call)) or kind == "concave":
+    if not (is_exponential(node) and isinstance(node, Call)) or kind == "concave":
         return None
     return [Goal(node.args[0], "convex")]
 
@@ -290,7 +213,11 @@ def _log(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None
     return None if f is None or kind == "convex" else [Goal(f, "concave")]
 
 
-@rule("logarithm of a product", "log(f^a g^b) = a log f + b log g for f, g > 0", "log(x*y) | x>=0.1, y>=0.1")
+@rule(
+    "logarithm of a product",
+    "log(f^a g^b) = a log f + b log g for f, g > 0",
+    "log(x*y) | x>=0.1, y>=0.1",
+)
 def _log_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     f = _log_of(node)
     if isinstance(f, Sum) and len(f.parts) == 1 and not f.constant.any():
@@ -303,14 +230,21 @@ def _log_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     found = signed_factors(f, "convex", a)
     if found is None or found[0] != "convex":
         return None
-    if any(isinstance(n, Call) and n.function == "abs" and n not in [m for m, _ in f.factors] for n, _ in found[1]):
+    if any(
+        isinstance(n, Call) and n.function == "abs" and n not in [m for m, _ in f.factors]
+        for n, _ in found[1]
+    ):
         return None
-    if not all(a.positive(n) or affine(n) or _is_exp(n) for n, _ in found[1]):
+    if not all(a.positive(n) or affine(n) or is_exponential(n) for n, _ in found[1]):
         return None
     return [Goal(a.call("log", [n], n.size), along(kind, float(p))) for n, p in found[1]]
 
 
-@rule("logarithm as a sum", "log(f^a g^b) is the function a log f + b log g", "log(x/(1 - x)) | x>=0.5, x<=0.98")
+@rule(
+    "logarithm as a sum",
+    "log(f^a g^b) is the function a log f + b log g",
+    "log(x/(1 - x)) | x>=0.5, x<=0.98",
+)
 def _log_as_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     f = _log_of(node)
     goals = None if f is None else _log_product(node, kind, a, data)
@@ -323,7 +257,11 @@ def _log_as_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal]
     return [Goal(total, kind)]
 
 
-@rule("log-sum-exp", "log(c + sum of c_i f_i) is convex where every log f_i is, c_i > 0", "log(1 + exp(x) + exp(y))")
+@rule(
+    "log-sum-exp",
+    "log(c + sum of c_i f_i) is convex where every log f_i is, c_i > 0",
+    "log(1 + exp(x) + exp(y))",
+)
 def _log_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     f = _log_of(node)
     if not isinstance(f, Sum) or kind == "concave" or (f.constant < 0.0).any():
@@ -337,7 +275,9 @@ def _log_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | 
                 return None
             continue
         used = select(n, np.unique(M.indices))
-        if not a.nonnegative(used) or not (a.positive(used) or _is_exp(used) or _concave_positive(used, a)):
+        if not a.nonnegative(used) or not (
+            a.positive(used) or is_exponential(used) or _concave_positive(used, a)
+        ):
             return None
         goals.append(Goal(a.call("log", [used], used.size), "convex"))
     return goals
@@ -347,16 +287,24 @@ def _concave_positive(node: Node, a: Algebra) -> bool:
     """Whether a node is a product that is positive wherever it is defined."""
     if not isinstance(node, Product):
         return False
-    return all(p < 0 or a.positive(n) or _is_exp(n) for n, p in node.factors) and a.nonnegative(node)
+    return all(
+        p < 0 or a.positive(n) or is_exponential(n) for n, p in node.factors
+    ) and a.nonnegative(node)
 
 
-@rule("logarithm of a difference of exponentials", "log(c e^f - sum of c_i e^g_i) = f + log(c - sum of c_i e^(g_i - f)) for f affine", "log(exp(x) - exp(y)) | x>=1, x<=2, y<=0")
+@rule(
+    "logarithm of a difference of exponentials",
+    "log(c e^f - sum of c_i e^g_i) = f + log(c - sum of c_i e^(g_i - f)) for f affine",
+    "log(exp(x) - exp(y)) | x>=1, x<=2, y<=0",
+)
 def _log_difference(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     f = _log_of(node)
     if not isinstance(f, Sum) or f.size != 1 or kind == "convex":
         return None
-    lead = [(M, n) for M, n in f.parts if _is_exp(n) and n.size == 1 and M.data[0] > 0.0]
-    others = [(M, n) for M, n in f.parts if not (_is_exp(n) and n.size == 1 and M.data[0] > 0.0)]
+    lead = [(M, n) for M, n in f.parts if is_exponential(n) and n.size == 1 and M.data[0] > 0.0]
+    others = [
+        (M, n) for M, n in f.parts if not (is_exponential(n) and n.size == 1 and M.data[0] > 0.0)
+    ]
     if len(lead) != 1 or (not others and not f.constant.any()):
         return None
     (M, n) = lead[0]
@@ -377,7 +325,11 @@ def _entropy(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | 
         return None
     if isinstance(node, Call) and node.function == "xlogx":
         return [] if affine(node.args[0]) else None
-    if not isinstance(node, Product) or len(node.factors) != 2 or any(p != 1 for _, p in node.factors):
+    if (
+        not isinstance(node, Product)
+        or len(node.factors) != 2
+        or any(p != 1 for _, p in node.factors)
+    ):
         return None
     for (n, _), (m, _) in (node.factors, node.factors[::-1]):
         inner = _log_of(m)
@@ -399,14 +351,20 @@ def _positive_multiple(node: Node, base: Node) -> bool:
     return False
 
 
-@rule("entropy, nondecreasing", "f log f is convex for f convex, f >= 1/e", "(1 + x*x)*log(1 + x*x)")
+@rule(
+    "entropy, nondecreasing", "f log f is convex for f convex, f >= 1/e", "(1 + x*x)*log(1 + x*x)"
+)
 def _entropy_above(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if kind == "concave":
         return None
     base = None
     if isinstance(node, Call) and node.function == "xlogx":
         base = node.args[0]
-    elif isinstance(node, Product) and len(node.factors) == 2 and all(p == 1 for _, p in node.factors):
+    elif (
+        isinstance(node, Product)
+        and len(node.factors) == 2
+        and all(p == 1 for _, p in node.factors)
+    ):
         for (n, _), (m, _) in (node.factors, node.factors[::-1]):
             if _log_of(m) is n:
                 base = n
@@ -425,7 +383,11 @@ def _abs(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None
     return [] if affine(node.args[0]) else None
 
 
-@rule("maximum", "max f_i is convex for f_i convex, min f_i concave for f_i concave", "maximum(x*x, y)")
+@rule(
+    "maximum",
+    "max f_i is convex for f_i convex, min f_i concave for f_i concave",
+    "maximum(x*x, y)",
+)
 def _extreme(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Call) or not node.function.startswith("of all: "):
         return None
@@ -435,8 +397,6 @@ def _extreme(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | 
 
 
 _SMOOTH = ("sin", "cos", "tan", "sinh", "cosh", "tanh", "asinh", "atan")
-# the interval of the argument on which the function bends one way, by its exact ends
-_BENDS: dict[str, Callable[[Interval], tuple[bool, bool]]] = {}
 
 
 def curvature_of(function: str, x: Interval) -> tuple[bool, bool]:
@@ -459,7 +419,11 @@ def slope_of(function: str, x: Interval) -> tuple[bool, bool]:
     return bool((first.low >= 0.0).all()), bool((first.high <= 0.0).all())
 
 
-@rule("function of one argument", "phi(f) is convex for phi convex on the range of f and f affine, or phi nondecreasing and f convex, or phi nonincreasing and f concave", "tan(x) | x>=0, x<=1.4")
+@rule(
+    "function of one argument",
+    "phi(f) is convex for phi convex on the range of f and f affine, or phi nondecreasing and f convex, or phi nonincreasing and f concave",
+    "tan(x) | x>=0, x<=1.4",
+)
 def _function(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Call) or node.function not in _SMOOTH:
         return None
@@ -475,64 +439,3 @@ def _function(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] |
     if up:
         return [Goal(inner, kind)]
     return [Goal(inner, opposite(kind))] if down else None
-
-
-# --- sums of powers ------------------------------------------------------------------------------
-
-
-@rule("norm of convex functions", "(c + sum of c_i f_i^p)^(1/p) is convex for f_i convex, f_i >= 0, c_i > 0, p >= 1", "sqrt(1 + x*x*x*x)")
-def _norm(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    return _generalised(node, kind, a, lambda q, k: k == "convex" and 0 < q <= 1)
-
-
-@rule("concave mean", "(c + sum of c_i f_i^p)^(1/p) is concave for f_i concave, f_i >= 0, c_i > 0, 0 < p <= 1", "square(sqrt(x) + sqrt(y)) | x>=0.1, y>=0.1")
-def _mean(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    return _generalised(node, kind, a, lambda q, k: k == "concave" and q >= 1)
-
-
-@rule("harmonic mean", "(c + sum of c_i/f_i^p)^(-1/p) is concave for f_i concave, f_i > 0, p > 0", "1/(1/x + 1/y) | x>=0.1, y>=0.1")
-def _harmonic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    return _generalised(node, kind, a, lambda q, k: k == "concave" and q < 0)
-
-
-def _generalised(
-    node: Node, kind: Kind, a: Algebra, accepts: Callable[[Fraction, Kind], bool]
-) -> Sequence[Goal] | None:
-    """Return that every f_i = g_i^q is convex (concave) for (c + sum of c_i g_i)^q."""
-    if not isinstance(node, Product):
-        return None
-    factors = [(n, q) for n, q in node.factors if n.leaves or not a.positive(n)]
-    if len(factors) != 1 or not isinstance(factors[0][0], Sum):
-        return None
-    base, q = factors[0]
-    if not isinstance(base, Sum) or not accepts(q, kind) or (base.constant < 0.0).any():
-        return None
-    goals = []
-    for M, n in base.parts:
-        if (M.data < 0.0).any():
-            return None
-        g = select(n, np.unique(M.indices))
-        if not a.nonnegative(g):
-            return None
-        if g.leaves:
-            power = a.product([(g, q)])
-            if power is g and q != 1:
-                return None
-            goals.append(Goal(power, kind))
-    return goals
-
-
-@rule("positive factor", "c f with a positive number c", "power(2*sqrt(t*t - x*x), 0.5) | t>=2, x>=-1, x<=1")
-def _positive_number(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Product):
-        return None
-    numbers = [(n, p) for n, p in node.factors if not n.leaves and a.positive(n)]
-    rest = [(n, p) for n, p in node.factors if n.leaves or not a.positive(n)]
-    if not numbers or not rest:
-        return None
-    return [Goal(raw_product(rest), kind)]
-
-
-def zero_like(node: Node) -> Node:
-    """Return zeros of the size of a node."""
-    return constant(np.zeros(node.size))

@@ -25,7 +25,6 @@ from optfair.convexity.expression import (
     affine,
     raw_product,
     scalars,
-    text,
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, quadratic
@@ -71,7 +70,7 @@ class Search:
 
     def __init__(self, domain: Domain, seconds: float = 3.0) -> None:
         self.domain = domain
-        self.deadline = time.perf_counter() + seconds
+        self.deadline = time.thread_time() + seconds
         self.stuck: dict[Any, Goal] = {}
         self._known: dict[Any, Step | None] = {}
         self._samples: dict[Any, Sample | None] = {}
@@ -92,7 +91,7 @@ class Search:
         key = (*goal.key, context)
         if key in self._known:
             return self._known[key]
-        if depth > DEPTH or time.perf_counter() > self.deadline:
+        if depth > DEPTH or time.thread_time() > self.deadline:
             return None
         self._known[key] = None  # what rests on itself is no proof
         algebra = self._algebras.setdefault(context, Algebra(domain))
@@ -220,7 +219,10 @@ def _sheets(node: Node, a: Algebra) -> Iterator[Node]:
     q = quadratic(base) if base.size == 1 and len(scalars(base)) <= 40 else None
     if q is None:
         return
-    candidates = [*q.entries, *(n for n in subnodes(base) if affine(n) and n.leaves and n.size == 1)]
+    candidates = [
+        *q.entries,
+        *(n for n in subnodes(base) if affine(n) and n.leaves and n.size == 1),
+    ]
     signed = []
     for n in dict.fromkeys(candidates):
         r = a.domain.range(n)
@@ -246,7 +248,10 @@ def _parts(node: Node, a: Algebra) -> Iterator[tuple[Node, str]]:
     seen = [
         n
         for n, count in used.items()
-        if n is not node and n.size == 1 and not affine(n) and n.leaves
+        if n is not node
+        and n.size == 1
+        and not affine(n)
+        and n.leaves
         and (count > 1 or (isinstance(n, Call) and n.function == "abs"))
     ]
     for n in sorted(seen, key=lambda n: n.serial)[:4]:

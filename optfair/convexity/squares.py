@@ -110,7 +110,7 @@ def gram(node: Node, kind: Kind, deadline: float) -> Gram | None:
     if any(key not in pairs for key in target):
         return None
     for margin in MARGINS:
-        if time.perf_counter() > deadline:
+        if time.thread_time() > deadline:
             return None
         G = _numerical(len(basis), pairs, target, margin)
         if G is None:
@@ -137,9 +137,12 @@ def _basis(target: Form, n: int) -> list[Exponents]:
     while True:
         doubled = {tuple(2 * a for a in b) for b in out}
         sums = {
-            tuple(x + y for x, y in zip(a, b, strict=True)) for a, b in itertools.combinations(out, 2)
+            tuple(x + y for x, y in zip(a, b, strict=True))
+            for a, b in itertools.combinations(out, 2)
         }
-        kept = [b for b in out if tuple(2 * a for a in b) in target or tuple(2 * a for a in b) in sums]
+        kept = [
+            b for b in out if tuple(2 * a for a in b) in target or tuple(2 * a for a in b) in sums
+        ]
         if len(kept) == len(out) or not doubled:
             return kept
         out = kept
@@ -181,7 +184,9 @@ def _rounded(
     """Yield rational matrices near G that obey the identity exactly."""
     n = len(G)
     for most in DENOMINATORS:
-        out = [[Fraction(float(G[i, j])).limit_denominator(most) for j in range(n)] for i in range(n)]
+        out = [
+            [Fraction(float(G[i, j])).limit_denominator(most) for j in range(n)] for i in range(n)
+        ]
         for i, j in itertools.combinations(range(n), 2):
             out[j][i] = out[i][j]
         for key, places in pairs.items():
@@ -191,7 +196,11 @@ def _rounded(
         yield out
 
 
-@rule("sum of squares", "a polynomial f is convex when y'H(x)y of its Hessian is a sum of squares (Ahmadi, Parrilo 2013)", "x**4 + 6*x**2*y**2 + y**4")
+@rule(
+    "sum of squares",
+    "a polynomial f is convex when y'H(x)y of its Hessian is a sum of squares (Ahmadi, Parrilo 2013)",
+    "x**4 + 6*x**2*y**2 + y**4",
+)
 def _sum_of_squares(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     found = _polynomial(node)
     if found is None or not isinstance(data, Gram):
@@ -201,7 +210,9 @@ def _sum_of_squares(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
         terms = {m: -c for m, c in terms.items()}
     if data.form() != hessian_form(terms, entries):
         return None
-    if any(data.matrix[i][j] != data.matrix[j][i] for i, j in itertools.combinations(range(len(data.basis)), 2)):
+    if any(
+        data.matrix[i][j] != data.matrix[j][i]
+        for i, j in itertools.combinations(range(len(data.basis)), 2)
+    ):
         return None
     return [] if inertia([list(row) for row in data.matrix])[1] == 0 else None
-

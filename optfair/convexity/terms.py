@@ -47,7 +47,9 @@ def settled(
     open_goals = [t for t in goals if _open(t, rows)]
     if not open_rows and not open_goals:
         return tuple(objective), tuple(constraints)
-    closed = {t.name: built(t) for t in rows if t not in open_rows and t.evidence.problem_class.convex}
+    closed = {
+        t.name: built(t) for t in rows if t not in open_rows and t.evidence.problem_class.convex
+    }
     domain = domain_of(closed)
     moved = True
     while moved and open_rows:
@@ -62,10 +64,10 @@ def settled(
             domain = domain.extended(read_constraint(term.name, built(term), domain))
     for term in open_rows:
         rows[rows.index(term)] = _without_proof(term)
-    for term in open_goals:
+    for goal in open_goals:
         kind = "convex" if sense == "minimize" else "concave"
-        found = _proved(term, domain, kind, rows)
-        goals[goals.index(term)] = _without_proof(term) if found is None else found
+        proved = _proved(goal, domain, kind, rows)
+        goals[goals.index(goal)] = _without_proof(goal) if proved is None else proved
     return tuple(goals), tuple(rows)
 
 
@@ -141,7 +143,11 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
         constraints = where.constraints if isinstance(where, Problem) else {}
         named = {n: built(t) for n, t in constraints.items() if n != item.name}
         if not isinstance(where, Problem):
-            named = dict(where) if hasattr(where, "keys") else {f"where {i}": c for i, c in enumerate(where)}
+            named = (
+                dict(where)
+                if hasattr(where, "keys")
+                else {f"where {i}": c for i, c in enumerate(where)}
+            )
         return proved_on(expression, domain_of(named), curvature, seconds)
     raise DeclarationError(
         f"prove got a {type(item).__name__}",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import Hessian, evaluate
+from optfair.convexity.derivatives import Hessian, evaluate, jet_on
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -27,199 +27,15 @@ from optfair.convexity.expression import (
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Polynomial,
-    Quadratic,
     TooLarge,
-    coefficients,
     expand,
     from_monomials,
-    inertia,
-    is_polynomial,
-    quadratic,
-    quadratic_of,
+    multiplied,
 )
-from optfair.convexity.rules import Goal, Kind, along, opposite, rule, signed_factors
-from optfair.core.curvature import quadratic_curvature
-from optfair.core.degree import is_quadratic
+from optfair.convexity.quadratics import definite_matrix
+from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
 
-__all__ = ["abstracted", "grouped", "perspective_of", "ratio", "subnodes"]
-
-#: Variables of a quadratic whose matrix is eliminated in fractions.
-VARIABLES = 40
-
-
-def _few(node: Node) -> bool:
-    return node.size == 1 and len(scalars(node)) <= VARIABLES
-
-
-def _definite(matrix: list[list[Fraction]], kind: Kind) -> bool:
-    positive, negative, _ = inertia(matrix)
-    return negative == 0 if kind == "convex" else positive == 0
-
-
-# --- quadratics ----------------------------------------------------------------------------------
-
-
-@rule("quadratic", "a quadratic is convex exactly when its matrix is positive semidefinite", "x*x + 3*x*y + 4*y*y")
-def _quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not _few(node) or not isinstance(node, (Sum, Product)):
-        return None
-    q = quadratic(node)
-    return [] if q is not None and _definite(q.form, kind) else None
-
-
-@rule("quadratic of many variables", "its matrix P has P + d I positive semidefinite, d rounding, proved by a factorisation (Rump 2006)", "v @ v + 2*(v[0]*v[1]) | | v=50")
-def _large_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Opaque) or node.size != 1 or not is_quadratic(node.expression):
-        return None
-    found = quadratic_curvature(node.expression)
-    if found is None:
-        return None
-    return [] if (found.up if kind == "convex" else found.down).accepted else None
-
-
-@rule("quadratic part", "a quadratic that is convex, plus the rest", "x*x - x*y + y*y + exp(x)")
-def _quadratic_part(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Sum) or not _few(node):
-        return None
-    two, rest = [], []
-    for M, n in node.parts:
-        if affine(n) or not n.leaves:
-            continue
-        q = quadratic(linear([(M, n)], np.zeros(1)))
-        (rest if q is None else two).append((M, n))
-    if len(two) < 2 or not rest:
-        return None
-    return [Goal(linear(part, np.zeros(1)), kind) for part in (two, rest)]
-
-
-@rule("norm of an affine map", "q^p is convex for p >= 1/2 when [P b; b' c] of q = x'Px + 2b'x + c is positive semidefinite: q is a squared norm", "sqrt(x*x - 2*x*y + 2*y*y + 1)")
-def _root_of_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if kind == "concave" or not isinstance(node, Product) or len(node.factors) != 1 or not _few(node):
-        return None
-    base, p = node.factors[0]
-    if p < Fraction(1, 2):
-        return None
-    q = quadratic(base)
-    return [] if q is not None and _definite(q.matrix, "convex") else None
-
-
-def _lorentzian(q: Quadratic, sheet: Node, a: Algebra, strictly: bool) -> bool:
-    """Whether q is negative wherever the affine sheet is 0, so that q > 0 lies on one side of it."""
-    normal = coefficients(sheet, q.entries)
-    if normal is None or not any(normal[:-1]):
-        return False
-    r = a.domain.range(sheet)
-    if not (r.low >= 0.0).all():
-        return False
-    positive, negative, zero = inertia(q.on_hyperplane(normal))
-    if positive:
-        return False
-    if not strictly or bool((r.low > 0.0).all()):
-        return True
-    # with sheet = 0 allowed, q must be negative there but for the apex
-    if q.homogeneous and not normal[-1]:
-        return negative == len(q.entries) - 1
-    return zero == 0
-
-
-@rule("one positive eigenvalue", "q^p, 0 < p <= 1/2, and log q are concave where q > 0 and l > 0, when q is negative semidefinite on l = 0 (Lorentz cone)", "log(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5")
-def _sheet(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if kind == "convex" or not _few(node) or not isinstance(data, Node):
-        return None
-    strictly = False
-    if isinstance(node, Call) and node.function == "log":
-        base = node.args[0]
-    elif isinstance(node, Product) and len(node.factors) == 1:
-        base, p = node.factors[0]
-        if not 0 < p <= Fraction(1, 2):
-            return None
-        strictly = True
-    else:
-        return None
-    q = quadratic(base)
-    if q is None:
-        return None
-    return [] if _lorentzian(q, data, a, strictly) else None
-
-
-def ratio(node: Node, a: Algebra) -> tuple[float, Polynomial, Node] | None:
-    """Return (sign, numerator, denominator) of a product over one affine denominator of one sign."""
-    if not isinstance(node, Product) or node.size != 1:
-        return None
-    below = [n for n, p in node.factors if p == -1 and affine(n)]
-    if len(below) != 1 or any(p < 0 for n, p in node.factors if n is not below[0]):
-        return None
-    den, sign = below[0], 1.0
-    r = a.domain.range(den)
-    if not (r.low >= 0.0).all():
-        if not (r.high <= 0.0).all():
-            return None
-        den, sign = a.scaled(-1.0, den), -1.0
-    rest = [(n, p) for n, p in node.factors if n is not below[0]]
-    try:
-        terms = expand(raw_product(rest)) if rest else {(): Fraction(1)}
-    except TooLarge:
-        return None
-    return sign, terms, den
-
-
-def remainder(terms: Polynomial, den: Node) -> list[list[Fraction]] | None:
-    """Return the matrix of what is left of a quadratic after division by an affine function."""
-    q = quadratic_of(terms, [n for m in expand(den) for n, _ in m])
-    if q is None:
-        return None
-    normal = coefficients(den, q.entries)
-    return None if normal is None or not any(normal[:-1]) else q.on_hyperplane(normal)
-
-
-@rule("quadratic over affine", "q/l with l > 0 is l times a convex function of x/l, plus affine terms, exactly when q is positive semidefinite on l = 0", "(x*x + y*y)/(x + y) | x>=0.1, y>=0.1")
-def _over_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not _few(node):
-        return None
-    found = ratio(node, a)
-    if found is None:
-        return None
-    sign, terms, den = found
-    if not is_polynomial(terms):
-        return None
-    left = remainder(terms, den)
-    return [] if left is not None and _definite(left, along(kind, sign)) else None
-
-
-@rule("ratios of one variable", "(a x + b)/(c x + d) is convex where c (b c - a d)/(c x + d) >= 0, entry by entry", "sum(v/(5 - v)) | v<=4 | v=30")
-def _linear_fractional(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Product) or len(node.factors) != 2:
-        return None
-    exponents = {p: n for n, p in node.factors}
-    if set(exponents) != {Fraction(1), Fraction(-1)}:
-        return None
-    num, den = exponents[Fraction(1)], exponents[Fraction(-1)]
-    lines = [_line(n) for n in (num, den)]
-    if lines[0] is None or lines[1] is None:
-        return None
-    (leaf, i, p, b), (other, j, c, d) = lines
-    if leaf is not other or not (i == j).all():
-        return None
-    r = a.domain.range(den)
-    if not ((r.low >= 0.0) | (r.high <= 0.0)).all():
-        return None
-    exact = Interval.exactly
-    bend = exact(c) * (exact(b) * exact(c) - exact(p) * exact(d))
-    sign = np.where(r.low >= 0.0, 1.0, -1.0) * (1.0 if kind == "convex" else -1.0)
-    bend = bend * exact(sign)
-    return [] if (bend.low >= 0.0).all() else None
-
-
-def _line(node: Node) -> tuple[Leaf, Any, Any, Any] | None:
-    """Return (leaf, places, slopes, constants) of a node each entry of which has one variable."""
-    if isinstance(node, Leaf):
-        return node, np.arange(node.size), np.ones(node.size), np.zeros(node.size)
-    if isinstance(node, Sum) and len(node.parts) == 1 and isinstance(node.parts[0][1], Leaf):
-        M, leaf = node.parts[0]
-        if (np.diff(M.indptr) == 1).all():
-            return leaf, M.indices, M.data, node.constant
-    return None
-
+__all__ = ["abstracted", "grouped", "perspective_of", "subnodes"]
 
 # --- sums taken apart ------------------------------------------------------------------------------
 
@@ -241,7 +57,10 @@ def grouped(node: Sum, *, joined: bool) -> list[Node]:
         own = set(scalars(select(n, np.unique(M.indices))))
         if joined:
             same = [g for g in groups if g[0] & own]
-            merged = (set().union(own, *(g[0] for g in same)), [p for g in same for p in g[1]] + [(M, n)])
+            merged = (
+                set().union(own, *(g[0] for g in same)),
+                [p for g in same for p in g[1]] + [(M, n)],
+            )
             groups = [g for g in groups if g not in same] + [merged]
         else:
             place = next((g for g in groups if g[0] == own), None)
@@ -252,7 +71,11 @@ def grouped(node: Sum, *, joined: bool) -> list[Node]:
     return [linear(parts, np.zeros(1)) for _, parts in groups]
 
 
-@rule("blocks without common variables", "a sum of convex functions of different variables", "exp(x) - x*x/2 + y*y | x>=0, x<=3")
+@rule(
+    "blocks without common variables",
+    "a sum of convex functions of different variables",
+    "exp(x) - x*x/2 + y*y | x>=0, x<=3",
+)
 def _blocks(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Sum) or node.size != 1 or affine(node):
         return None
@@ -262,7 +85,11 @@ def _blocks(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | N
     return [Goal(n, kind) for n in parts]
 
 
-@rule("terms of the same variables", "a sum of convex functions, each of all terms with the same variables", "exp(x) - x*x/2 + square(x + y) | x>=0, x<=3")
+@rule(
+    "terms of the same variables",
+    "a sum of convex functions, each of all terms with the same variables",
+    "exp(x) - x*x/2 + square(x + y) | x>=0, x<=3",
+)
 def _same_variables(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Sum) or node.size != 1 or affine(node):
         return None
@@ -272,7 +99,11 @@ def _same_variables(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
     return [Goal(n, kind) for n in parts]
 
 
-@rule("multiplied out", "products of sums, written term by term", "square(sqrt(x) - sqrt(y)) | x>=0.1, y>=0.1")
+@rule(
+    "multiplied out",
+    "products of sums, written term by term",
+    "square(sqrt(x) - sqrt(y)) | x>=0.1, y>=0.1",
+)
 def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(node, (Sum, Product)):
         return None
@@ -283,18 +114,27 @@ def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] |
     return None if out is None or out is node else [Goal(out, kind)]
 
 
-@rule("logarithms collected", "f log g - f log h = f log(g/h) for g, h > 0", "x*log(x) - x*log(y) | x>=0.1, y>=0.1")
+@rule(
+    "logarithms collected",
+    "f log g - f log h = f log(g/h) for g, h > 0",
+    "x*log(x) - x*log(y) | x>=0.1, y>=0.1",
+)
 def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Sum) or node.size != 1:
         return None
-    kept, by_front = [], {}
+    kept: list[Any] = []
+    by_front: dict[tuple[Node, float], list[tuple[Node, Any]]] = {}
     for M, n in node.parts:
         hit = None
         if isinstance(n, Product) and n.size == 1:
-            logs = [(m, p) for m, p in n.factors if isinstance(m, Call) and m.function == "log" and p == 1]
+            logs = [
+                (m, p)
+                for m, p in n.factors
+                if isinstance(m, Call) and m.function == "log" and p == 1
+            ]
             if len(logs) == 1 and (a.positive(logs[0][0].args[0]) or affine(logs[0][0].args[0])):
-                rest = [(m, p) for m, p in n.factors if m is not logs[0][0]]
-                hit = (raw_product(rest), abs(float(M.data[0])))
+                front = raw_product([f for f in n.factors if f[0] is not logs[0][0]])
+                hit = (front, abs(float(M.data[0])))
                 by_front.setdefault(hit, []).append((logs[0][0].args[0], np.sign(M.data[0])))
         if hit is None:
             kept.append((M, n))
@@ -367,11 +207,13 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
             return inner.call(n.function, [m for m in args if m is not None], n.size)
         if not isinstance(n, Product):
             return None
-        factors = []
+        factors: list[tuple[Node, Fraction]] = []
         at = next((k for k, (m, _) in enumerate(n.factors) if m is w), None)
         if at is not None:
             e = n.factors[at][1]
-            partner = next((k for k, (m, p) in enumerate(n.factors) if k != at and p == -e and affine(m)), None)
+            partner = next(
+                (k for k, (m, p) in enumerate(n.factors) if k != at and p == -e and affine(m)), None
+            )
             if partner is None:
                 return None
             u = n.factors[partner][0]
@@ -392,7 +234,11 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
             super().__init__(a.domain)
 
     inner = _Ratios()
-    rest = raw_product([(n, p) for n, p in node.factors if n is not w]) if len(node.factors) > 1 else None
+    rest = (
+        raw_product([(n, p) for n, p in node.factors if n is not w])
+        if len(node.factors) > 1
+        else None
+    )
     if rest is None:
         return None
     h = ratios(rest, {})
@@ -403,7 +249,11 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
     return rebuilt(h, Algebra(domain), {}), [(leaf, u) for u, leaf in leaves.items()]
 
 
-@rule("perspective", "w h(u/w) is convex for u, w affine, w > 0, h convex", "x*log(x/y) | x>=0.1, y>=0.1")
+@rule(
+    "perspective",
+    "w h(u/w) is convex for u, w affine, w > 0, h convex",
+    "x*log(x/y) | x>=0.1, y>=0.1",
+)
 def _perspective(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(data, Node) or not a.nonnegative(data):
         return None
@@ -431,17 +281,20 @@ def abstracted(node: Node, u: Node, a: Algebra) -> tuple[Node, Leaf, Interval]:
                 m is u.args[0] and p.denominator == 1 and p % 2 == 0 for m, p in n.factors
             ):
                 swapped = [
-                    (leaf, p) if m is u.args[0] and p.denominator == 1 and p % 2 == 0
+                    (leaf, p)
+                    if m is u.args[0] and p.denominator == 1 and p % 2 == 0
                     else (rebuilt(m, algebra, dict(known)), p)
                     for m, p in n.factors
                 ]
                 known[n] = algebra.product(swapped)
-    if isinstance(u, Sum) and not u.constant.any():
-        known.update({})
     return rebuilt(node, algebra, known), leaf, box
 
 
-@rule("composition", "h(u, x) is convex for h convex, and nondecreasing in u for u convex, nonincreasing for u concave, whichever for u affine", "abs(x) - log(1 + abs(x))")
+@rule(
+    "composition",
+    "h(u, x) is convex for h convex, and nondecreasing in u for u convex, nonincreasing for u concave, whichever for u affine",
+    "abs(x) - log(1 + abs(x))",
+)
 def _composition(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(data, tuple) or len(data) != 2 or data[0].size != 1 or node.size != 1:
         return None
@@ -480,7 +333,11 @@ def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
     return None if found is None else found.g[0]
 
 
-@rule("product of monotone functions", "f g is convex for f, g of one variable, convex, >= 0, both nondecreasing or both nonincreasing", "x*sinh(x) | x>=0, x<=20")
+@rule(
+    "product of monotone functions",
+    "f g is convex for f, g of one variable, convex, >= 0, both nondecreasing or both nonincreasing",
+    "x*sinh(x) | x>=0, x<=20",
+)
 def _monotone_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product) or node.size != 1 or len(scalars(node)) != 1:
         return None
@@ -501,13 +358,15 @@ def _monotone_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence
 
 
 def _entry_slope(node: Node, entry: tuple[Leaf, int], at: Any) -> Interval | None:
-    from optfair.convexity.derivatives import jet_on
-
     found = jet_on(node, entry, Interval.exactly(at), 1)
     return None if found is None else found[1]
 
 
-@rule("inverse of a 2 by 2 matrix", "(c p^2 - 2 b p q + a q^2)/(a c - b^2) = [p q] inv([[a, b], [b, c]]) [p q]' for a > 0 and a positive determinant, all affine", "(y*u*u - 2*z*u*w + x*w*w)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5")
+@rule(
+    "inverse of a 2 by 2 matrix",
+    "(c p^2 - 2 b p q + a q^2)/(a c - b^2) = [p q] inv([[a, b], [b, c]]) [p q]' for a > 0 and a positive determinant, all affine",
+    "(y*u*u - 2*z*u*w + x*w*w)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5",
+)
 def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(data, tuple) or len(data) != 6:
         return None
@@ -529,7 +388,11 @@ def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
     return [] if diagonal else None
 
 
-@rule("weighted trace of a 2 by 2 inverse", "(u c - 2 v b + w a)/(a c - b^2) = tr(W inv([[a, b], [b, c]])) for W = [[u, v], [v, w]] positive semidefinite, a > 0 and a positive determinant", "(x + y)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5")
+@rule(
+    "weighted trace of a 2 by 2 inverse",
+    "(u c - 2 v b + w a)/(a c - b^2) = tr(W inv([[a, b], [b, c]])) for W = [[u, v], [v, w]] positive semidefinite, a > 0 and a positive determinant",
+    "(x + y)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5",
+)
 def _trace_inverse(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(data, tuple) or len(data) != 6 or isinstance(data[3], Node):
         return None
@@ -547,24 +410,17 @@ def _trace_inverse(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Go
         return None
     if numerator != _combined([(w[0], [Y]), (-2 * w[1], [Z]), (w[2], [X])]):
         return None
-    if not _definite([[w[0], w[1]], [w[1], w[2]]], kind):
+    if not definite_matrix([[w[0], w[1]], [w[1], w[2]]], kind):
         return None
     return [] if a.positive(x) and a.nonnegative(below[0]) else None
 
 
 def _combined(terms: Sequence[tuple[Fraction | int, list[Polynomial]]]) -> Polynomial:
-    from optfair.convexity.polynomials import _times
-
     total: Polynomial = {}
     for c, factors in terms:
         product: Polynomial = {(): Fraction(c)}
         for f in factors:
-            product = _times(product, f)
+            product = multiplied(product, f)
         for m, k in product.items():
             total[m] = total.get(m, Fraction(0)) + k
     return {m: k for m, k in total.items() if k}
-
-
-def flipped(kind: Kind) -> Kind:
-    """Return the other curvature."""
-    return opposite(kind)

@@ -183,7 +183,8 @@ class _Plain:
 
     def apply(self, function: str | Fraction) -> _Plain:
         if isinstance(function, Fraction):
-            return _Plain(np.power(self.x, float(function)))
+            power: Any = np.asarray(np.power(self.x, float(function)))
+            return _Plain(power)
         if function == "xlogx":
             return _Plain(scipy.special.xlogy(self.x, self.x))
         named = {"asinh": "arcsinh", "atan": "arctan"}.get(function, function)
@@ -193,7 +194,7 @@ class _Plain:
 def _bends(node: Node, a: dict[Leaf, Floats], b: dict[Leaf, Floats]) -> Sample | None:
     middle = {n: a[n] / 2 + b[n] / 2 for n in a}
     with np.errstate(all="ignore"):
-        found = [
+        found: list[Any] = [
             evaluate(node, {n: _Plain(v) for n, v in p.items() if n in node.leaves})
             for p in (a, b, middle)
         ]
@@ -210,7 +211,7 @@ def _rounded(x: Floats, low: Floats, high: Floats) -> Floats:
     """Return points with few digits, so that midpoints are exact, within the box."""
     short = x.astype(np.float32).astype(float)
     short = np.where((short < low) | (short > high), x, short)
-    return np.clip(short, low, high)
+    return np.asarray(np.clip(short, low, high), dtype=float)
 
 
 def _feasible(
@@ -258,7 +259,10 @@ def chord(node: Node, domain: Domain, kind: Kind, count: int = 2000) -> Chord | 
             continue
         i, k = place
         exact = _exact(
-            node, domain, kind, i,
+            node,
+            domain,
+            kind,
+            i,
             {n: v[:, k] for n, v in found.first.items()},
             {n: v[:, k] for n, v in found.second.items()},
         )
@@ -311,7 +315,9 @@ def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
     keep = _feasible(first, domain, count) & _feasible(second, domain, count)
     if not keep.any():
         return None
-    return _bends(node, {n: v[:, keep] for n, v in first.items()}, {n: v[:, keep] for n, v in second.items()})
+    return _bends(
+        node, {n: v[:, keep] for n, v in first.items()}, {n: v[:, keep] for n, v in second.items()}
+    )
 
 
 def _exact(
@@ -326,7 +332,9 @@ def _exact(
     middle = {}
     for leaf, a in first.items():
         b, box = second[leaf], domain.box(leaf)
-        if not (((box.low <= a) & (a <= box.high)).all() and ((box.low <= b) & (b <= box.high)).all()):
+        if not (
+            ((box.low <= a) & (a <= box.high)).all() and ((box.low <= b) & (b <= box.high)).all()
+        ):
             return None
         both = Interval.exactly(a / 2) + Interval.exactly(b / 2)
         middle[leaf] = both  # where the midpoint is no float, an enclosure of it
@@ -350,6 +358,9 @@ def _exact(
 def points(chords: Sequence[Chord]) -> list[dict[str, Any]]:
     """Return the ends of chords by name."""
     return [
-        {side: {n.name: v.tolist() for n, v in getattr(c, side).items()} for side in ("first", "second")}
+        {
+            side: {n.name: v.tolist() for n, v in getattr(c, side).items()}
+            for side in ("first", "second")
+        }
         for c in chords
     ]

@@ -286,9 +286,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     return found
 
 
-def _reduced(
-    name: str, written: Any, target: Target, sign: float, proof: Any = None
-) -> _Reduced:
+def _reduced(name: str, written: Any, target: Target, sign: float, proof: Any = None) -> _Reduced:
     asked = _Asked(target.supported)
     asked.answers = {}
     context = SolverInfo(
@@ -338,7 +336,8 @@ def _disciplined(name: str, written: Any, sign: float, proof: Any) -> tuple[Any,
     UnsupportedProblem
         Nothing proves a curvature, or no cones are known for what is proved.
     """
-    from optfair.convexity.cones import disciplined, quadratic_form
+    from optfair.convexity.cones import disciplined
+    from optfair.convexity.quadratics import quadratic_form
 
     of_constraint = not sign and isinstance(written, (Inequality, NonPos))
     if not sign and not of_constraint:

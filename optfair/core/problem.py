@@ -309,7 +309,10 @@ class Problem(ProblemVerbs, Labels):
     def _proved_anew(self) -> Any:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""
         declared = Declaration(
-            self.variables, self.sense, tuple(self.objective.values()), tuple(self.constraints.values())
+            self.variables,
+            self.sense,
+            tuple(self.objective.values()),
+            tuple(self.constraints.values()),
         )
         again = proved_terms(declared)
         if again is declared:

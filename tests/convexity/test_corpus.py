@@ -55,7 +55,9 @@ def test_the_corpora_are_what_they_should_be() -> None:
     assert len(SEED) == 60 and len(OWN) >= 140
     truths = Counter(row["truth"] for row in OWN)
     assert truths["neither"] >= 0.25 * len(OWN)
-    sizes = [sum(b["shape"][0] if isinstance(b, dict) else 1 for b in r["box"].values()) for r in OWN]
+    sizes = [
+        sum(b["shape"][0] if isinstance(b, dict) else 1 for b in r["box"].values()) for r in OWN
+    ]
     assert sum(n >= 3 for n in sizes) >= 0.25 * len(OWN)
     assert all(row["why"] for row in OWN)
     assert len({row["name"] for row in OWN}) == len(OWN)
@@ -83,12 +85,12 @@ def rewritten(text: str, names: list[str]) -> str:
     import ast
 
     class Shift(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> Any:  # noqa: N802
+        def visit_Name(self, node: ast.Name) -> Any:
             if node.id in names:
                 return ast.parse(f"(({node.id} + 1)/2)", mode="eval").body
             return node
 
-        def visit_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
+        def visit_BinOp(self, node: ast.BinOp) -> Any:
             self.generic_visit(node)
             if isinstance(node.op, (ast.Add, ast.Mult)):
                 node.left, node.right = node.right, node.left

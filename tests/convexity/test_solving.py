@@ -84,7 +84,9 @@ def test_a_proved_function_is_optimised_over_its_box(row: dict[str, Any]) -> Non
 
 def test_support_that_goes_takes_the_proof_with_it() -> None:
     x = cp.Variable(name="x")
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(1 / (3 - x) - x / 4), [x <= 2.5, x >= 0]), ["high", "low"])
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(1 / (3 - x) - x / 4), [x <= 2.5, x >= 0]), ["high", "low"]
+    )
     assert p.problem_class.convex and p.certificate.verify()
     assert "on high" in str(p.explain())
     assert p.without("low").problem_class.convex
@@ -120,7 +122,9 @@ def test_a_quadratic_written_out_is_solved_as_one() -> None:
     assert str(p.problem_class) == "QP"
     s = p.solve()
     plain = of.from_cvxpy(
-        cp.Problem(cp.Minimize(cp.sum_squares(A @ x) + cp.sum_squares(x) - 2 * cp.sum(x)), [x >= -1])
+        cp.Problem(
+            cp.Minimize(cp.sum_squares(A @ x) + cp.sum_squares(x) - 2 * cp.sum(x)), [x >= -1]
+        )
     ).solve()
     assert s.is_optimal(1e-7) and s.objective == pytest.approx(plain.objective, abs=1e-6)
 
@@ -140,7 +144,14 @@ def test_tangents_prove_their_bound() -> None:
 
 def test_tangents_in_a_constraint_beside_cones() -> None:
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
-    rows = [cp.exp(x) - x * x / 2 + y * y <= 3, x >= 0, x <= 3, y >= -2, y <= 2, cp.norm(cp.hstack([x, y])) <= 1.3]
+    rows = [
+        cp.exp(x) - x * x / 2 + y * y <= 3,
+        x >= 0,
+        x <= 3,
+        y >= -2,
+        y <= 2,
+        cp.norm(cp.hstack([x, y])) <= 1.3,
+    ]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(y - x), rows), ["well", "a", "b", "c", "d", "ball"])
     s = p.solve()
     assert s.is_optimal(1e-6) and s.solver == "tangents"
