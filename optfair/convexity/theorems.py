@@ -127,15 +127,15 @@ def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
     for M, n in node.parts:
         hit = None
         if isinstance(n, Product) and n.size == 1:
-            logs = [
+            found = [
                 (m, p)
                 for m, p in n.factors
                 if isinstance(m, Call) and m.function == "log" and p == 1
             ]
-            if len(logs) == 1 and (a.positive(logs[0][0].args[0]) or affine(logs[0][0].args[0])):
-                front = raw_product([f for f in n.factors if f[0] is not logs[0][0]])
-                hit = (front, abs(float(M.data[0])))
-                by_front.setdefault(hit, []).append((logs[0][0].args[0], np.sign(M.data[0])))
+            if len(found) == 1 and (a.positive(found[0][0].args[0]) or affine(found[0][0].args[0])):
+                others = raw_product([f for f in n.factors if f[0] is not found[0][0]])
+                hit = (others, abs(float(M.data[0])))
+                by_front.setdefault(hit, []).append((found[0][0].args[0], np.sign(M.data[0])))
         if hit is None:
             kept.append((M, n))
     if not any(len(logs) > 1 for logs in by_front.values()):

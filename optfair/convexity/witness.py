@@ -183,8 +183,7 @@ class _Plain:
 
     def apply(self, function: str | Fraction) -> _Plain:
         if isinstance(function, Fraction):
-            power: Any = np.asarray(np.power(self.x, float(function)))
-            return _Plain(power)
+            return _Plain(np.float_power(self.x, float(function)))
         if function == "xlogx":
             return _Plain(scipy.special.xlogy(self.x, self.x))
         named = {"asinh": "arcsinh", "atan": "arctan"}.get(function, function)
@@ -232,7 +231,7 @@ def _feasible(
             if found is None:
                 keep &= not exactly
                 continue
-                keep &= (found.high <= 0.0).all(axis=0)
+            keep &= (found.high <= 0.0).all(axis=0)
             if fact.zero:
                 keep &= (found.low >= 0.0).all(axis=0)
     return keep

@@ -16,7 +16,7 @@ from optfair.convexity.checker import TABLES, Step, faults
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import select
 from optfair.convexity.grammar import parse, parse_bounds
-from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.proof import CurvatureProof, CurvatureWitness
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import exponent, read
 from optfair.convexity.rules import RULES, Goal
@@ -86,6 +86,19 @@ def test_a_sign_that_is_not_stated_is_not_used() -> None:
         of.prove(1 / y, [y >= -1, y <= 1])
     with pytest.raises(of.DataError, match="defined nowhere"):
         of.prove(cp.log(x) * cp.log(x), [x <= -1])
+
+
+def test_a_chord_obeys_the_rows_as_well_as_the_bounds() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    rows = {"row": x + y >= 3, "x": x <= 2, "y": y <= 2}
+    found = of.prove(x * x * x - y * y * 9, rows)
+    assert isinstance(found, CurvatureWitness) and found.curvature == "neither" and found.verify()
+    for chord_ends in found.points():
+        for end in (chord_ends["first"], chord_ends["second"]):
+            assert end["x"][0] + end["y"][0] >= 3.0
+    # on the row alone the product is concave along x + y = 2, and no chord leaves it
+    line = of.prove(x * y, {"line": x + y == 2})
+    assert line.curvature in ("undecided", "not convex", "concave")
 
 
 def test_cancelling_does_not_lose_where_it_is_undefined() -> None:
