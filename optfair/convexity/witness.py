@@ -185,7 +185,7 @@ class _Plain:
         if isinstance(function, Fraction):
             return _Plain(np.float_power(self.x, float(function)))
         if function == "xlogx":
-            return _Plain(scipy.special.xlogy(self.x, self.x))
+            return _Plain(np.asarray(scipy.special.xlogy(self.x, self.x), dtype=float))
         named = {"asinh": "arcsinh", "atan": "arctan"}.get(function, function)
         return _Plain(getattr(np, named)(self.x))
 
