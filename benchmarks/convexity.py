@@ -118,7 +118,9 @@ def main() -> None:
     verdicts, seconds, answers = {}, {}, Counter[str]()
     dcp = {}
     for corpus in ("seed", "own"):
-        rows = tomllib.loads((FOLDER / f"convexity_{corpus}.toml").read_text())["expression"][::step]
+        rows = tomllib.loads((FOLDER / f"convexity_{corpus}.toml").read_text())["expression"][
+            ::step
+        ]
         found = [decided(row) for row in rows]
         verdicts[corpus] = Counter(word for word, _ in found)
         seconds[corpus] = float(np.median([s for _, s in found]))

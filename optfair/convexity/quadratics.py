@@ -254,13 +254,16 @@ def line_of(node: Node) -> tuple[Leaf, Any, Any, Any] | None:
     return None
 
 
-def quadratic_form(expression: Any) -> Any:
+def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
     """Return a quadratic as x'Px + b'x + c with P believed to be proved; None where it is none.
 
     Parameters
     ----------
     expression : cvxpy.Expression
         Scalar, of degree two, of a curvature that was proved.
+    rows : bool
+        Whether it becomes rows of cones: then a diagonal matrix is written as squares, which need
+        no factorisation. An objective keeps its matrix, on the variables themselves.
     """
     variables = sorted(expression.variables(), key=lambda v: v.id)
     offsets, size = {}, 0
@@ -268,25 +271,39 @@ def quadratic_form(expression: Any) -> Any:
         offsets[v.id] = size
         size += v.size
     try:
-        rows = quadratic_map(expression, offsets, size)
+        found = quadratic_map(expression, offsets, size)
     except NotQuadratic:
         return None
-    i, j = rows.pairs
-    Q = sp.csr_array(rows.Q)
-    k, value = Q.indices, Q.data
-    half = sp.csc_array((value, (i[k], j[k])), shape=(size, size))
+    i, j = found.pairs
+    Q = sp.csr_array(found.Q)
+    half = sp.csc_array((Q.data, (i[Q.indices], j[Q.indices])), shape=(size, size))
     P = sp.csc_array((half + half.T) * 0.5)
-    used = np.flatnonzero(np.diff(P.indptr))
-    x = cp.hstack([cp.vec(v, order="F") for v in variables])
-    out = sp.csr_array(rows.A) @ x + rows.b
-    if used.size:
-        diagonal = P.diagonal()[used]
+    flat = [v if len(v.shape) == 1 else cp.reshape(v, (v.size,), order="F") for v in variables]
+    A = sp.csr_array(found.A)
+    total = cp.Constant(float(found.b[0]))
+    for v, x in zip(variables, flat, strict=True):
+        own = A[:, offsets[v.id] : offsets[v.id] + v.size]
+        if own.nnz:
+            total = total + cp.sum(own @ x)
+    if not P.nnz:
+        return total
+    diagonal = P.diagonal()
+    sign = 1.0 if diagonal.sum() >= 0.0 else -1.0
+    is_diagonal = P.nnz == np.count_nonzero(diagonal)
+    if rows and is_diagonal and (sign * diagonal >= 0.0).all():
+        x = cp.hstack(flat)
+        used = np.flatnonzero(diagonal)
+        squares = cp.sum_squares(cp.multiply(np.sqrt(np.abs(diagonal[used])), x[used]))
+        return total + sign * squares
+    blocks = [slice(offsets[v.id], offsets[v.id] + v.size) for v in variables]
+    inside = sum(P[b, b].nnz for b in blocks)
+    if inside < P.nnz:  # products of different variables
+        x = cp.hstack(flat)
+        used = np.flatnonzero(np.diff(P.indptr))
         core = sp.csc_array(P[used][:, used])
-        if core.nnz == np.count_nonzero(diagonal) and (diagonal >= 0.0).all():
-            squares = cp.sum_squares(cp.multiply(np.sqrt(diagonal), x[used]))
-            return cp.sum(out) + squares
-        if core.nnz == np.count_nonzero(diagonal) and (diagonal <= 0.0).all():
-            return cp.sum(out) - cp.sum_squares(cp.multiply(np.sqrt(-diagonal), x[used]))
-        sign = 1.0 if diagonal.sum() >= 0.0 else -1.0
-        return cp.sum(out) + sign * cp.quad_form(x[used], cp.psd_wrap(sign * core))
-    return cp.sum(out)
+        return total + sign * cp.quad_form(x[used], cp.psd_wrap(sign * core))
+    for b, x in zip(blocks, flat, strict=True):
+        own = sp.csc_array(P[b, b])
+        if own.nnz:
+            total = total + sign * cp.quad_form(x, cp.psd_wrap(sign * own))
+    return total

@@ -355,7 +355,7 @@ def _disciplined(name: str, written: Any, sign: float, proof: Any) -> tuple[Any,
     elif is_quadratic(expression):
         curvature = quadratic_curvature(expression if sign >= 0 else -expression)
         if curvature is not None and curvature.convex:
-            form = quadratic_form(expression)
+            form = quadratic_form(expression, rows=of_constraint)
             found = None if form is None else (cp.reshape(form, expression.shape, order="F"), [])
     if found is None:
         raise _undisciplined(name, written)

@@ -21,7 +21,7 @@ from optfair.core.parameters import check_parameters
 from optfair.core.printing import describe, formulation
 from optfair.core.problem_class import ProblemClass
 from optfair.core.rule import Parts
-from optfair.core.structure import LAZY_ROWS, Structure
+from optfair.core.structure import LAZY_ROWS, PROVED_TERMS, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
 from optfair.core.verbs import ProblemVerbs
 from optfair.core.witness import search_witness
@@ -104,7 +104,7 @@ class Problem(ProblemVerbs, Labels):
     """
 
     #: structures that special algorithms rely on, while they stand
-    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
+    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS, PROVED_TERMS)
     #: whether nothing but its data says how large an objective is
     unit_from_data: ClassVar[bool] = False
     #: what the problem is called in prints
