@@ -1,5 +1,6 @@
 from optfair import comparison as comparison
 from optfair import compile as compile
+from optfair import convexity as convexity
 from optfair import core as core
 from optfair import datasets as datasets
 from optfair import diagnosis as diagnosis
@@ -15,6 +16,7 @@ from optfair.backends.registry import solvers as solvers
 from optfair.backends.solve import solve as solve
 from optfair.comparison.compare import compare_solvers as compare_solvers
 from optfair.compile.cone_program import cone_program as cone_program
+from optfair.convexity.prove import prove as prove
 from optfair.core.adopt import from_cvxpy as from_cvxpy
 from optfair.core.composition import Rule as Rule
 from optfair.core.problem import Problem as Problem

@@ -4,7 +4,7 @@
 ``{capability-table}`` solvers against classes,
 ``{policy-table}`` the default solvers of each class and structure, ``{tolerance-table}`` what
 each solver is asked for, ``{option-table}`` its options, ``{quirk-list}`` what is known about
-its behaviour, ``{instance-table}`` the instances.
+its behaviour, ``{instance-table}`` the instances, ``{rule-table}`` the rules of convexity.
 """
 
 from __future__ import annotations
@@ -187,6 +187,18 @@ class InstanceFacts(Facts):
         return [_table(head, rows, [42, 24, 16, 18])]
 
 
+class RuleTable(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        from optfair.convexity.proof import rule_table
+
+        rows = []
+        for name, theorem, example in rule_table():
+            parts = [p.strip() for p in example.split("|")]
+            where = f" on {parts[1]}" if len(parts) > 1 and parts[1] else ""
+            rows.append([name, theorem, [_code(parts[0]), nodes.Text(where)]])
+        return [_table(["rule", "theorem", "example"], rows, [20, 50, 30])]
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("solver-table", SolverFacts)
@@ -197,4 +209,5 @@ def setup(app: Any) -> dict[str, Any]:
     app.add_directive("tolerance-table", ToleranceFacts)
     app.add_directive("quirk-list", QuirkFacts)
     app.add_directive("instance-table", InstanceFacts)
+    app.add_directive("rule-table", RuleTable)
     return {"version": "1", "parallel_read_safe": True}

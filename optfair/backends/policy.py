@@ -57,7 +57,8 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
         for name in policy["classes" if pc.convex else "nonconvex"].get(pc.name, ())
         if known[name].accepts(problem)
     ]
-    chosen = tuple(known[name] for name in dict.fromkeys(by_structure + by_class))
+    first = _by_proof(problem, policy["proved"])
+    chosen = tuple(known[name] for name in dict.fromkeys(by_structure + first + by_class))
     if not chosen:
         raise UnsupportedProblem(
             f"no open solver takes this {pc}"
@@ -74,6 +75,14 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
             missing.install,
         )
     return tuple(p for p in chosen if p.installed)
+
+
+def _by_proof(problem: Problem, facts: dict[str, Any]) -> list[str]:
+    """Return who bounds terms that were proved beyond composition rules, while they are few."""
+    size = sum(v.size for v in problem.variables.values())
+    few = size <= facts["variables"] and not problem.integers
+    proved = any(t.evidence.proof is not None for t in problem.terms)
+    return [facts["solver"]] if few and proved else []
 
 
 def _check(problem: Problem, named: SolverProfile) -> None:

@@ -25,6 +25,7 @@ from optfair.cli.console import (
     reporting,
     table,
 )
+from optfair.cli.explain import explain
 from optfair.cli.verify import verify
 from optfair.errors import DataError, OptfairError, nearest
 from optfair.formats.text import writable
@@ -96,6 +97,7 @@ def _version(asked: bool) -> None:
 
 app.command()(cluster)
 app.command()(diagnose)
+app.command()(explain)
 app.command()(compare)
 app.command()(verify)
 

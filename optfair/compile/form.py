@@ -263,7 +263,10 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
             remedy="add an objective or a constraint",
         )
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    quadratic = any(built(t).has_quadratic_term() for t in problem.objective.values())
+    quadratic = any(
+        t.evidence.problem_class.quadratic_objective or built(t).has_quadratic_term()
+        for t in problem.objective.values()
+    )
     missing: list[str] = []
     for instance in _instances(name, quadratic):
         why = _unfit(problem, instance)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvxpy as cp
-from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, PowConeND, Zero
+from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, NonPos, PowConeND, Zero
 from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
 from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
 from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
@@ -23,7 +23,9 @@ from cvxpy.reductions.solvers.solver import expand_cones
 from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
+from optfair.core.curvature import quadratic_curvature
 from optfair.core.expressions import refuse_nonfinite
+from optfair.core.quadratic_map import is_quadratic
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -156,6 +158,7 @@ class _Known:
     """What is known of a term: as it is built, reduced, and by interface."""
 
     built: Any
+    proof: Any = None
     reduced: list[_Reduced] = field(default_factory=list)
     found: dict[tuple[Target, float], Canonical] = field(default_factory=dict)
 
@@ -184,7 +187,7 @@ def _known(term: Term) -> _Known:
     if known is None:
         expression = term.build()
         refuse_nonfinite(term.name, expression)
-        known = _KNOWN[_key(term)] = _Known(expression)
+        known = _KNOWN[_key(term)] = _Known(expression, term.evidence.proof)
     return known
 
 
@@ -196,20 +199,24 @@ class Draft:
     name : str
         Name of the term.
     written : cvxpy.Expression or cvxpy.Constraint
-        What it builds, by the rules of disciplined convex programming.
+        What it builds, by the rules of disciplined convex programming, or proved.
     sign : float
         1 for an objective to be minimised, -1 to be maximised, 0 for a constraint.
+    proof : CurvatureProof, optional
+        What proves its curvature, where these rules do not.
     """
 
-    def __init__(self, name: str, written: Any, sign: float = 0.0) -> None:
-        self.name, self.written, self.sign = name, written, sign
+    def __init__(self, name: str, written: Any, sign: float = 0.0, proof: Any = None) -> None:
+        self.name, self.written, self.sign, self.proof = name, written, sign, proof
         self._reduced: _Reduced | None = None
 
     @property
     def constraints(self) -> tuple[Any, ...]:
         """What it is reduced to where no interface prefers other cones; its own comes last."""
         if self._reduced is None:
-            self._reduced = _reduced(self.name, self.written, _plainest(False), self.sign)
+            self._reduced = _reduced(
+                self.name, self.written, _plainest(False), self.sign, self.proof
+            )
         return tuple(self._reduced.constraints)
 
     @property
@@ -220,7 +227,7 @@ class Draft:
     def kept_for(self, term: Term) -> None:
         """Let the term, which builds what was written, use the reduction."""
         reduced = [] if self._reduced is None else [self._reduced]
-        _KNOWN[_key(term)] = _Known(self.written, reduced)
+        _KNOWN[_key(term)] = _Known(self.written, self.proof, reduced)
 
 
 def _plainest(quadratic: bool) -> Target:
@@ -246,7 +253,7 @@ def reduction(term: Term, sign: float) -> tuple[Any, tuple[Any, ...]]:
 def _reduced_once(known: _Known, name: str, target: Target, sign: float) -> _Reduced:
     reduced = next((r for r in known.reduced if r.fits(sign, target)), None)
     if reduced is None:
-        reduced = _reduced(name, known.built, target, sign)
+        reduced = _reduced(name, known.built, target, sign, known.proof)
         known.reduced.append(reduced)
     return reduced
 
@@ -272,7 +279,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     """
     known = _known(term)
     if anew:
-        return _lowered(_reduced(term.name, known.built, target, sign), target)
+        return _lowered(_reduced(term.name, known.built, target, sign, known.proof), target)
     found = known.found.get((target, sign))
     if found is None:
         reduced = _reduced_once(known, term.name, target, sign)
@@ -280,7 +287,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     return found
 
 
-def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
+def _reduced(name: str, written: Any, target: Target, sign: float, proof: Any = None) -> _Reduced:
     asked = _Asked(target.supported)
     asked.answers = {}
     context = SolverInfo(
@@ -290,15 +297,22 @@ def _reduced(name: str, written: Any, target: Target, sign: float) -> _Reduced:
         psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
     )
     quadratic = target.quadratic and sign != 0.0
-    if not sign and type(written) in _ROWS and _plain(written):
+    rows = not sign and type(written) in _ROWS
+    if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
     conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
+    sides: list[Any] = []
+    if not written.is_dcp() or proof is not None:
+        written, sides = _disciplined(name, written, sign, proof)
     if sign:
         written = cp.Minimize(written if sign > 0 else -written)
     if not written.is_dcp():
         raise _undisciplined(name, written)
     try:
         main, others = conic.canonicalize_tree(written, bool(sign))
+        for side in sides:
+            own, more = conic.canonicalize_tree(side, False)
+            others = [*others, *more, own]
     except (ValueError, TypeError, NotImplementedError, cp.error.SolverError) as e:
         raise _irreducible(name, written, e) from e
     if sign:
@@ -313,6 +327,41 @@ _ROWS = (Equality, Inequality, NonNeg, Zero)
 def _plain(written: Any) -> bool:
     """Whether an expression is affine and no part of it has a form in cones of its own."""
     return type(written) not in CANON_METHODS and all(_plain(arg) for arg in written.args)
+
+
+def _disciplined(name: str, written: Any, sign: float, proof: Any) -> tuple[Any, list[Any]]:
+    """Return what a proof, or its matrix, says in CVXPY's rules, and what goes with it.
+
+    Raises
+    ------
+    UnsupportedProblem
+        Nothing proves a curvature, or no cones are known for what is proved.
+    """
+    from optfair.convexity.cones import disciplined
+    from optfair.convexity.quadratics import quadratic_form
+
+    of_constraint = not sign and isinstance(written, (Inequality, NonPos))
+    if not sign and not of_constraint:
+        raise _undisciplined(name, written)
+    expression = written.expr if of_constraint else written
+    found = None
+    if proof is not None:
+        found = disciplined(proof, "concave" if sign < 0 else "convex")
+        if found is None:
+            raise UnsupportedProblem(
+                f"{name!r} is proved {proof.curvature}, and no cones are known for it",
+                proof.explain(),
+                "name a solver of smooth problems, or solve by tangents",
+            )
+    elif is_quadratic(expression):
+        curvature = quadratic_curvature(expression if sign >= 0 else -expression)
+        if curvature is not None and curvature.convex:
+            form = quadratic_form(expression, rows=of_constraint)
+            found = None if form is None else (cp.reshape(form, expression.shape, order="F"), [])
+    if found is None:
+        raise _undisciplined(name, written)
+    out, sides = found
+    return (out <= 0 if of_constraint else out), sides
 
 
 def _undisciplined(name: str, written: Any) -> UnsupportedProblem:

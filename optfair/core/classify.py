@@ -29,6 +29,7 @@ from optfair.errors import DeclarationError
 Floats = NDArray[np.float64]
 
 __all__ = [
+    "cones_of",
     "constraint_term",
     "evaluated_constraint",
     "evaluated_objective",
@@ -168,7 +169,7 @@ def _scale(constraint: Any) -> Any:
     return float(max(sizes, default=0.0))
 
 
-def _cones(draft: Draft) -> frozenset[str]:
+def cones_of(draft: Draft) -> frozenset[str]:
     """Return the cones beyond the linear ones that CVXPY's own reduction introduces."""
     kinds = {kind.__name__ for kind in draft.kinds}
     return frozenset(_CONES[k] for k in kinds if k in _CONES)
@@ -199,7 +200,7 @@ def _constraint_evidence(
             return Evidence(name, "affine", where, ProblemClass())
         if is_quadratic(expression):
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
-        found = _cones(draft)
+        found = cones_of(draft)
         return Evidence(name, _function(expression), where, ProblemClass(cones=found))
     return _unproved(name, expression, where, equality=where == "Zero")
 
@@ -218,7 +219,7 @@ def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
     where = next((w for t, w in words.items() if isinstance(constraint, t)), "")
     where = where or type(constraint).__name__
     linear = {"NonNeg": "Nonnegative", "NonPos": "Nonpositive", "NonPosCone": "Nonpositive"}
-    return Evidence(name, "affine", linear.get(where, where), ProblemClass(cones=_cones(draft)))
+    return Evidence(name, "affine", linear.get(where, where), ProblemClass(cones=cones_of(draft)))
 
 
 def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evidence:
@@ -258,6 +259,6 @@ def _objective_evidence(
         word = "convex" if sense == "minimize" else "concave"
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
     if good:
-        return Evidence(name, _function(expression), sense, ProblemClass(cones=_cones(draft)))
+        return Evidence(name, _function(expression), sense, ProblemClass(cones=cones_of(draft)))
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", sense, unknown)

@@ -29,7 +29,15 @@ from optfair.core.printing import (
     formulation,
 )
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Term, family
+from optfair.core.term import (
+    LAZY_ROWS,
+    PROVED_TERMS,
+    ConstraintTerm,
+    ObjectiveTerm,
+    Structure,
+    Term,
+    family,
+)
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
 
@@ -66,6 +74,17 @@ class Declaration:
     aliases: Mapping[Any, str] = field(default_factory=dict)
 
 
+def proved_terms(declared: Declaration) -> Declaration:
+    """Return a declaration whose open terms are proved as far as its other terms allow."""
+    terms = (*declared.objective, *declared.constraints)
+    if not any("nonlinear" in t.evidence.problem_class.cones or t.evidence.proof for t in terms):
+        return declared
+    from optfair.convexity.terms import settled
+
+    objective, constraints = settled(declared.objective, declared.constraints, declared.sense)
+    return replace(declared, objective=objective, constraints=constraints)
+
+
 class Problem(ProblemVerbs, Labels):
     """Base of all problems: immutable, named, classified.
 
@@ -99,7 +118,7 @@ class Problem(ProblemVerbs, Labels):
     """
 
     #: structures that special algorithms rely on, while they stand
-    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
+    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS, PROVED_TERMS)
     #: whether nothing but its data says how large an objective is
     unit_from_data: ClassVar[bool] = False
     #: what the problem is called in prints
@@ -117,6 +136,7 @@ class Problem(ProblemVerbs, Labels):
         )
 
     def _adopt(self, d: Declaration) -> None:
+        d = proved_terms(d)
         self._set(
             variables=MappingProxyType(dict(d.variables)),
             sense=d.sense,
@@ -297,7 +317,24 @@ class Problem(ProblemVerbs, Labels):
             parts = Parts.of(child.bound_parts(name, item))
             child = child.with_variables(parts.variables).with_integrality(*parts.integers)
             added |= composition.stated(child, item, parts)
-        return child._child(constraints=MappingProxyType({**self.constraints, **added}))
+        made = child._child(constraints=MappingProxyType({**self.constraints, **added}))
+        return made._proved_anew()
+
+    def _proved_anew(self) -> Any:
+        """Return this problem with proofs that stand on its own terms: more or fewer may hold."""
+        declared = Declaration(
+            self.variables,
+            self.sense,
+            tuple(self.objective.values()),
+            tuple(self.constraints.values()),
+        )
+        again = proved_terms(declared)
+        if again is declared:
+            return self
+        return self._child(
+            objective=MappingProxyType(composition.by_name(again.objective)),
+            constraints=MappingProxyType(composition.by_name(again.constraints)),
+        )
 
     def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:
         """Return this problem with further variables, which no term uses yet.
@@ -345,7 +382,7 @@ class Problem(ProblemVerbs, Labels):
             variables=MappingProxyType(left),
             integers=self.integers & set(left),
             _names={v.id: name for name, v in left.items()},
-        )
+        )._proved_anew()
 
     def with_integrality(self, *names: str) -> Any:
         """Return this problem with some variables integer."""

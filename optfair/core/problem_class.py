@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from optfair.errors import ClassError, nearest
+
+if TYPE_CHECKING:
+    from optfair.convexity.proof import CurvatureProof
 
 __all__ = [
     "LP",
@@ -158,6 +161,10 @@ class Evidence:
         Class of a problem with this term alone.
     note : str
         How it was decided, where that is not the composition rules of CVXPY.
+    proof : CurvatureProof, optional
+        What proves it, where that is a proof beyond these rules.
+    support : tuple
+        What builds the terms that the proof rests on.
 
     Examples
     --------
@@ -170,6 +177,8 @@ class Evidence:
     set: str
     problem_class: ProblemClass
     note: str = ""
+    proof: CurvatureProof | None = field(default=None, compare=False, repr=False)
+    support: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         if self.set in ("minimize", "maximize"):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAZY_ROWS",
+    "PROVED_TERMS",
     "ConstraintTerm",
     "ObjectiveTerm",
     "Structure",
@@ -211,6 +212,8 @@ class Structure:
         How a term outside is described: "'share' is not a marginal".
     rows : bool
         Whether some term must be one that can be built row by row.
+    proof : bool
+        Whether some term must be one that is proved beyond composition rules.
     """
 
     name: str
@@ -218,6 +221,7 @@ class Structure:
     tolerates: frozenset[str] | None
     stranger: str
     rows: bool = False
+    proof: bool = False
 
     def refusal(
         self,
@@ -233,6 +237,8 @@ class Structure:
             return f"{missing[0]!r} was removed"
         if self.rows and not any(getattr(t, "rows", None) for t in terms):
             return "no term of it is built row by row"
+        if self.proof and not any(t.evidence.proof is not None for t in terms):
+            return "composition rules decide every term of it"
         for name in integers:
             return f"{name!r} is integer"
         for term in terms:
@@ -244,6 +250,9 @@ class Structure:
                 return f"{term.name!r} is not known to be convex"
         return ""
 
+
+#: Terms proved convex beyond composition rules, beside any other convex terms.
+PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True)
 
 #: Terms of many rows that are generated as they are needed, beside any other convex terms.
 LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)

@@ -56,7 +56,7 @@ class ProblemVerbs:
         return conic_proof(cast("Problem", self), facts, x, z)
 
     def soften(self, name: str, weight: float) -> Any:
-        """Replace a constraint by a penalty on its violation; see `optfair.transforms.soften`."""
+        """Replace a constraint by a penalty on its violation; see `optfair.transforms.softening`."""
         from optfair.transforms.softening import soften
 
         return soften(cast("Problem", self), name, weight)

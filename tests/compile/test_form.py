@@ -244,7 +244,7 @@ def test_classes_need_no_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_breaks_the_rules_is_named() -> None:
     x = cp.Variable(2, name="x")
-    rows = [cp.sqrt(cp.sum_squares(x)) <= 2, x >= 0]
+    rows = [cp.log(cp.sum_squares(x)) <= 2, x >= 0]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["odd", "low"])
     with pytest.raises(of.UnsupportedProblem) as failure:
         compile_problem(p, "CLARABEL")

@@ -1,0 +1,488 @@
+"""Convex programs without cones: tangents of proved functions, cut until the gap closes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from optfair.backends.policy import choose
+from optfair.backends.request import Outcome, Request
+from optfair.convexity.derivatives import gradient_at
+from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.expression import Leaf, Node
+from optfair.convexity.intervals import Interval
+from optfair.convexity.quadratics import line_of
+from optfair.convexity.reading import leaf_of, read, read_constraint
+from optfair.convexity.witness import within
+from optfair.core.canonical import built
+from optfair.core.certificate import DualCheck, drift
+from optfair.core.classify import constraint_term, objective_term
+from optfair.core.expressions import Values
+from optfair.core.term import ConstraintTerm, Term
+from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+Floats = NDArray[np.float64]
+Point = dict[Leaf, Floats]
+
+__all__ = ["Curved", "TangentProof", "run"]
+
+# Rounds of cutting, steps of the local search, variables for which it is tried.
+ROUNDS, STEPS, LOCAL = 60, 400, 400
+# An objective below this is measured by it when a gap is small enough to stop.
+SMALL = 1e-4
+# How much a start is moved towards the middle of the box where a slope is infinite.
+INWARD = (0.0, 1e-6, 1e-3, 0.1, 0.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Curved:
+    """A term that was proved convex, or concave, and has no cones.
+
+    Attributes
+    ----------
+    term : Term
+        As declared.
+    node : Node
+        Its function in normal form.
+    domain : Domain
+        Where it was proved.
+    sign : float
+        1 where it is convex, -1 where concave.
+    """
+
+    term: Term
+    node: Node
+    domain: Domain
+    sign: float
+
+    @classmethod
+    def of(cls, term: Term, sense: str) -> Curved:
+        """Return a term with its function."""
+        proof = term.evidence.proof
+        if proof is None:
+            raise UnsupportedProblem(f"{term.name!r} has no proof of its curvature")
+        sign = 1.0 if isinstance(term, ConstraintTerm) or sense == "minimize" else -1.0
+        return cls(term, read(proof.expression, proof.domain).node, proof.domain, sign)
+
+    def tangent(self, point: Point, boxes: Domain) -> tuple[Floats, dict[Leaf, Floats]] | None:
+        r"""Return c, G with :math:`f(x) \ge c + G x` within boxes, below a convex f.
+
+        Of a concave function -f is taken. With f and its gradient enclosed at the point,
+
+        .. math:: f(x) - G x \ge f(x_k) - G x_k + (\nabla f(x_k) - G)(x - x_k),
+
+        and the last product is enclosed over the box.
+        """
+        own = {leaf: point[leaf] for leaf in self.node.leaves}
+        if not within(own, self.domain):
+            return None
+        found = gradient_at(self.node, own)
+        if found is None:
+            return None
+        value, slopes = found
+        total = value if self.sign > 0 else -value
+        G: dict[Leaf, Floats] = {}
+        for leaf, slope in slopes.items():
+            g = slope if self.sign > 0 else -slope
+            if not (np.isfinite(g.low).all() and np.isfinite(g.high).all()):
+                return None
+            middle = g.low + (g.high - g.low) / 2
+            x, box = Interval.exactly(own[leaf]), boxes.box(leaf)
+            off = (g - Interval.exactly(middle)) * (box - x)[None]
+            step = Interval.exactly(middle) * x[None]
+            for j in range(leaf.size):
+                total = total - step[:, j] + off[:, j]
+            G[leaf] = middle
+        if not np.isfinite(total.low).all():
+            return None
+        return total.low, G
+
+    def value(self, point: Point) -> Interval:
+        """Return enclosures of the function."""
+        found = gradient_at(self.node, {leaf: point[leaf] for leaf in self.node.leaves})
+        return Interval.of(-np.inf, np.inf) if found is None else found[0]
+
+
+@dataclass(frozen=True, eq=False)
+class TangentProof:
+    """A bound from a relaxation: proved functions replaced by tangents at stored points.
+
+    Attributes
+    ----------
+    problem : Problem
+        Whose optimum it bounds.
+    points : tuple
+        Where the tangents touch.
+    relaxed : Solution
+        Of the relaxation, with its own proof.
+    values, multipliers : mapping
+        The numbers it is about.
+    """
+
+    problem: Problem
+    points: tuple[Point, ...]
+    relaxed: Solution
+    values: Values
+    multipliers: Mapping[str, Any]
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Check every proof of curvature, make the tangents anew, and recompute their bound."""
+        curved = [Curved.of(t, self.problem.sense) for t in _curved(self.problem)]
+        fine = all(c.term.evidence.proof.verify() for c in curved if c.term.evidence.proof)
+        again = _relaxation(self.problem, curved, self.points, _domain(self.problem, curved))
+        same = fine and _same_rows(again, self.relaxed.problem)
+        own = self.relaxed.proof
+        if own is None or not same:
+            return DualCheck(-np.inf if self.problem.sense == "minimize" else np.inf, np.inf)
+        found = own.check(self.relaxed.values, self.relaxed.multipliers)
+        apart = max(drift(values, self.values), drift(multipliers, self.multipliers))
+        return replace(
+            found, consistency=max(found.consistency, apart), complementarity=0.0, rows=0.0
+        )
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Start from a local point, cut by tangents, and stop when bound and value meet."""
+    begin = time.perf_counter()
+    request.refuse_options(profile)
+    curved = [Curved.of(t, problem.sense) for t in _curved(problem)]
+    if not curved:
+        raise UnsupportedProblem(
+            "tangents need a term whose curvature is proved beyond composition rules",
+            "no term of this problem is",
+            "leave the choice of a solver to the policy",
+        )
+    leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
+    domain = _domain(problem, curved)
+    bare = any("nonlinear" in c.term.evidence.problem_class.cones for c in curved)
+    if not bare and not all(_bounded(leaf, domain) for c in curved for leaf in c.node.leaves):
+        raise UnsupportedProblem(
+            "tangents prove little without bounds on the variables",
+            "a variable of a curved term has none",
+            "choose a solver of cones, or state bounds",
+        )
+    begun = time.perf_counter()
+    best: tuple[float, dict[str, Floats]] | None = None
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+
+    def offer(point: Mapping[Leaf, Floats]) -> None:
+        nonlocal best
+        values = {
+            n: np.reshape(point[leaf], problem.variables[n].shape, order="F")
+            for n, leaf in leaves.items()
+        }
+        worst = max(
+            (t.relative_violation(values) for t in problem.constraints.values()), default=0.0
+        )
+        value = sign * problem.objective_value(values)
+        if (
+            worst <= 0.1 * request.tolerance
+            and np.isfinite(value)
+            and (best is None or value < best[0])
+        ):
+            best = value, values
+
+    points: list[Point] = []
+    start = _inside(_middle(leaves, domain), domain)
+    local = _local(problem, leaves, domain, start)
+    for given in (start, *([] if local is None else [local])):
+        touching = _touching(given, curved, domain)
+        if touching is not None:
+            points.append(touching)
+    if local is not None:
+        offer(local)
+    relaxed: Solution | None = None
+    status = "inaccurate"
+    for _ in range(ROUNDS):
+        program = _relaxation(problem, curved, points, domain)
+        again = replace(
+            request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
+        )
+        try:
+            relaxed = _solved(program, again, relaxed)
+        except Infeasible:
+            raise
+        except OptfairError:
+            if relaxed is None:
+                raise
+            break
+        x = {leaf: np.ravel(relaxed.values[n], order="F") for n, leaf in leaves.items()}
+        offer(x)
+        bound = sign * relaxed.bound
+        if best is not None and best[0] - bound <= 0.5 * request.tolerance * max(
+            SMALL, abs(best[0])
+        ):
+            status = "optimal"
+            break
+        if time.perf_counter() > request.deadline:
+            status = "time_limit"
+            break
+        if best is not None:
+            known = {leaf: np.ravel(best[1][n], order="F") for n, leaf in leaves.items()}
+            x = {leaf: (x[leaf] + known[leaf]) / 2 for leaf in x} if len(points) % 2 else x
+            offer(x)
+        touching = _touching(_inside(x, domain), curved, domain)
+        if touching is None:
+            break
+        points.append(touching)
+    seconds = {"compile": begun - begin, "solve": time.perf_counter() - begun}
+    if relaxed is None:
+        return Outcome("failed", {} if best is None else best[1], {}, None, seconds)
+    values = best[1] if best is not None else {n: relaxed.values[n] for n in leaves}
+    multipliers = _multipliers(problem, relaxed, len(points))
+    used = tuple(points[: len([n for n in relaxed.problem.constraints if n.startswith(_PREFIX)])])
+    proof = TangentProof(problem, used, relaxed, values, multipliers)
+    return Outcome(status, values, multipliers, proof, seconds)
+
+
+_PREFIX = "tangents at "
+
+
+def _bounded(leaf: Leaf, domain: Domain) -> bool:
+    box = domain.box(leaf)
+    return bool(np.isfinite(box.low).all() and np.isfinite(box.high).all())
+
+
+def _curved(problem: Problem) -> list[Term]:
+    """Return the proved terms without cones; where all have some, every proved term."""
+    proved = [t for t in problem.terms if t.evidence.proof is not None]
+    bare = [t for t in proved if "nonlinear" in t.evidence.problem_class.cones]
+    return bare or proved
+
+
+def _domain(problem: Problem, curved: list[Curved]) -> Domain:
+    """Return what all proofs know of the variables, and the bounds of the others."""
+    facts: dict[Any, Fact] = {}
+    for c in curved:
+        for fact in c.domain.facts:
+            facts.setdefault((fact.name, fact.node), fact)
+    domain = Domain(facts.values())
+    known = domain.names
+    rows: list[Fact] = []
+    for name, t in problem.constraints.items():
+        if name not in known and t.evidence.function == "affine" and hasattr(built(t), "args"):
+            rows += read_constraint(name, built(t), domain)
+    return domain.extended(rows)
+
+
+def _middle(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
+    point = {}
+    for leaf in leaves.values():
+        box = domain.box(leaf)
+        low = np.where(
+            np.isfinite(box.low), box.low, np.where(np.isfinite(box.high), box.high - 1.0, -1.0)
+        )
+        high = np.where(np.isfinite(box.high), box.high, np.maximum(low, 0.0) + 1.0)
+        point[leaf] = low + (high - low) / 2
+    return point
+
+
+def _inside(point: Point, domain: Domain) -> Point:
+    """Return the nearest point within the boxes."""
+    return {n: np.clip(x, domain.box(n).low, domain.box(n).high) for n, x in point.items()}
+
+
+def _touching(point: Point, curved: list[Curved], domain: Domain) -> Point | None:
+    """Return a point near the given one at which every function has a tangent."""
+    middle = _inside(_middle({n.name: n for n in point}, domain), domain)
+    for share in INWARD:
+        near = {n: x + share * (middle[n] - x) for n, x in point.items()}
+        if all(c.tangent(near, domain) is not None for c in curved):
+            return near
+    return None
+
+
+def _relaxation(problem: Problem, curved: list[Curved], points: Any, domain: Domain) -> Problem:
+    """Return the problem with tangents in place of its curved terms."""
+    names = {c.term.name for c in curved}
+    flat = {leaf_of(v): cp.reshape(v, (v.size,), order="F") for v in problem.variables.values()}
+    heights = {
+        c.term.name: cp.Variable(name=f"height of {c.term.name}")
+        for c in curved
+        if c.term.name in problem.objective
+    }
+    with_heights = problem.with_terms(
+        {n: t for n, t in problem.objective.items() if n not in names},
+        {n: t for n, t in problem.constraints.items() if n not in names},
+    ).with_variables({v.name(): v for v in heights.values()})
+    known = with_heights.names
+    goals = dict(with_heights.objective)
+    for name, v in heights.items():
+        goals[name] = objective_term(name, v, known, problem.sense)
+    rows = dict(with_heights.constraints)
+    for k, point in enumerate(points):
+        parts = []
+        for c in curved:
+            cut = c.tangent(point, domain)
+            if cut is None:
+                continue
+            offset, G = cut
+            line: Any = offset + sum(g @ flat[leaf] for leaf, g in G.items())
+            v = heights.get(c.term.name)
+            parts.append(line if v is None else line - v if c.sign > 0 else line + v)
+        name = f"{_PREFIX}{k}"
+        rows[name] = constraint_term(name, cp.hstack(parts) <= 0, known)
+    made: Problem = with_heights.with_terms(goals, rows)
+    return made
+
+
+def _same_rows(one: Problem, other: Problem) -> bool:
+    """Whether two relaxations have the same tangents."""
+    names = [n for n in one.constraints if n.startswith(_PREFIX)]
+    if names != [n for n in other.constraints if n.startswith(_PREFIX)]:
+        return False
+    shapes = {n: v.shape for n, v in one.variables.items()}
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        point = {n: rng.normal(size=shape) for n, shape in shapes.items()}
+        for n in names:
+            a, b = (np.asarray(p.constraints[n].violation(point)) for p in (one, other))
+            if not np.allclose(a, b, rtol=1e-13, atol=1e-13):
+                return False
+    return True
+
+
+def _solved(program: Problem, request: Request, earlier: Solution | None) -> Solution:
+    from optfair.backends.solve import solve_as_asked
+
+    choose(program, None)
+    return solve_as_asked(program, None, request)
+
+
+def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, Any]:
+    """Return the multipliers of the declared constraints; those of tangents belong to their term."""
+    out: dict[str, Any] = {}
+    curved = _curved(problem)
+    sums: dict[str, Floats] = {}
+    for name, z in relaxed.multipliers.items():
+        if not name.startswith(_PREFIX):
+            if name in problem.constraints:
+                out[name] = z
+            continue
+        flat, at = np.ravel(np.asarray(z, dtype=float)), 0
+        for t in curved:
+            size = int(np.prod(t.shape)) if isinstance(t, ConstraintTerm) else 1
+            part = flat[at : at + size]
+            sums[t.name] = sums.get(t.name, np.zeros(size)) + part
+            at += size
+    for t in curved:
+        if isinstance(t, ConstraintTerm) and t.name in sums:
+            out[t.name] = np.reshape(sums[t.name], t.shape, order="F")
+    return out
+
+
+def _local(
+    problem: Problem, leaves: Mapping[str, Leaf], domain: Domain, start: Point
+) -> Point | None:
+    """Return a local optimum by SciPy, None where a term cannot be read or it fails."""
+    order = list(leaves.values())
+    n = sum(leaf.size for leaf in order)
+    if n > LOCAL or problem.integers:
+        return None
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    try:
+        goals = [read(built(t), domain).node for t in problem.objective.values()]
+        facts = [f for t in problem.constraints.values() for f in _facts(t, domain)]
+    except (OptfairError, NotImplementedError):
+        return None
+    if any(f is None for f in facts):
+        return None
+
+    low = np.concatenate([domain.box(leaf).low for leaf in order])
+    high = np.concatenate([domain.box(leaf).high for leaf in order])
+    with np.errstate(invalid="ignore"):
+        width = np.where(np.isfinite(high - low) & (high > low), high - low, 1.0)
+
+    def unpack(y: Floats) -> Point:
+        out, at, x = {}, 0, y * width
+        for leaf in order:
+            out[leaf] = x[at : at + leaf.size]
+            at += leaf.size
+        return out
+
+    def both(node: Node, x: Floats) -> tuple[Floats, Floats]:
+        with np.errstate(all="ignore"):
+            found = gradient_at(node, unpack(x))
+            if found is None:
+                raise NotImplementedError
+            value, slopes = found
+            g = np.concatenate(
+                [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
+            )
+            v = (value.low + value.high) / 2
+        v = np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10)
+        return v, np.nan_to_num(g * width, posinf=1e10, neginf=-1e10)
+
+    def goal(x: Floats) -> tuple[float, Floats]:
+        found = [both(node, x) for node in goals]
+        value = sign * float(sum(v[0] for v, _ in found))
+        return value / unit, sign * np.asarray(sum((g[0] for _, g in found), np.zeros(n))) / unit
+
+    unit = 1.0
+
+    x0 = np.concatenate([start[leaf] for leaf in order]) / width
+    rows = []
+    for f in facts:
+        if f is None or _is_bound(f):
+            continue
+        try:
+            slopes = np.abs(both(f.node, x0)[1]).max(initial=0.0)
+        except NotImplementedError:
+            return None
+        factor = (1.0 if f.zero else -1.0) / (slopes if 1e-300 < slopes < 1e9 else 1.0)
+        rows.append(
+            {
+                "type": "eq" if f.zero else "ineq",
+                "fun": lambda x, f=f, s=factor: s * both(f.node, x)[0],
+                "jac": lambda x, f=f, s=factor: s * both(f.node, x)[1],
+            }
+        )
+    bounds = np.stack([low / width, high / width], axis=1)
+    try:
+        for _ in range(2):  # again in the unit of the slopes that were met
+            slope = float(np.abs(goal(x0)[1]).max(initial=0.0)) * unit
+            unit = slope if 1e-300 < slope < 1e9 else unit
+            found = _minimized(goal, x0, bounds, rows)
+            x0 = np.where(np.isfinite(found), found, x0)
+    except (NotImplementedError, ValueError, FloatingPointError):
+        return None
+    if not np.isfinite(found).all():
+        return None
+    return _inside(unpack(found), domain)
+
+
+def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats:
+    """Return where SciPy ends."""
+    found: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
+        goal,
+        x0,
+        jac=True,
+        method="SLSQP",
+        bounds=bounds,
+        constraints=rows,
+        options={"maxiter": STEPS, "ftol": 1e-15},
+    )
+    return np.asarray(found.x)
+
+
+def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:
+    facts = read_constraint(term.name, built(term), domain)
+    return list(facts) if facts else [None]
+
+
+def _is_bound(fact: Fact) -> bool:
+    """Whether each row of a fact has one variable: the box says it."""
+    return not fact.zero and line_of(fact.node) is not None

@@ -1,0 +1,364 @@
+"""Simplification that keeps the value: products, powers and functions in the normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import (
+    Call,
+    Factor,
+    Leaf,
+    Node,
+    Product,
+    Sum,
+    affine,
+    constant,
+    constant_value,
+    linear,
+    matrix,
+    raw_call,
+    raw_product,
+)
+from optfair.convexity.intervals import exact_product
+
+__all__ = ["Algebra"]
+
+
+class Algebra:
+    """Builds nodes that equal what they are built from wherever that is defined.
+
+    A step that needs a sign takes it from the domain: x^a x^b is x^(a+b), and sqrt(x^2) is x,
+    where the range of x allows it and nowhere else.
+
+    Parameters
+    ----------
+    domain : Domain
+        Where nodes are looked at.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+
+    def nonnegative(self, node: Node) -> bool:
+        """Whether no entry can be negative."""
+        return bool((self.domain.range(node).low >= 0.0).all())
+
+    def positive(self, node: Node) -> bool:
+        """Whether every entry is bounded away from 0 from above."""
+        return bool((self.domain.range(node).low > 0.0).all())
+
+    def cancels(self, node: Node) -> bool:
+        """Whether the set where a node is not 0 is convex, so that a cancelled 1/node is no loss."""
+        r = self.domain.range(node)
+        if bool((r.low > 0.0).all()) or bool((r.high < 0.0).all()):
+            return True
+        return affine(node) and (bool((r.low >= 0.0).all()) or bool((r.high <= 0.0).all()))
+
+    # --- sums ----------------------------------------------------------------------------------
+
+    def scaled(self, factor: Any, node: Node) -> Node:
+        """Return a number, or one for each entry, times a node."""
+        c = np.broadcast_to(np.asarray(factor, dtype=float), node.size)
+        return linear([(sp.diags_array(np.array(c), format="csr"), node)], np.zeros(node.size))
+
+    def total(self, nodes: Iterable[Node], signs: Iterable[float] | None = None) -> Node:
+        """Return the sum of nodes of one size."""
+        given = list(nodes)
+        factors = [1.0] * len(given) if signs is None else list(signs)
+        n = given[0].size
+        return linear(
+            [(c * sp.eye_array(n, format="csr"), g) for c, g in zip(factors, given, strict=True)],
+            np.zeros(n),
+        )
+
+    # --- products ------------------------------------------------------------------------------
+
+    def product(self, factors: Iterable[Factor]) -> Node:
+        """Return the entrywise product of powers of nodes of one size."""
+        queue = [(n, Fraction(a)) for n, a in factors if a != 0]
+        if not queue:
+            raise ValueError("a product of nothing has no size")
+        size = queue[0][0].size
+        coefficient = np.ones(size)
+        kept: list[Factor] = []
+        exponents: list[Node] = []
+        normal: set[Node] = set()
+        while queue:
+            node, a = queue.pop(0)
+            if a == 0:
+                continue
+            split = None if node in normal else self._split(node, a)
+            if split is None:
+                if isinstance(node, Call) and node.function == "exp" and _is_float(a):
+                    exponents.append(self.scaled(float(a), node.args[0]))
+                else:
+                    self._merge(kept, node, a)
+                continue
+            number, rest = split
+            if number is not None:
+                p, e = exact_product(coefficient, number)
+                if (e != 0.0).any():
+                    self._merge(kept, constant(number), Fraction(1))
+                else:
+                    coefficient = np.asarray(p)
+            if isinstance(node, Sum):  # what a sum was normalised to stays
+                normal |= {
+                    n for n, _ in rest if isinstance(n, Sum) and len(n.parts) == len(node.parts)
+                }
+            queue = [*rest, *queue]
+        if exponents:
+            together = self.total(exponents)
+            value = constant_value(together)
+            if value is None or value.any():
+                kept.append((raw_call("exp", [together], size), Fraction(1)))
+        kept = _with_sizes([(n, a) for n, a in kept if a])
+        if not kept:
+            return constant(coefficient)
+        node = raw_product(kept)
+        return node if (coefficient == 1.0).all() else self.scaled(coefficient, node)
+
+    def _merge(self, kept: list[Factor], node: Node, a: Fraction) -> None:
+        for k, (other, b) in enumerate(kept):
+            if other is node and self._mergeable(node, a, b):
+                kept[k] = (node, a + b)
+                return
+        kept.append((node, a))
+
+    def _mergeable(self, node: Node, a: Fraction, b: Fraction) -> bool:
+        whole = a.denominator == b.denominator == 1
+        same = (a > 0) == (b > 0)
+        if same and (whole or self.nonnegative(node)):
+            return True
+        # x^a x^-b: where x^-b is defined must stay convex, and fractional powers need x >= 0
+        return self.cancels(node) and (whole or self.nonnegative(node))
+
+    def _split(self, node: Node, a: Fraction) -> tuple[Any, list[Factor]] | None:
+        """Return (numbers, factors) that node**a equals, None when it stays as it is."""
+        whole = a.denominator == 1
+        value = constant_value(node)
+        if value is not None:
+            if a == 1:
+                return value, []
+            if whole and (value != 0.0).all():
+                power = _exact_power(value, int(a))
+                if power is not None:
+                    return power, []
+            return None
+        if isinstance(node, Product):
+            return self._split_product(node, a)
+        if isinstance(node, Call) and node.function == "abs" and whole and int(a) % 2 == 0:
+            return None, [(node.args[0], a)]
+        if isinstance(node, Sum):
+            return self._split_sum(node, a)
+        return None
+
+    def _split_product(self, node: Product, a: Fraction) -> tuple[Any, list[Factor]] | None:
+        whole = a.denominator == 1
+        if a < 0 and any(b < 0 and not self.cancels(n) for n, b in node.factors):
+            return None
+        if whole:
+            return None, [(n, b * a) for n, b in node.factors]
+        if all(self.nonnegative(n) for n, _ in node.factors):
+            return None, [(n, b * a) for n, b in node.factors]
+        if len(node.factors) == 1:
+            n, b = node.factors[0]
+            if b.denominator == 1 and int(b) % 2 == 0 and b > 0:
+                return None, [(self.call("abs", [n], n.size), b * a)]
+            return None
+        outside = [(n, b * a) for n, b in node.factors if self.positive(n)]
+        inside = [(n, b) for n, b in node.factors if not self.positive(n)]
+        if not outside or not inside:
+            return None
+        return None, [*outside, (raw_product(inside), a)]
+
+    def _split_sum(self, node: Sum, a: Fraction) -> tuple[Any, list[Factor]] | None:
+        whole = a.denominator == 1
+        if len(node.parts) == 1 and not node.constant.any():
+            M, inner = node.parts[0]
+            if M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all():
+                c = M.data
+                if not (whole or (c > 0.0).all()):
+                    return None
+                if (c == 1.0).all() and isinstance(inner, Leaf):
+                    return None
+                rest = linear(
+                    [
+                        (
+                            matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)),
+                            inner,
+                        )
+                    ],
+                    np.zeros(c.size),
+                )
+                if rest is node:
+                    return None
+                if a == 1:
+                    return c, [(rest, a)]
+                power = _exact_power(c, int(a)) if whole else None
+                if power is None and (c == 1.0).all():
+                    power = c
+                if power is not None:
+                    return power, [(rest, a)]
+                if (c > 0.0).all():
+                    return None, [(constant(c), a), (rest, a)]
+                if whole:
+                    sign = np.where(c < 0.0, (-1.0) ** (int(a) % 2), 1.0)
+                    return sign, [(constant(np.abs(c)), a), (rest, a)]
+                return None
+        if whole and node.parts:
+            r = self.domain.range(node)
+            lead = _lead(node)
+            if bool((r.high <= 0.0).all()):
+                flip = True
+            elif bool((r.low >= 0.0).all()):
+                flip = False
+            else:
+                flip = lead < 0.0
+            size = float(np.exp2(np.floor(np.log2(abs(lead)))))
+            factor = (-1.0 if flip else 1.0) / size
+            if factor == 1.0 or not 1e-30 < size < 1e30:
+                return None
+            power = _exact_power(np.full(node.size, 1.0 / factor), int(a))
+            if power is None:
+                return None
+            return power, [(self.scaled(factor, node), a)]
+        return None
+
+    # --- functions -----------------------------------------------------------------------------
+
+    def call(self, name: str, args: Sequence[Node], size: int) -> Node:
+        """Return a function of nodes, simplified."""
+        if name == "abs":
+            return self._absolute(args[0])
+        if name == "exp":
+            return self._exponential(args[0])
+        if name == "log":
+            inner = args[0]
+            if isinstance(inner, Call) and inner.function == "exp":
+                return inner.args[0]
+            value = constant_value(inner)
+            if value is not None and (value == 1.0).all():
+                return constant(np.zeros(size))
+        if name in ("sin", "tan", "sinh", "tanh", "asinh", "atan", "cos", "cosh"):
+            inner, sign = self._without_sign(args[0])
+            if sign < 0.0:
+                flipped = raw_call(name, [inner], size)
+                return flipped if name in ("cos", "cosh") else self.scaled(-1.0, flipped)
+        return raw_call(name, args, size)
+
+    def _without_sign(self, node: Node) -> tuple[Node, float]:
+        """Return a node or its negative, whichever begins with a positive coefficient."""
+        if isinstance(node, Sum) and node.parts and _lead(node) < 0.0:
+            return self.scaled(-1.0, node), -1.0
+        return node, 1.0
+
+    def _absolute(self, node: Node) -> Node:
+        r = self.domain.range(node)
+        if (r.low >= 0.0).all():
+            return node
+        if (r.high <= 0.0).all():
+            return self.scaled(-1.0, node)
+        if isinstance(node, Sum) and len(node.parts) == 1 and not node.constant.any():
+            M, inner = node.parts[0]
+            if (np.diff(M.indptr) == 1).all() and not (M.data == 1.0).all():
+                c = np.abs(M.data)
+                rest = linear(
+                    [
+                        (
+                            matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)),
+                            inner,
+                        )
+                    ],
+                    np.zeros(c.size),
+                )
+                return self.scaled(c, self._absolute(rest))
+        inner, _ = self._without_sign(node)
+        if isinstance(inner, Product):
+            # |x y| = |x| |y|; a power of even exponent has no sign
+            outside = [(n, a) for n, a in inner.factors if self.nonnegative(raw_product([(n, a)]))]
+            inside = [(n, a) for n, a in inner.factors if (n, a) not in outside]
+            if all(a.denominator == 1 for _, a in inside) and (
+                outside or len(inside) > 1 or inside[0][1] != 1
+            ):
+                return self.product([*outside, *((self._absolute(n), a) for n, a in inside)])
+        return raw_call("abs", [inner], node.size)
+
+    def _exponential(self, node: Node) -> Node:
+        value = constant_value(node)
+        if value is not None and not value.any():
+            return constant(np.ones(node.size))
+        if isinstance(node, Call) and node.function == "log" and self._defined(node.args[0]):
+            return node.args[0]
+        if isinstance(node, Sum):
+            factors: list[Factor] = []
+            rest = []
+            for M, inner in node.parts:
+                uniform = M.nnz == M.shape[0] == M.shape[1] and (M.data == M.data[0]).all()
+                if (
+                    uniform
+                    and isinstance(inner, Call)
+                    and inner.function == "log"
+                    and (M.indices == np.arange(M.shape[0])).all()
+                    and self._defined(inner.args[0])
+                ):
+                    factors.append((inner.args[0], Fraction(float(M.data[0]))))
+                else:
+                    rest.append((M, inner))
+            if factors:
+                left = linear(rest, node.constant)
+                return self.product([*factors, (self._exponential(left), Fraction(1))])
+        return raw_call("exp", [node], node.size)
+
+    def _defined(self, node: Node) -> bool:
+        """Whether exp(log f) may be written f: f > 0 where this matters stays convex."""
+        return self.positive(node) or (affine(node) and self.nonnegative(node))
+
+
+def _with_sizes(factors: list[Factor]) -> list[Factor]:
+    """Return factors in which x^2k |x|^a is |x|^(2k + a)."""
+    out = list(factors)
+    for n, a in factors:
+        if isinstance(n, Call) and n.function == "abs" and a > 0:
+            even = next(
+                (
+                    (m, b)
+                    for m, b in out
+                    if m is n.args[0] and b > 0 and b.denominator == 1 and b % 2 == 0
+                ),
+                None,
+            )
+            if even is not None:
+                out = [f for f in out if f not in ((n, a), even)] + [(n, a + even[1])]
+    return out
+
+
+def _lead(node: Sum) -> float:
+    """Return the first of the largest coefficients, by which a sum is normalised."""
+    every = np.concatenate([M.data for M, _ in node.parts])
+    return float(every[int(np.abs(every).argmax())])
+
+
+def _is_float(a: Fraction) -> bool:
+    return Fraction(float(a)) == a
+
+
+def _exact_power(value: Any, n: int) -> Any:
+    """Return value**n where floats hold it exactly, else None."""
+    if abs(n) > 64:
+        return None
+    power = np.ones(value.shape)
+    for _ in range(abs(n)):
+        power, e = exact_product(power, value)
+        if (e != 0.0).any():
+            return None
+    if n >= 0:
+        return power
+    inverse = 1.0 / power
+    p, e = exact_product(inverse, power)
+    return inverse if (p == 1.0).all() and (e == 0.0).all() else None

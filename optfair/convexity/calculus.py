@@ -1,0 +1,216 @@
+"""Rules that look at second derivatives: their sign by polynomials, or by intervals over boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.derivatives import definite, hessian_on, second_derivative
+from optfair.convexity.expression import Call, Leaf, Node, Product, Sum, linear, scalars, select
+from optfair.convexity.intervals import Interval
+from optfair.convexity.polynomials import (
+    Line,
+    TooLarge,
+    derivative,
+    expand,
+    nonnegative_on,
+    plus,
+    positive_inside,
+    times,
+    univariate,
+)
+from optfair.convexity.rules import Goal, Kind, rule
+
+Floats = NDArray[np.float64]
+
+__all__ = ["BOXES", "CUT", "SECONDS", "WHOLE", "Boxes", "bends", "halved"]
+
+#: Boxes of a proof, seconds that the search for them may take, scalars with and without cutting.
+BOXES, SECONDS = 4096, 0.5
+CUT, WHOLE = 3, 6
+
+
+# --- one variable: the sign of a polynomial ---------------------------------------------------------
+
+
+def _lines(node: Node, entry: Node) -> Line | None:
+    try:
+        return univariate(expand(node), entry)
+    except TooLarge:
+        return None
+
+
+@rule(
+    "sign of a polynomial",
+    "f of one variable, a product of powers of polynomials and of exp of one, or the log of a polynomial: f'' is a positive function times a polynomial, whose sign Sturm's theorem gives",
+    "x/(1 + x*x) | x>=0, x<=1.7",
+)
+def _polynomial_sign(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or len(scalars(node)) != 1:
+        return None
+    ((leaf, j),) = scalars(node)
+    entry, box = select(leaf, [j]), a.domain.box(leaf)
+    low, high = float(box.low[j]), float(box.high[j])
+    bend = _bend(node, entry, low, high)
+    if bend is None:
+        return None
+    sign = Fraction(1 if kind == "convex" else -1)
+    return [] if nonnegative_on(times([sign], bend), low, high) else None
+
+
+def _bend(node: Node, entry: Node, low: float, high: float) -> Line | None:
+    """Return a polynomial of the sign of f'' between two ends."""
+    if isinstance(node, Call) and node.function == "log":
+        inner = _lines(node.args[0], entry)
+        if inner is None or not positive_inside(inner, low, high):
+            return None
+        first = derivative(inner)
+        return plus(times(inner, derivative(first)), times([Fraction(-1)], first, first))
+    whole = _lines(node, entry)
+    if whole is not None:
+        return derivative(derivative(whole))
+    if not isinstance(node, Product):
+        return None
+    factors: list[tuple[Line, Fraction]] = []
+    inside: Line = []
+    for n, p in node.factors:
+        if isinstance(n, Call) and n.function == "exp":
+            g = _lines(n.args[0], entry)
+            if g is None:
+                return None
+            inside = plus(inside, times([p], g))
+            continue
+        base = _lines(n, entry)
+        if base is None:
+            return None
+        if (p.denominator != 1 or p < 0) and not _one_sign(base, p, low, high):
+            return None
+        factors.append((base, p))
+    if sum(len(line) for line, _ in factors) > 24:
+        return None
+    # f'/f = A/P, so f'' = f (A^2 + A'P - AP')/P^2
+    P = times(*(line for line, _ in factors))
+    A = times(derivative(inside), P)
+    for k, (line, p) in enumerate(factors):
+        others = times(*(other for i, (other, _) in enumerate(factors) if i != k))
+        A = plus(A, times([p], derivative(line), others))
+    minus = [Fraction(-1)]
+    bend = plus(times(A, A), times(derivative(A), P), times(minus, A, derivative(P)))
+    # powers of odd exponent bring their own sign
+    for line, p in factors:
+        if p.denominator == 1 and int(p) % 2:
+            bend = times(bend, line)
+    return bend
+
+
+def _one_sign(line: Line, p: Fraction, low: float, high: float) -> bool:
+    """Whether a power is defined strictly between two ends."""
+    if positive_inside(line, low, high):
+        return True
+    return p.denominator == 1 and positive_inside(times([Fraction(-1)], line), low, high)
+
+
+# --- boxes -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """How a box was cut: a proof looks at the parts that were not cut further.
+
+    Attributes
+    ----------
+    entries : tuple of (Leaf, int)
+        Coordinates.
+    low, high : array (d,)
+        The box.
+    cuts : tuple of array
+        For every round, the coordinate along which each box is halved, or -1 to keep it.
+    """
+
+    entries: tuple[tuple[Leaf, int], ...]
+    low: Floats
+    high: Floats
+    cuts: tuple[NDArray[np.int8], ...]
+
+    def __len__(self) -> int:
+        return int(sum((c < 0).sum() for c in self.cuts))
+
+    def rounds(self) -> Iterator[Interval]:
+        """Yield the boxes (d, K) that are kept in every round."""
+        low, high = self.low[:, None], self.high[:, None]
+        for cut in self.cuts:
+            if cut.size != low.shape[1]:
+                raise ValueError("the cuts are not those of these boxes")
+            kept = cut < 0
+            yield Interval(low[:, kept], high[:, kept])
+            low, high = halved(low[:, ~kept], high[:, ~kept], cut[~kept])
+        if low.shape[1]:
+            raise ValueError("boxes are left over")
+
+
+def halved(low: Floats, high: Floats, axis: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Return both halves of every box along its own axis."""
+    at = np.arange(axis.size)
+    middle = low[axis, at] + (high[axis, at] - low[axis, at]) / 2
+    first, second = high.copy(), low.copy()
+    first[axis, at], second[axis, at] = middle, middle
+    return np.concatenate([low, second], axis=1), np.concatenate([first, high], axis=1)
+
+
+def bends(node: Node, kind: Kind, entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> Any:
+    """Return on which boxes the second derivative, or the Hessian, has the sign that is asked for."""
+    if len(entries) == 1:
+        second = second_derivative(node, entries[0], boxes[0])
+        if second is None:
+            return None
+        return second.low >= 0.0 if kind == "convex" else second.high <= 0.0
+    h = hessian_on(node, entries, boxes)
+    if h is None:
+        return None
+    return definite(h if kind == "convex" else -h)
+
+
+@rule(
+    "second derivatives over boxes",
+    "f is convex where the interval enclosures of its Hessian contain only positive semidefinite matrices, on boxes that cover the domain",
+    "log(1 + x*x + y*y) | x>=-0.7, x<=0.7, y>=-0.7, y<=0.7",
+)
+def _over_boxes(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(data, Boxes) or node.size != 1 or set(data.entries) != set(scalars(node)):
+        return None
+    if len(data) > 2 * BOXES:
+        return None
+    for k, (leaf, j) in enumerate(data.entries):
+        box = a.domain.box(leaf)[j]
+        if not (data.low[k] <= box.low and box.high <= data.high[k]):
+            return None
+    try:
+        for boxes in data.rounds():
+            if boxes.shape[1]:
+                good = bends(node, kind, data.entries, boxes)
+                if good is None or not good.all():
+                    return None
+    except ValueError:
+        return None
+    return []
+
+
+@rule(
+    "without affine terms",
+    "f + a'x + b is convex exactly when f is",
+    "exp(x) - x*x/2 + y | x>=0, x<=3",
+)
+def _without_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    """Drop affine terms, so that what is left is the same for all of them."""
+    if not isinstance(node, Sum) or node.size != 1:
+        return None
+    kept = [(M, n) for M, n in node.parts if not isinstance(n, Leaf)]
+    if not kept or (len(kept) == len(node.parts) and not node.constant.any()):
+        return None
+    return [Goal(linear(kept, np.zeros(1)), kind)]

@@ -1,0 +1,590 @@
+"""From a proof to cones: the expression written by the rules of disciplined convex programming."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.checker import Step
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, affine
+from optfair.convexity.polynomials import Quadratic, coefficients, expand, quadratic, quadratic_of
+from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.quadratics import line_of, quadratic_form, ratio
+from optfair.convexity.reading import leaf_of
+from optfair.convexity.rules import signed_factors
+from optfair.convexity.theorems import perspective_of
+
+Floats = NDArray[np.float64]
+
+__all__ = ["NoCones", "disciplined"]
+
+# Entries of a vector that are written one by one.
+ENTRIES = 64
+
+
+class NoCones(Exception):
+    """No cones are known for what a step proves."""
+
+
+def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | None:
+    """Return (expression, constraints) by CVXPY's rules that a proved function equals.
+
+    The least value of the expression under the constraints is the function where its domain
+    holds; None where no cones are known.
+
+    Parameters
+    ----------
+    proof : CurvatureProof
+        Of the expression.
+    kind : {"convex", "concave"}
+        Which of its curvatures is used.
+    """
+    step = next((s for s in proof.steps if s.kind == kind), None)
+    if step is None:
+        return None
+    variables = {
+        leaf_of(v): cp.vec(v, order="F") if v.shape else cp.reshape(v, (1,), order="F")
+        for v in proof.expression.variables()
+    }
+    writer = Writer(variables, proof.domain)
+    try:
+        flat = writer.write(step)
+    except NoCones:
+        return None
+    for fact in proof.domain.facts:
+        if fact.name == "where it is defined" and fact.node.leaves <= set(variables):
+            writer.sides.append(writer.affine(fact.node) <= 0)
+    shape = proof.expression.shape
+    out = cp.reshape(flat, shape, order="F") if flat.shape != shape else flat
+    good = out.is_convex() if kind == "convex" else out.is_concave()
+    if not good or not all(c.is_dcp() for c in writer.sides):
+        return None
+    return out, writer.sides
+
+
+class Writer:
+    """Writes steps as CVXPY expressions on given variables.
+
+    Attributes
+    ----------
+    sides : list of cvxpy.Constraint
+        What the variables that were brought in must obey.
+    """
+
+    def __init__(self, variables: Mapping[Leaf, Any], domain: Domain) -> None:
+        self.variables = dict(variables)
+        self.algebra = Algebra(domain)
+        self.sides: list[Any] = []
+
+    def write(self, step: Step) -> Any:
+        """Return the expression of a step, a vector."""
+        writer = _WRITERS.get(step.rule)
+        if writer is None:
+            raise NoCones(step.rule)
+        return writer(self, step)
+
+    # --- what everything uses --------------------------------------------------------------------
+
+    def affine(self, node: Node) -> Any:
+        """Return an affine node, or one without variables."""
+        if isinstance(node, Leaf):
+            if node not in self.variables:
+                raise NoCones("a part stands where a variable is needed")
+            return self.variables[node]
+        if not node.leaves:
+            r = self.algebra.domain.range(node)
+            return cp.Constant((r.low + r.high) / 2)
+        if not isinstance(node, Sum):
+            raise NoCones("not affine")
+        total: Any = cp.Constant(node.constant)
+        for M, n in node.parts:
+            total = total + M @ self.affine(n)
+        return total
+
+    def rest(self, node: Node) -> Any:
+        """Return the affine part of a sum."""
+        if not isinstance(node, Sum):
+            return 0.0
+        total: Any = cp.Constant(node.constant)
+        for M, n in node.parts:
+            if affine(n) or not n.leaves:
+                total = total + M @ self.affine(n)
+        return total
+
+    def above(self, step: Step) -> Any:
+        """Return something affine that is at least a convex function which is not negative."""
+        if affine(step.node):
+            return self.affine(step.node)
+        t = cp.Variable(step.node.size, nonneg=True)
+        self.sides.append(self.write(step) <= t)
+        return t
+
+    def below(self, step: Step) -> Any:
+        """Return something affine that is at most a concave function."""
+        if affine(step.node):
+            return self.affine(step.node)
+        s = cp.Variable(step.node.size)
+        self.sides.append(s <= self.write(step))
+        return s
+
+    def number(self, node: Node) -> Any:
+        """Return the positive numbers among the factors of a product."""
+        out: Any = 1.0
+        if isinstance(node, Product):
+            for n, p in node.factors:
+                if not n.leaves:
+                    r = self.algebra.domain.range(n)
+                    out = out * ((r.low + r.high) / 2) ** float(p)
+        return out
+
+    def factors(self, step: Step) -> tuple[float, list[tuple[Node, Fraction]]]:
+        """Return the sign of a product and its factors, as its rule saw them."""
+        found = signed_factors(step.node, step.kind, self.algebra)
+        if found is None:
+            raise NoCones(step.rule)
+        return (1.0 if found[0] == step.kind else -1.0), found[1]
+
+    # --- rules -----------------------------------------------------------------------------------
+
+    def sum(self, step: Step) -> Any:
+        """Add terms up, each with the curvature it was proved with."""
+        node = step.node
+        if not isinstance(node, Sum):
+            raise NoCones("sum")
+        total, premises = self.rest(node), list(step.premises)
+        for M, n in node.parts:
+            if affine(n) or not n.leaves:
+                continue
+            for sign in (1.0, -1.0):
+                columns = np.unique(M.indices[sign * M.data > 0.0])
+                if columns.size:
+                    part = M[:, columns]
+                    part = part.multiply(part * sign > 0).tocsr()
+                    total = total + part @ self.write(premises.pop(0))
+        return total
+
+    def parts(self, step: Step) -> Any:
+        """Add the affine part and what was proved apart."""
+        total = self.rest(step.node)
+        for p in step.premises:
+            total = total + self.write(p)
+        return total
+
+    def quadratic(self, step: Step) -> Any:
+        """Write a quadratic of few variables with its matrix."""
+        q = quadratic(step.node)
+        if q is None:
+            raise NoCones("quadratic")
+        sign = 1.0 if step.kind == "convex" else -1.0
+        x, M = self.entries(q), _floats(q.matrix)
+        P, b, c = M[:-1, :-1], 2.0 * M[:-1, -1], M[-1, -1]
+        form = cp.quad_form(x, cp.psd_wrap(sign * P))
+        return cp.reshape(sign * form + b @ x + c, (1,), order="F")
+
+    def entries(self, q: Quadratic) -> Any:
+        """Return the variables of a quadratic."""
+        return cp.hstack([self.affine(n) for n in q.entries]) if q.entries else cp.Constant([])
+
+    def large_quadratic(self, step: Step) -> Any:
+        """Write a quadratic of many variables."""
+        found = quadratic_form(step.node.expression) if isinstance(step.node, Opaque) else None
+        if found is None:
+            raise NoCones("quadratic")
+        return cp.reshape(found, (1,), order="F")
+
+    def power(self, step: Step) -> Any:
+        """Write f^p."""
+        sign, ((n, p),) = self.factors(step)
+        inner = step.premises[0]
+        if p < 0 or p < 1:
+            out = cp.power(self.write(inner), float(p), approx=False)
+        elif p % 2 == 0 and isinstance(n, Call) and n.function == "abs" and affine(n.args[0]):
+            out = cp.power(self.affine(n.args[0]), float(p), approx=False)
+        else:
+            out = cp.power(self.above(inner), float(p), approx=False)
+        return sign * cp.multiply(self.number(step.node), out)
+
+    def square_over(self, step: Step) -> Any:
+        """Write f^2/g with a rotated second-order cone for each entry."""
+        sign, factors = self.factors(step)
+        by = {p: s for (_, p), s in zip(factors, step.premises, strict=True)}
+        n = next(n for n, p in factors if p == 2)
+        if isinstance(n, Call) and n.function == "abs" and affine(n.args[0]):
+            f = self.affine(n.args[0])
+        else:
+            f = self.above(by[Fraction(2)])
+        g, t = self.below(by[Fraction(-1)]), cp.Variable(step.node.size)
+        self.sides.append(cp.SOC(g + t, cp.vstack([2.0 * f, g - t]), axis=0))
+        return sign * cp.multiply(self.number(step.node), t)
+
+    def powers(self, step: Step) -> Any:
+        """Write a monomial with geometric means."""
+        sign, factors = self.factors(step)
+        m = step.node.size
+        if m > ENTRIES:
+            raise NoCones("a long vector of monomials")
+        number = self.number(step.node)
+        if all(p > 0 for _, p in factors):
+            inner = [self.write(s) for s in step.premises]
+            weights = [p for _, p in factors]
+            out = cp.hstack([_mean([f[i] for f in inner], weights) for i in range(m)])
+            return sign * cp.multiply(number, out)
+        t = cp.Variable(m, nonneg=True)
+        top = [(s, p) for (_, p), s in zip(factors, step.premises, strict=True) if p > 0]
+        low = [
+            (self.below(s), -p) for (_, p), s in zip(factors, step.premises, strict=True) if p < 0
+        ]
+        if top:
+            # f <= t^(1/a) g^(b/a) ...
+            f, a = self.above(top[0][0]), top[0][1]
+            weights = [1 / a, *(b / a for _, b in low)]
+        else:
+            f, weights = None, [Fraction(1), *(b for _, b in low)]
+            total = sum(weights)
+            weights = [w / total for w in weights]
+        for i in range(m):
+            mean = _mean([t[i], *(g[i] for g, _ in low)], weights)
+            self.sides.append(mean >= (1.0 if f is None else f[i]))
+        return sign * cp.multiply(number, t)
+
+    def log_convex(self, step: Step) -> Any:
+        """Write exp of a sum of logarithms."""
+        sign, factors = self.factors(step)
+        total: Any = 0.0
+        for (_, p), s in zip(factors, step.premises, strict=True):
+            total = total + float(p) * self.write(s)
+        return sign * cp.multiply(self.number(step.node), cp.exp(total))
+
+    def log_product(self, step: Step) -> Any:
+        """Write the logarithm of a product as a sum."""
+        f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        if isinstance(f, Sum):
+            M, _ = f.parts[0]
+            return self.write(step.premises[0]) + np.log(M.data)
+        found = signed_factors(f, "convex", self.algebra)
+        if found is None:
+            raise NoCones("logarithm")
+        total: Any = np.log(np.asarray(self.number(f), dtype=float))
+        if step.rule == "logarithm as a sum":
+            return total + self.write(step.premises[0])
+        for (_, p), s in zip(found[1], step.premises, strict=True):
+            total = total + float(p) * self.write(s)
+        return total
+
+    def log_sum(self, step: Step) -> Any:
+        """Write log_sum_exp of logarithms."""
+        f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        if not isinstance(f, Sum) or f.size != 1:
+            raise NoCones("a vector of log_sum_exp")
+        premises, terms = list(step.premises), []
+        constant = float(f.constant[0])
+        for M, n in f.parts:
+            if not n.leaves:
+                constant += float((M @ self.affine(n)).value.item())
+                continue
+            terms.append(self.write(premises.pop(0)) + np.log(M.data[np.argsort(M.indices)]))
+        if constant > 0.0:
+            terms.append(cp.Constant([np.log(constant)]))
+        return cp.reshape(cp.log_sum_exp(cp.hstack(terms)), (1,), order="F")
+
+    def log_difference(self, step: Step) -> Any:
+        """Write g + log(1 - ...)."""
+        f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        if not isinstance(f, Sum):
+            raise NoCones("logarithm")
+        lead = next(
+            n for M, n in f.parts if isinstance(n, Call) and n.function == "exp" and M.data[0] > 0.0
+        )
+        return self.affine(lead.args[0]) + self.write(step.premises[0])
+
+    def entropy(self, step: Step) -> Any:
+        """Write x log(c x)."""
+        node = step.node
+        if isinstance(node, Call):
+            return -cp.entr(self.affine(node.args[0]))
+        if not isinstance(node, Product):
+            raise NoCones("entropy")
+        for (n, _), (m, _) in (node.factors, node.factors[::-1]):
+            if isinstance(m, Call) and m.function == "log" and affine(n):
+                x, inner = self.affine(n), m.args[0]
+                c = (
+                    inner.parts[0][0].data
+                    if isinstance(inner, Sum) and inner is not n
+                    else np.ones(n.size)
+                )
+                return -cp.entr(x) + cp.multiply(np.log(c), x)
+        raise NoCones("entropy")
+
+    def entropy_above(self, step: Step) -> Any:
+        """Write f log f for f >= 1/e."""
+        return -cp.entr(self.above(step.premises[0]))
+
+    def norm(self, step: Step) -> Any:
+        """Write a p-norm, or a concave mean, of what was proved."""
+        node = step.node
+        base, q = next((n, q) for n, q in node.factors if n.leaves)  # type: ignore[attr-defined]
+        if base.size != 1:
+            raise NoCones("a vector of norms")
+        p, premises, terms = 1.0 / float(q), list(step.premises), []
+        constant = float(base.constant[0])
+        for M, n in base.parts:
+            if not n.leaves:
+                constant += float((M @ self.affine(n)).value.item())
+                continue
+            inner = premises.pop(0)
+            part = self.above(inner) if step.kind == "convex" else self.below(inner)
+            terms.append(cp.multiply(M.data[np.argsort(M.indices)] ** float(q), part))
+        if constant > 0.0:
+            terms.append(cp.Constant([constant ** float(q)]))
+        out = (
+            cp.norm(cp.hstack(terms), 2)
+            if p == 2.0
+            else cp.pnorm(cp.hstack(terms), p, approx=False)
+        )
+        return cp.reshape(cp.multiply(self.number(node), out), (1,), order="F")
+
+    def norm_of_map(self, step: Step) -> Any:
+        """Write (x'Px + 2b'x + c)^p as a power of a norm."""
+        base, p = step.node.factors[0]  # type: ignore[attr-defined]
+        q = quadratic(base)
+        if q is None:
+            raise NoCones("norm")
+        out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([self.entries(q), 1.0]), 2)
+        if p != Fraction(1, 2):
+            out = cp.power(out, float(2 * p), approx=False)
+        return cp.reshape(out, (1,), order="F")
+
+    def sheet(self, step: Step) -> Any:
+        """Write sqrt(l m - |Bw|^2) as geo_mean(l, m - |Bw|^2/l), its logarithm as two."""
+        is_log = isinstance(step.node, Call)
+        base = step.node.args[0] if isinstance(step.node, Call) else step.node.factors[0][0]  # type: ignore[attr-defined]
+        q = quadratic(base)
+        normal = None if q is None else coefficients(step.data, q.entries)
+        if q is None or normal is None:
+            raise NoCones("sheet")
+        m, w, B = self.divided(q, normal, -1.0)
+        den = self.affine(step.data)
+        other = m - cp.reshape(cp.quad_over_lin(B @ w, den), (1,), order="F")
+        if is_log:
+            return cp.log(den) + cp.log(other)
+        p = step.node.factors[0][1]  # type: ignore[attr-defined]
+        out = cp.geo_mean(cp.hstack([den, other]))
+        return cp.reshape(
+            out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False),
+            (1,),
+            order="F",
+        )
+
+    def divided(self, q: Quadratic, normal: list[Fraction], sign: float) -> tuple[Any, Any, Floats]:
+        """Return m, w, B with q = l m + sign |Bw|^2 for the affine l with these coefficients."""
+        k = next(i for i, c in enumerate(normal) if c)
+        rest = [i for i in range(len(normal)) if i != k]
+        R = q.on_hyperplane(normal)
+        D = [list(row) for row in q.matrix]
+        for a, i in enumerate(rest):
+            for b, j in enumerate(rest):
+                D[i][j] -= R[a][b]
+        own = D[k][k] / normal[k]
+        m = [
+            own if i == k else (2 * D[k][i] - own * normal[i]) / normal[k]
+            for i in range(len(normal))
+        ]
+        z = cp.hstack([self.entries(q), 1.0])
+        B = _root(sign * _floats(R))
+        return cp.reshape(np.array([float(c) for c in m]) @ z, (1,), order="F"), z[rest], B
+
+    def over_affine(self, step: Step) -> Any:
+        """Write q/l as affine terms plus |Bw|^2/l."""
+        found = ratio(step.node, self.algebra)
+        if found is None:
+            raise NoCones("ratio")
+        sign, terms, den = found
+        q = quadratic_of(terms, [n for m in expand(den) for n, _ in m])
+        normal = None if q is None else coefficients(den, q.entries)
+        if q is None or normal is None:
+            raise NoCones("ratio")
+        bend = sign * (1.0 if step.kind == "convex" else -1.0)
+        m, w, B = self.divided(q, normal, bend)
+        form = cp.reshape(cp.quad_over_lin(B @ w, self.affine(den)), (1,), order="F")
+        return sign * (m + bend * form)
+
+    def line_ratio(self, step: Step) -> Any:
+        """Write (p x + b)/(c x + d) as a number plus k/(c x + d)."""
+        by = {e: n for n, e in step.node.factors}  # type: ignore[attr-defined]
+        num, den = by[Fraction(1)], by[Fraction(-1)]
+        first, second = line_of(num), line_of(den)
+        if first is None or second is None or (second[2] == 0.0).any():
+            raise NoCones("ratio")
+        (_, _, p, b), (_, _, c, d) = first, second
+        positive = self.algebra.domain.range(den).low >= 0.0
+        sign = np.where(positive, 1.0, -1.0)
+        k = (b - p * d / c) * sign
+        return p / c + cp.multiply(
+            k, cp.power(cp.multiply(sign, self.affine(den)), -1.0, approx=False)
+        )
+
+    def child(self, step: Step) -> Any:
+        """Write what the premise is about: it equals this."""
+        return self.write(step.premises[0])
+
+    def perspective(self, step: Step) -> Any:
+        """Write w h(u/w)."""
+        found = perspective_of(step.node, step.data, self.algebra)
+        if found is None or step.node.size != 1:
+            raise NoCones("perspective")
+        h, leaves = found
+        if len(leaves) != 1:
+            raise NoCones("a perspective of several ratios")
+        ((leaf, u),) = leaves
+        w, top = self.affine(step.data), self.affine(u)
+        if isinstance(h, Call) and h.function in ("log", "exp"):
+            inner = h.args[0]
+            if (
+                h.function == "log"
+                and isinstance(inner, Product)
+                and inner.factors == ((leaf, Fraction(-1)),)
+            ):
+                return cp.rel_entr(w, top)
+            line = line_of(inner)
+            if line is not None and line[0] is leaf:
+                moved = cp.multiply(line[2], top) + cp.multiply(line[3], w)
+                if h.function == "log":
+                    return -cp.rel_entr(w, moved)
+                t = cp.Variable(step.node.size)
+                self.sides.append(cp.ExpCone(moved, w, t))
+                return t
+        first = step.premises[0]
+        if (
+            first.rule == "norm of an affine map"
+            and isinstance(h, Product)
+            and h.factors[0][1] == Fraction(1, 2)
+        ):
+            q = quadratic(h.factors[0][0])
+            if q is not None and len(q.entries) == 1:
+                out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
+                return cp.reshape(out, (1,), order="F")
+        raise NoCones("a perspective of another function")
+
+    def composition(self, step: Step) -> Any:
+        """Write h(t) with a variable t for the part."""
+        u, way = step.data
+        first = step.premises[0]
+        ((leaf, box),) = first.goal.boxes
+        t = cp.Variable(1)
+        if way == "affine":
+            self.sides.append(t == self.affine(u))
+        else:
+            part = self.write(step.premises[1])
+            self.sides.append(part <= t if step.premises[1].kind == "convex" else t <= part)
+            for end, sign in ((float(box.low[0]), 1.0), (float(box.high[0]), -1.0)):
+                if np.isfinite(end):
+                    self.sides.append(sign * t >= sign * end)
+        outer = Writer(
+            {**self.variables, leaf: t}, self.algebra.domain.extended(boxes=dict(first.goal.boxes))
+        )
+        out = outer.write(first)
+        self.sides += outer.sides
+        return out
+
+    def matrix_fraction(self, step: Step) -> Any:
+        """Write v' inv(X) v."""
+        p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
+        X = cp.bmat([[x, z], [z, y]])
+        return float(step.data[5]) * cp.reshape(
+            cp.matrix_frac(cp.hstack([p, q]), X), (1,), order="F"
+        )
+
+    def trace_inverse(self, step: Step) -> Any:
+        """Write tr(W inv(X)) as a matrix fraction for each column of a root of W."""
+        x, z, y = (cp.sum(self.affine(n)) for n in step.data[:3])
+        u, v, w = (float(c) for c in step.data[3:])
+        sign = 1.0 if step.kind == "convex" else -1.0
+        B = _root(sign * np.array([[u, v], [v, w]]))
+        X = cp.bmat([[x, z], [z, y]])
+        total = sum(cp.matrix_frac(row, X) for row in B)
+        return cp.reshape(sign * total, (1,), order="F")
+
+
+def _floats(matrix: list[list[Fraction]]) -> Floats:
+    return np.array([[float(c) for c in row] for row in matrix])
+
+
+def _root(M: Floats) -> Floats:
+    """Return B with B'B = M for a positive semidefinite matrix, without rows of zeros."""
+    values, vectors = np.linalg.eigh(M)
+    size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
+    kept = values > 1e-14 * size
+    if not kept.any():
+        return np.zeros((1, len(M)))
+    return np.asarray((vectors[:, kept] * np.sqrt(values[kept])).T)
+
+
+def _mean(terms: list[Any], weights: list[Fraction]) -> Any:
+    """Return a product of powers whose exponents add up to at most 1."""
+    total = sum(weights, Fraction(0))
+    if total < 1:
+        terms, weights = [*terms, cp.Constant(1.0)], [*weights, 1 - total]
+    flat = cp.hstack([cp.reshape(t, (1,), order="F") for t in terms])
+    return cp.geo_mean(flat, [float(w) for w in weights], approx=False)
+
+
+_POWERS = (
+    "even power of an affine function",
+    "power at least 1",
+    "power between 0 and 1",
+    "reciprocal",
+    "negative power",
+)
+_WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
+    "affine": lambda w, s: w.affine(s.node),
+    "sum": Writer.sum,
+    "composition rules of CVXPY": lambda w, s: cp.vec(s.node.expression, order="F"),  # type: ignore[attr-defined]
+    "entries": lambda w, s: cp.hstack([w.write(p) for p in s.premises]),
+    "quadratic": Writer.quadratic,
+    "quadratic of many variables": Writer.large_quadratic,
+    "square over a positive function": Writer.square_over,
+    "power over powers": Writer.powers,
+    "reciprocal of powers": Writer.powers,
+    "geometric mean": Writer.powers,
+    "log-convex": Writer.log_convex,
+    "exponential": lambda w, s: cp.exp(w.write(s.premises[0])),
+    "logarithm": lambda w, s: cp.log(w.write(s.premises[0])),
+    "logarithm of a product": Writer.log_product,
+    "logarithm as a sum": Writer.log_product,
+    "log-sum-exp": Writer.log_sum,
+    "logarithm of a difference of exponentials": Writer.log_difference,
+    "entropy": Writer.entropy,
+    "entropy, nondecreasing": Writer.entropy_above,
+    "absolute value": lambda w, s: cp.abs(w.affine(s.node.args[0])),  # type: ignore[attr-defined]
+    "maximum": lambda w, s: cp.reshape(
+        (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises])),
+        (1,),
+        order="F",
+    ),
+    "norm of convex functions": Writer.norm,
+    "concave mean": Writer.norm,
+    "harmonic mean": Writer.norm,
+    "positive factor": lambda w, s: cp.multiply(w.number(s.node), w.write(s.premises[0])),
+    "norm of an affine map": Writer.norm_of_map,
+    "one positive eigenvalue": Writer.sheet,
+    "quadratic over affine": Writer.over_affine,
+    "ratios of one variable": Writer.line_ratio,
+    "quadratic part": Writer.parts,
+    "blocks without common variables": Writer.parts,
+    "terms of the same variables": Writer.parts,
+    "without affine terms": Writer.parts,
+    "multiplied out": Writer.child,
+    "logarithms collected": Writer.child,
+    "perspective": Writer.perspective,
+    "composition": Writer.composition,
+    "inverse of a 2 by 2 matrix": Writer.matrix_fraction,
+    "weighted trace of a 2 by 2 inverse": Writer.trace_inverse,
+    **dict.fromkeys(_POWERS, Writer.power),
+}

@@ -1,0 +1,405 @@
+"""Enclosures of derivatives over boxes: along a line up to order four, gradients, Hessians."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum
+from optfair.convexity.intervals import Interval
+
+Floats = NDArray[np.float64]
+
+__all__ = [
+    "Hessian",
+    "Jet",
+    "definite",
+    "derivatives",
+    "evaluate",
+    "gradient_at",
+    "hessian_on",
+    "jet_on",
+]
+
+ORDER = 4
+
+
+def _number(value: Fraction | float) -> Interval:
+    return Interval.fraction(Fraction(value))
+
+
+def _unknown(shape: tuple[int, ...]) -> Interval:
+    return Interval.of(np.full(shape, -np.inf), np.full(shape, np.inf))
+
+
+def _where(good: Any, value: Interval) -> Interval:
+    """Return a value where the function is smooth, and nothing where it may not be."""
+    return Interval(np.where(good, value.low, -np.inf), np.where(good, value.high, np.inf))
+
+
+def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Interval]:
+    r"""Return enclosures of :math:`\varphi^{(k)}(u)`, k = 0, ..., order (at most 4).
+
+    Parameters
+    ----------
+    function : str or Fraction
+        Name of an elementary function, or the exponent of a power.
+    u : Interval
+        Where.
+    """
+    one = Interval.exactly(np.ones(u.shape))
+    n = _number
+    if isinstance(function, Fraction):
+        smooth = np.ones(u.shape, dtype=bool)
+        if function.denominator != 1:
+            smooth = u.low > 0.0
+        elif function < 0:
+            smooth = (u.low > 0.0) | (u.high < 0.0)
+        out, factor = [], Fraction(1)
+        for k in range(order + 1):
+            term = n(factor) * u.power(function - k) if factor else one * n(0)
+            out.append(term if k == 0 else _where(smooth, term))
+            factor *= function - k
+        return out
+    if function == "exp":
+        return [u.call("exp")] * (order + 1)
+    if function in ("log", "xlogx"):
+        r, log = u.reciprocal(), u.call("log")
+        cube = r.power(Fraction(3))
+        if function == "log":
+            out = [log, r, -r.square(), n(2) * cube, n(-6) * r.power(Fraction(4))]
+        else:
+            out = [u * log, log + one, r, -r.square(), n(2) * cube]
+        return [_where(u.low > 0.0, t) for t in out[: order + 1]]
+    if function in ("sin", "cos"):
+        s, c = u.call("sin"), u.call("cos")
+        return ([s, c, -s, -c, s] if function == "sin" else [c, -s, -c, s, c])[: order + 1]
+    if function in ("sinh", "cosh"):
+        s, c = u.call("sinh"), u.call("cosh")
+        return ([s, c, s, c, s] if function == "sinh" else [c, s, c, s, c])[: order + 1]
+    if function in ("tan", "tanh"):
+        t = u.call(function)
+        q = t.square()
+        if function == "tan":
+            first = one + q
+            out = [n(2) * t * first, first * (n(2) + n(6) * q), t * first * (n(16) + n(24) * q)]
+        else:
+            first = one - q
+            out = [n(-2) * t * first, first * (n(6) * q - n(2)), t * first * (n(16) - n(24) * q)]
+        return [t, first, *out][: order + 1]
+    if function == "asinh":
+        w, half = one + u.square(), Fraction(1, 2)
+        d3 = (n(2) * u.square() - one) * w.power(-5 * half)
+        d4 = u * (n(9) - n(6) * u.square()) * w.power(-7 * half)
+        return [u.call("asinh"), w.power(-half), -(u * w.power(-3 * half)), d3, d4][: order + 1]
+    if function == "atan":
+        w, q = (one + u.square()).reciprocal(), u.square()
+        d3 = (n(6) * q - n(2)) * w.power(Fraction(3))
+        d4 = n(24) * u * (one - q) * w.power(Fraction(4))
+        return [u.call("atan"), w, n(-2) * u * w.square(), d3, d4][: order + 1]
+    if function == "abs":
+        smooth = (u.low > 0.0) | (u.high < 0.0)
+        sign = Interval(np.where(u.low >= 0.0, 1.0, -1.0), np.where(u.high <= 0.0, -1.0, 1.0))
+        zero = Interval.exactly(np.zeros(u.shape))
+        return [u.absolute(), sign, *(_where(smooth, zero) for _ in range(3))][: order + 1]
+    return [_unknown(u.shape) for _ in range(order + 1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Jet:
+    """Derivatives along a line, order by order: an interval array (m, order + 1, boxes)."""
+
+    c: Interval
+
+    def extreme(self, args: Sequence[Jet], largest: bool) -> Jet | None:
+        """Return the maximum, or minimum, of all entries of vectors; of values alone."""
+        if self.c.shape[1] > 1:
+            return None
+        low = np.concatenate([a.c.low for a in args])
+        high = np.concatenate([a.c.high for a in args])
+        best = np.max if largest else np.min
+        return Jet(Interval.of(best(low, axis=0, keepdims=True), best(high, axis=0, keepdims=True)))
+
+    def linear(self, M: Any) -> Jet:
+        """Return M times a vector of jets."""
+        return Jet(self.c.linear(M))
+
+    def __add__(self, other: Jet) -> Jet:
+        return Jet(self.c + other.c)
+
+    def shifted(self, constant: Floats) -> Jet:
+        """Return the jets plus numbers."""
+        first = self.c[:, :1] + Interval.exactly(constant[:, None, None])
+        return Jet(_joined([first, self.c[:, 1:]]))
+
+    def __mul__(self, other: Jet) -> Jet:
+        out = []
+        for k in range(self.c.shape[1]):
+            total = None
+            for i in range(k + 1):
+                term = _number(math.comb(k, i)) * self.c[:, i] * other.c[:, k - i]
+                total = term if total is None else total + term
+            out.append(total)
+        return Jet(_stacked(out))
+
+    def apply(self, function: str | Fraction) -> Jet:
+        """Return a function of the jets: the chain rule up to order four (Faa di Bruno)."""
+        order = self.c.shape[1] - 1
+        phi = derivatives(function, self.c[:, 0], order)
+        u = [self.c[:, k] for k in range(order + 1)]
+        out, n = [phi[0]], _number
+        if order >= 1:
+            out.append(phi[1] * u[1])
+        if order >= 2:
+            out.append(phi[2] * u[1].square() + phi[1] * u[2])
+        if order >= 3:
+            cube = u[1].power(Fraction(3))
+            out.append(phi[3] * cube + n(3) * phi[2] * u[1] * u[2] + phi[1] * u[3])
+        if order >= 4:
+            mixed = n(3) * u[2].square() + n(4) * u[1] * u[3]
+            fourth = phi[4] * u[1].power(Fraction(4)) + n(6) * phi[3] * u[1].square() * u[2]
+            out.append(fourth + phi[2] * mixed + phi[1] * u[4])
+        return Jet(_stacked(out))
+
+
+@dataclass(frozen=True, eq=False)
+class Hessian:
+    """Values (m, K), gradients (m, d, K) and Hessians (m, d, d, K) over K boxes."""
+
+    v: Interval
+    g: Interval
+    h: Interval
+
+    def linear(self, M: Any) -> Hessian:
+        """Return M times a vector."""
+        return Hessian(self.v.linear(M), self.g.linear(M), self.h.linear(M))
+
+    def __add__(self, other: Hessian) -> Hessian:
+        return Hessian(self.v + other.v, self.g + other.g, self.h + other.h)
+
+    def shifted(self, constant: Floats) -> Hessian:
+        """Return the vector plus numbers."""
+        return Hessian(self.v + Interval.exactly(constant[:, None]), self.g, self.h)
+
+    def __mul__(self, other: Hessian) -> Hessian:
+        a, b = self.v[:, None], other.v[:, None]
+        cross = self.g[:, :, None] * other.g[:, None] + other.g[:, :, None] * self.g[:, None]
+        h = a[:, :, None] * other.h + b[:, :, None] * self.h + cross
+        return Hessian(self.v * other.v, a * other.g + b * self.g, h)
+
+    def apply(self, function: str | Fraction) -> Hessian:
+        """Return a function of the vector."""
+        phi = derivatives(function, self.v, 2)
+        outer = self.g[:, :, None] * self.g[:, None]
+        square = self.g.square()
+        low, high = outer.low.copy(), outer.high.copy()
+        d = np.arange(self.g.shape[1])
+        low[:, d, d], high[:, d, d] = square.low, square.high
+        h = phi[1][:, None, None] * self.h + phi[2][:, None, None] * Interval(low, high)
+        return Hessian(phi[0], phi[1][:, None] * self.g, h)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """Values (m, 1) and gradients (m, d, 1) at a point."""
+
+    v: Interval
+    g: Interval
+
+    def linear(self, M: Any) -> Gradient:
+        """Return M times a vector."""
+        return Gradient(self.v.linear(M), self.g.linear(M))
+
+    def __add__(self, other: Gradient) -> Gradient:
+        return Gradient(self.v + other.v, self.g + other.g)
+
+    def shifted(self, constant: Floats) -> Gradient:
+        """Return the vector plus numbers."""
+        return Gradient(self.v + Interval.exactly(constant[:, None]), self.g)
+
+    def __mul__(self, other: Gradient) -> Gradient:
+        g = self.v[:, None] * other.g + other.v[:, None] * self.g
+        return Gradient(self.v * other.v, g)
+
+    def apply(self, function: str | Fraction) -> Gradient:
+        """Return a function of the vector."""
+        value, slope = derivatives(function, self.v, 1)
+        return Gradient(value, slope[:, None] * self.g)
+
+
+def gradient_at(
+    node: Node, point: Mapping[Leaf, Floats]
+) -> tuple[Interval, dict[Leaf, Interval]] | None:
+    """Return enclosures of a vector (m,) and of its derivatives (m, size) by each leaf at a point."""
+    total = sum(leaf.size for leaf in point)
+    leaves, start = {}, 0
+    for leaf, x in point.items():
+        g = np.zeros((leaf.size, total, 1))
+        g[np.arange(leaf.size), start + np.arange(leaf.size), 0] = 1.0
+        leaves[leaf] = Gradient(Interval.exactly(x[:, None]), Interval.exactly(g))
+        start += leaf.size
+    found = evaluate(node, leaves)
+    if found is None:
+        return None
+    out, start = {}, 0
+    for leaf in point:
+        out[leaf] = found.g[:, start : start + leaf.size, 0]
+        start += leaf.size
+    return found.v[:, 0], out
+
+
+def _stacked(parts: Sequence[Any]) -> Interval:
+    shape = np.broadcast_shapes(*(p.shape for p in parts))
+    return Interval(
+        np.stack([np.broadcast_to(p.low, shape) for p in parts], axis=1),
+        np.stack([np.broadcast_to(p.high, shape) for p in parts], axis=1),
+    )
+
+
+def _joined(parts: Sequence[Interval]) -> Interval:
+    return Interval(
+        np.concatenate([p.low for p in parts], axis=1),
+        np.concatenate([p.high for p in parts], axis=1),
+    )
+
+
+def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | None = None) -> Any:
+    """Return a node in jets or Hessians, from those of its leaves; None for opaque parts."""
+    known = {} if known is None else known
+    if node in known:
+        return known[node]
+    out: Any = None
+    if isinstance(node, Leaf):
+        out = leaves.get(node)
+    elif isinstance(node, Sum):
+        for M, n in node.parts:
+            inner = evaluate(n, leaves, known)
+            if inner is None:
+                return None
+            part = inner.linear(M)
+            out = part if out is None else out + part
+        if out is None:
+            out = _constants(next(iter(leaves.values())), node.size)
+        if node.constant.any():
+            out = out.shifted(node.constant)
+    elif isinstance(node, Product):
+        for n, a in node.factors:
+            inner = evaluate(n, leaves, known)
+            if inner is None:
+                return None
+            power = inner if a == 1 else inner.apply(a)
+            out = power if out is None else out * power
+    elif isinstance(node, Call) and node.function.startswith("of all: "):
+        args = [evaluate(n, leaves, known) for n in node.args]
+        if all(a is not None and hasattr(a, "extreme") for a in args):
+            out = args[0].extreme(args, node.function.endswith("maximum"))
+    elif isinstance(node, Call):
+        inner = evaluate(node.args[0], leaves, known)
+        out = None if inner is None else inner.apply(node.function)
+    elif isinstance(node, Opaque):
+        return None
+    known[node] = out
+    return out
+
+
+def _constants(template: Any, size: int) -> Any:
+    if isinstance(template, Gradient):
+        zeros = [Interval.exactly(np.zeros((size, *x.shape[1:]))) for x in (template.v, template.g)]
+        return Gradient(*zeros)
+    if not isinstance(template, Hessian):
+        if not isinstance(template, Jet):
+            return type(template)(np.zeros((size, template.x.shape[1])))
+        return Jet(Interval.exactly(np.zeros((size, *template.c.shape[1:]))))
+    zero = [
+        Interval.exactly(np.zeros((size, *x.shape[1:])))
+        for x in (template.v, template.g, template.h)
+    ]
+    return Hessian(*zero)
+
+
+def jet_on(node: Node, entry: tuple[Leaf, int], x: Interval, order: int = ORDER) -> Interval | None:
+    """Return derivatives (order + 1, K) of a scalar in one entry over K intervals."""
+    leaf, j = entry
+    low = np.zeros((leaf.size, order + 1, x.low.size))
+    high = low.copy()
+    low[j, 0], high[j, 0] = x.low, x.high
+    low[j, 1] = high[j, 1] = 1.0
+    found = evaluate(node, {leaf: Jet(Interval(low, high))})
+    out: Interval | None = None if found is None else found.c[0]
+    return out
+
+
+def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Interval | None:
+    """Return enclosures of the second derivative of a scalar in one entry.
+
+    The natural enclosure, met with Taylor expansions about both ends and a point between.
+    """
+    with np.errstate(invalid="ignore"):
+        middle = np.where((x.low < 0.0) & (x.high > 0.0), 0.0, x.low + (x.high - x.low) / 2)
+    centers = (x.low, x.high, np.clip(middle, x.low, x.high))
+    together = Interval(np.concatenate([x.low, *centers]), np.concatenate([x.high, *centers]))
+    jets = jet_on(node, entry, together)
+    if jets is None:
+        return None
+    k = x.low.size
+    over = jets[:, :k]
+    found = over[2]
+    for i, center in enumerate(centers):
+        at = jets[:, (i + 1) * k : (i + 2) * k]
+        step = x - Interval.exactly(center)
+        short = at[2] + over[3] * step
+        long = at[2] + at[3] * step + _number(0.5) * over[4] * step.square()
+        found = found.meet(long).meet(short)
+    return found
+
+
+def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> Interval | None:
+    """Return Hessians (d, d, K) of a scalar over K boxes (d, K) of some entries."""
+    d, count = boxes.shape
+    leaves: dict[Leaf, Hessian] = {}
+    for leaf in dict.fromkeys(leaf for leaf, _ in entries):
+        low, high = np.zeros((leaf.size, count)), np.zeros((leaf.size, count))
+        slope = np.zeros((leaf.size, d, count))
+        for k, (other, j) in enumerate(entries):
+            if other is leaf:
+                low[j], high[j], slope[j, k] = boxes.low[k], boxes.high[k], 1.0
+        zero = Interval.exactly(np.zeros((leaf.size, d, d, count)))
+        leaves[leaf] = Hessian(Interval(low, high), Interval.exactly(slope), zero)
+    found = evaluate(node, leaves)
+    if found is None:
+        return None
+    h: Interval = found.h[0]
+    # both triangles enclose the same numbers
+    return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
+
+
+def definite(h: Interval) -> Any:
+    """Return where all symmetric matrices within (d, d, K) are positive semidefinite: elimination."""
+    d = h.shape[0]
+    low, high = h.low.copy(), h.high.copy()
+    good = np.ones(h.shape[2:], dtype=bool)
+    for k in range(d):
+        pivot = Interval(low[k, k], high[k, k])
+        row = Interval(low[k, k + 1 :], high[k, k + 1 :])
+        empty = (row.low == 0.0).all(axis=0) & (row.high == 0.0).all(axis=0)
+        good &= (pivot.low > 0.0) | ((pivot.low >= 0.0) & empty)
+        if k + 1 == d:
+            break
+        safe = Interval(
+            np.where(good & ~empty, pivot.low, 1.0), np.where(good & ~empty, pivot.high, 1.0)
+        )
+        ratio = row * safe.reciprocal()[None]
+        for i in range(d - k - 1):
+            for j in range(i, d - k - 1):
+                product = row[i].square() * safe.reciprocal() if i == j else ratio[i] * row[j]
+                at = (k + 1 + i, k + 1 + j)
+                own = Interval(low[at], high[at]) - product
+                low[at], high[at] = own.low, own.high
+                low[at[::-1]], high[at[::-1]] = own.low, own.high
+    return good & np.isfinite(low).all(axis=(0, 1))

@@ -1,0 +1,336 @@
+"""Where an expression is looked at: bounds, rows that were proved, and ranges that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Opaque,
+    Product,
+    Sum,
+    affine,
+    constant_value,
+)
+from optfair.convexity.intervals import Interval
+
+__all__ = ["IMPLIED", "Domain", "Fact"]
+
+#: What facts are called that say where the expression itself is defined.
+IMPLIED = "where it is defined"
+# Rounds of bound propagation; entries of one fact that are propagated one by one.
+ROUNDS, ENTRIES = 4, 400
+# Rows that are subtracted from an affine function to bound it, and its own entries.
+ROWS, COLUMNS = 64, 64
+# CVXPY atoms without negative values.
+_NONNEGATIVE = ("normNuc", "sigma_max", "MatrixFrac", "matrix_frac", "quad_over_lin", "tr_inv")
+
+
+@dataclass(frozen=True, eq=False)
+class Fact:
+    """A convex constraint that holds: node <= 0, or node = 0 of an affine one.
+
+    Parameters
+    ----------
+    name : str
+        The term it comes from.
+    node : Node
+        A function proved convex, by itself or from facts before it.
+    zero : bool
+        Whether it is an equation.
+    """
+
+    name: str
+    node: Node
+    zero: bool = False
+
+
+class Domain:
+    """A convex set of points and enclosures of what expressions can be there.
+
+    Parameters
+    ----------
+    facts : iterable of Fact
+        What holds. Each later one may rest on those before.
+
+    Attributes
+    ----------
+    empty : bool
+        Whether the facts exclude each other as far as ranges tell: then nothing is proved.
+    """
+
+    def __init__(self, facts: Iterable[Fact] = (), boxes: Any = None) -> None:
+        self.facts = tuple(facts)
+        self._own: dict[Leaf, Interval] = dict(boxes or {})
+        self._boxes: dict[Leaf, Interval] = dict(self._own)
+        self._ranges: dict[Node, Interval] = {}
+        self.empty = False
+        for _ in range(ROUNDS):
+            if not self._propagated() or self.empty:
+                break
+        self._ranges.clear()
+        self._rows = [f for f in self.facts if affine(f.node) and f.node.size <= ROWS]
+
+    def without(self, name: str) -> Domain:
+        """Return the domain without the facts of one term."""
+        return Domain([f for f in self.facts if f.name != name], self._own)
+
+    def extended(self, facts: Sequence[Fact] = (), boxes: Any = None) -> Domain:
+        """Return the domain with further facts, or further leaves within boxes."""
+        if not facts and not boxes:
+            return self
+        return Domain([*self.facts, *facts], {**self._own, **(boxes or {})})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The terms its facts come from."""
+        return tuple(dict.fromkeys(f.name for f in self.facts if f.name != IMPLIED))
+
+    def box(self, leaf: Leaf) -> Interval:
+        """Return the ranges of a leaf."""
+        known = self._boxes.get(leaf)
+        if known is None:
+            known = Interval.of(np.full(leaf.size, -np.inf), np.full(leaf.size, np.inf))
+            self._boxes[leaf] = known
+        return known
+
+    def range(self, node: Node) -> Interval:
+        """Return an enclosure of each entry where the node is defined."""
+        known = self._ranges.get(node)
+        if known is None:
+            known = self._ranges[node] = self._range(node)
+        return known
+
+    def _range(self, node: Node) -> Interval:
+        if isinstance(node, Leaf):
+            return self.box(node)
+        if isinstance(node, Sum):
+            total = Interval.exactly(node.constant)
+            for M, n in node.parts:
+                total = total + self.range(n).linear(M)
+            return self._by_rows(node, total)
+        if isinstance(node, Product):
+            out = None
+            for n, a in node.factors:
+                power = self.range(n).power(a)
+                out = power if out is None else out * power
+            return out if out is not None else Interval.exactly(np.ones(node.size))
+        if isinstance(node, Call):
+            return self._call_range(node)
+        lowest = 0.0 if type(_opaque(node)).__name__ in _NONNEGATIVE else -np.inf
+        return Interval.of(np.full(node.size, lowest), np.full(node.size, np.inf))
+
+    def _call_range(self, node: Call) -> Interval:
+        args = [self.range(n) for n in node.args]
+        if node.function == "xlogx":
+            # between -1/e and the larger end, on x >= 0
+            x = Interval(args[0].low.clip(min=0.0), args[0].high.clip(min=0.0))
+            ends = [x.low, x.high]
+            values = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
+            high = np.maximum(
+                *(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, values, strict=True))
+            )
+            rising = x.low >= 0.36787944117144244
+            return Interval(np.where(rising, values[0].low, -0.3678794411714424), high)
+        if node.function in ("of all: maximum", "of all: minimum"):
+            low = np.concatenate([np.broadcast_to(a.low, a.shape) for a in args])
+            high = np.concatenate([a.high for a in args])
+            best = np.max if node.function.endswith("maximum") else np.min
+            return Interval.of(best(low, keepdims=True), best(high, keepdims=True))
+        return args[0].call(node.function)
+
+    def _by_rows(self, node: Sum, found: Interval) -> Interval:
+        """Return tighter ranges of an affine function: bounds of it minus multiples of rows."""
+        rows = getattr(self, "_rows", ())
+        if not rows or node.size > ROWS or not affine(node):
+            return found
+        low, high = found.low.copy(), found.high.copy()
+        for i in range(node.size):
+            own = _row(node, i)
+            if own is None or len(own) > COLUMNS or len(own) < 2:
+                continue
+            for fact in rows:
+                for r in range(fact.node.size):
+                    row = _row(fact.node, r)
+                    if row is None or len(row) < 2 or not row.keys() & own.keys():
+                        continue
+                    offset = _constant(fact.node)[r]
+                    for ratio in sorted({own[k] / row[k] for k in row.keys() & own.keys()}):
+                        # node = ratio * (row + offset) + rest, with row + offset <= 0 or = 0
+                        if not np.isfinite(ratio) or ratio == 0.0:
+                            continue
+                        rest = self._rest(own, row, ratio)
+                        rest = (
+                            rest
+                            + Interval.exactly(node.constant[i])
+                            - Interval.exactly(ratio) * Interval.exactly(offset)
+                        )
+                        if ratio > 0.0 or fact.zero:
+                            high[i] = min(high[i], float(rest.high))
+                        if ratio < 0.0 or fact.zero:
+                            low[i] = max(low[i], float(rest.low))
+        return Interval(low, high)
+
+    def _rest(self, own: Any, row: Any, ratio: float) -> Interval:
+        total = Interval.exactly(0.0)
+        for k in own.keys() | row.keys():
+            leaf, j = k
+            c = Interval.exactly(own.get(k, 0.0))
+            c = c - Interval.exactly(ratio) * Interval.exactly(row.get(k, 0.0))
+            total = total + c * self.box(leaf)[j]
+        return total
+
+    # --- propagation -------------------------------------------------------------------------
+
+    def _propagated(self) -> bool:
+        """Take what facts say into the boxes; return whether a bound moved much."""
+        moved = False
+        for fact in self.facts:
+            if not np.all(self.range(fact.node).low <= 0.0):
+                self.empty = True
+                return False
+            low = np.full(fact.node.size, 0.0 if fact.zero else -np.inf)
+            moved |= self._backward(fact.node, Interval.of(low, np.zeros(fact.node.size)), 8)
+        return moved
+
+    def _backward(self, node: Node, target: Interval, depth: int) -> bool:
+        if isinstance(node, Leaf):
+            old = self.box(node)
+            new = old.meet(target)
+            if not np.all(new.low <= new.high):
+                self.empty = True
+                return False
+            changed = (new.low != old.low) | (new.high != old.high)
+            if not changed.any():
+                return False
+            self._boxes[node] = new
+            self._ranges.clear()
+            far = np.isinf(old.low) & ~np.isinf(new.low) | np.isinf(old.high) & ~np.isinf(new.high)
+            width = 1e-3 * (1.0 + np.abs(new.high - new.low))
+            with np.errstate(invalid="ignore"):
+                far |= (new.low - old.low > width) | (old.high - new.high > width)
+            return bool(far.any())
+        if depth == 0 or isinstance(node, Opaque):
+            return False
+        if isinstance(node, Sum):
+            return self._backward_sum(node, target, depth)
+        if isinstance(node, Product):
+            return self._backward_product(node, target, depth)
+        if isinstance(node, Call) and len(node.args) == 1:
+            if node.function == "exp":
+                return self._backward(node.args[0], target.call("log"), depth - 1)
+            if node.function == "log":
+                inside = target.call("exp")
+                return self._backward(node.args[0], inside, depth - 1)
+            if node.function == "abs":
+                most = target.high.clip(min=0.0)
+                return self._backward(node.args[0], Interval(-most, most), depth - 1)
+        return False
+
+    def _backward_sum(self, node: Sum, target: Interval, depth: int) -> bool:
+        total = sum(M.nnz for M, _ in node.parts)
+        if not node.parts:
+            return False
+        stacked = sp.csr_array(sp.hstack([M for M, _ in node.parts]))
+        counts = np.diff(stacked.indptr)
+        inside = [self.range(n) for _, n in node.parts]
+        low = np.concatenate([r.low for r in inside])
+        high = np.concatenate([r.high for r in inside])
+        new_low, new_high = low.copy(), high.copy()
+        single = np.flatnonzero(counts == 1)
+        shifted = target - Interval.exactly(node.constant)
+        if single.size:
+            at = stacked.indptr[single]
+            own = shifted[single] / Interval.exactly(stacked.data[at])
+            np.maximum.at(new_low, stacked.indices[at], own.low)
+            np.minimum.at(new_high, stacked.indices[at], own.high)
+        if total <= ENTRIES:
+            for i in np.flatnonzero(counts > 1).tolist():
+                row = slice(stacked.indptr[i], stacked.indptr[i + 1])
+                columns, factors = stacked.indices[row], Interval.exactly(stacked.data[row])
+                terms = factors * Interval(low[columns], high[columns])
+                for k, j in enumerate(columns.tolist()):
+                    rest = shifted[i]
+                    for other in range(columns.size):
+                        if other != k:
+                            rest = rest - terms[other]
+                    own = rest / factors[k]
+                    new_low[j] = max(new_low[j], float(own.low))
+                    new_high[j] = min(new_high[j], float(own.high))
+        moved, start = False, 0
+        for _, n in node.parts:
+            stop = start + n.size
+            if (new_low[start:stop] > low[start:stop]).any() or (
+                new_high[start:stop] < high[start:stop]
+            ).any():
+                part = Interval(new_low[start:stop], new_high[start:stop])
+                moved |= self._backward(n, part, depth - 1)
+                if self.empty:
+                    return False
+            start = stop
+        return moved
+
+    def _backward_product(self, node: Product, target: Interval, depth: int) -> bool:
+        powers = [self.range(n).power(a) for n, a in node.factors]
+        moved = False
+        for k, (n, a) in enumerate(node.factors):
+            own = target
+            for other, power in enumerate(powers):
+                if other != k:
+                    if not (power.low > 0.0).all():
+                        break
+                    own = own / power
+            else:
+                inverse = self._root(self.range(n), own, a)
+                if inverse is not None:
+                    moved |= self._backward(n, inverse, depth - 1)
+        return moved
+
+    def _root(self, base: Interval, target: Interval, a: Fraction) -> Interval | None:
+        """Return where n can be when n**a is in the target."""
+        if a < 0:
+            if not ((base.low >= 0.0).all() and (target.high > 0.0).all()):
+                return None
+            positive = Interval(target.low.clip(min=0.0), target.high)
+            return positive.reciprocal().power(-1 / a)
+        if a.denominator == 1 and int(a) % 2 == 0:
+            most = Interval(target.low.clip(min=0.0), target.high.clip(min=0.0)).power(1 / a).high
+            return Interval(-most, most)
+        if not (base.low >= 0.0).all():
+            return None
+        positive = Interval(target.low.clip(min=0.0), target.high.clip(min=0.0))
+        return positive.power(1 / a)
+
+
+def _opaque(node: Node) -> Any:
+    return node.expression if isinstance(node, Opaque) else None
+
+
+def _constant(node: Node) -> Any:
+    return node.constant if isinstance(node, Sum) else np.zeros(node.size)
+
+
+def _row(node: Node, i: int) -> dict[tuple[Leaf, int], float] | None:
+    """Return the coefficients of one entry of an affine node on entries of leaves."""
+    if isinstance(node, Leaf):
+        return {(node, i): 1.0}
+    if not isinstance(node, Sum) or constant_value(node) is not None:
+        return None
+    row: dict[tuple[Leaf, int], float] = {}
+    for M, n in node.parts:
+        if not isinstance(n, Leaf):
+            return None
+        for p in range(M.indptr[i], M.indptr[i + 1]):
+            key = (n, int(M.indices[p]))
+            if key in row:
+                return None
+            row[key] = float(M.data[p])
+    return row

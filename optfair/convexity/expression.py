@@ -1,0 +1,554 @@
+"""The normal form of expressions: sums with coefficients, monomials with exponents, functions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.convexity.intervals import exact_product, exact_sum
+
+Floats = NDArray[np.float64]
+Part = tuple[Any, "Node"]
+Factor = tuple["Node", Fraction]
+
+__all__ = [
+    "Call",
+    "Leaf",
+    "Node",
+    "Opaque",
+    "Product",
+    "Sum",
+    "affine",
+    "constant",
+    "constant_value",
+    "exact_matrix_product",
+    "linear",
+    "rebuilt",
+    "scalars",
+    "select",
+    "text",
+]
+
+# A vector of so many entries that is added up is taken apart; a longer one stays grouped.
+SPLIT = 16
+_SERIAL = itertools.count()
+_INTERNED: WeakValueDictionary[Any, Node] = WeakValueDictionary()
+
+
+class Node:
+    """A vector of functions of the leaves; equal nodes are one object.
+
+    Attributes
+    ----------
+    size : int
+        Number of entries.
+    leaves : frozenset of Leaf
+        What it depends on.
+    serial : int
+        Orders nodes.
+    """
+
+    size: int
+    leaves: frozenset[Leaf]
+    serial: int
+    _scalars: frozenset[tuple[Leaf, int]] | None
+    __slots__ = ("__weakref__", "_scalars", "leaves", "serial", "size")
+
+    def __repr__(self) -> str:
+        return text(self)
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        return self
+
+
+class Leaf(Node):
+    """A vector of variables.
+
+    Parameters
+    ----------
+    uid : hashable
+        Tells it from others.
+    name : str
+        How it is printed.
+    size : int
+        Number of entries.
+    """
+
+    uid: Any
+    name: str
+    shape: tuple[int, ...]
+    __slots__ = ("name", "shape", "uid")
+
+    def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Leaf:
+        """Return the one leaf of this identity."""
+
+        def make() -> Leaf:
+            node = object.__new__(cls)
+            node.uid, node.name, node.shape = uid, name, shape
+            return node
+
+        node: Leaf = _interned(("leaf", uid, size), size, make)
+        node.leaves = frozenset((node,))
+        return node
+
+    def __reduce__(self) -> Any:
+        return Leaf, (self.uid, self.name, self.size, self.shape)
+
+
+class Sum(Node):
+    """A constant plus sparse matrices times nodes; made by `linear`."""
+
+    parts: tuple[Part, ...]
+    constant: Floats
+    __slots__ = ("constant", "parts")
+
+    def __reduce__(self) -> Any:
+        return _sum, (self.parts, self.constant)
+
+
+class Product(Node):
+    """The entrywise product of powers of nodes of one size."""
+
+    factors: tuple[Factor, ...]
+    __slots__ = ("factors",)
+
+    def __reduce__(self) -> Any:
+        return _product, (self.factors,)
+
+
+class Call(Node):
+    """A function of nodes: entrywise of one argument, or of all entries of its arguments."""
+
+    function: str
+    args: tuple[Node, ...]
+    __slots__ = ("args", "function")
+
+    def __reduce__(self) -> Any:
+        return _call, (self.function, self.args, self.size)
+
+
+class Opaque(Node):
+    """A CVXPY expression of which only CVXPY's own composition rules are known."""
+
+    expression: Any
+    __slots__ = ("expression",)
+
+    def __reduce__(self) -> Any:
+        return opaque, (self.expression, tuple(self.leaves))
+
+
+def _interned(key: Any, size: int, make: Callable[[], Any]) -> Any:
+    node = _INTERNED.get(key)
+    if node is None:
+        node = make()
+        node.size, node.serial, node._scalars = size, next(_SERIAL), None
+        _INTERNED[key] = node
+    return node
+
+
+def _matrix_key(M: Any) -> Any:
+    return M.shape, M.indptr.tobytes(), M.indices.tobytes(), M.data.tobytes()
+
+
+def _sum(parts: tuple[Part, ...], constant: Floats) -> Sum:
+    def make() -> Sum:
+        node = object.__new__(Sum)
+        node.parts, node.constant = parts, constant
+        node.leaves = frozenset().union(*(n.leaves for _, n in parts))
+        return node
+
+    key = ("sum", tuple((id(n), _matrix_key(M)) for M, n in parts), constant.tobytes())
+    node: Sum = _interned(key, constant.size, make)
+    return node
+
+
+def _product(factors: tuple[Factor, ...]) -> Product:
+    def make() -> Product:
+        node = object.__new__(Product)
+        node.factors = factors
+        node.leaves = frozenset().union(*(n.leaves for n, _ in factors))
+        return node
+
+    key = ("product", tuple((id(n), a) for n, a in factors))
+    node: Product = _interned(key, factors[0][0].size, make)
+    return node
+
+
+def _call(function: str, args: tuple[Node, ...], size: int) -> Call:
+    def make() -> Call:
+        node = object.__new__(Call)
+        node.function, node.args = function, args
+        node.leaves = frozenset().union(*(n.leaves for n in args))
+        return node
+
+    node: Call = _interned(("call", function, tuple(id(n) for n in args), size), size, make)
+    return node
+
+
+def opaque(expression: Any, leaves: Iterable[Leaf]) -> Opaque:
+    """Return an expression that is not read further."""
+
+    def make() -> Opaque:
+        node = object.__new__(Opaque)
+        node.expression, node.leaves = expression, frozenset(leaves)
+        return node
+
+    node: Opaque = _interned(("opaque", id(expression)), int(expression.size), make)
+    return node
+
+
+# --- exact linear algebra on coefficients -------------------------------------------------------
+
+
+def _unit(values: Floats) -> float:
+    """Return the largest power of two that divides all values, 1 for none."""
+    values = np.abs(values[values != 0.0])
+    if not values.size:
+        return 1.0
+    m, e = np.frexp(values)
+    whole = np.ldexp(m, 53).astype(np.int64)
+    lowest = np.log2((whole & -whole).astype(float))
+    return float(np.exp2(max((e - 53 + lowest).min(), -1000.0)))
+
+
+def exact_matrix_product(A: Any, B: Any) -> Any:
+    """Return A B where floats hold it exactly, else None.
+
+    Examples
+    --------
+    >>> A = sp.csr_array([[0.5, 2.0]])
+    >>> exact_matrix_product(A, sp.csr_array([[3.0], [1.0]])).toarray()
+    array([[3.5]])
+    >>> exact_matrix_product(sp.csr_array([[0.1]]), sp.csr_array([[0.1]])) is None
+    True
+    """
+    out = sp.csr_array(A @ B)
+    if not np.isfinite(out.data).all():
+        return None
+    if (np.diff(A.indptr) <= 1).all():
+        counts = np.diff(B.indptr)
+        rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+        at = A.indices
+        left = np.repeat(A.data, counts[at])
+        place = (
+            np.concatenate([np.arange(B.indptr[j], B.indptr[j + 1]) for j in at])
+            if rows.size <= 64
+            else _places(B, at)
+        )
+        exact = not (exact_product(left, B.data[place.astype(int)])[1] != 0.0).any()
+    else:
+        unit = _unit(A.data) * _unit(B.data)
+        exact = unit > 0.0 and bool((abs(A) @ abs(B)).max() / unit < 2.0**53)
+    return _canonical(out) if exact else None
+
+
+def _places(B: Any, at: NDArray[Any]) -> NDArray[Any]:
+    counts = np.diff(B.indptr)[at]
+    start = np.repeat(B.indptr[at], counts)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places: NDArray[Any] = start + within
+    return places
+
+
+def _exact_addition(A: Any, B: Any) -> Any:
+    total = sp.csr_array(A + B)
+    if A.nnz + B.nnz != total.nnz:
+        a, b = A.toarray() if A.size <= 4096 else None, B
+        if a is not None:
+            if (exact_sum(a, b.toarray())[1] != 0.0).any():
+                return None
+        else:
+            unit = min(_unit(A.data), _unit(B.data))
+            if not (abs(A) + abs(B)).max() / unit < 2.0**53:
+                return None
+    return _canonical(total)
+
+
+def _canonical(M: Any) -> Any:
+    M.sum_duplicates()
+    M.eliminate_zeros()
+    M.sort_indices()
+    M.indices = M.indices.astype(np.int32, copy=False)
+    M.indptr = M.indptr.astype(np.int32, copy=False)
+    return M
+
+
+def matrix(M: Any) -> Any:
+    """Return a sparse matrix in the form that sums keep."""
+    return _canonical(sp.csr_array(M, dtype=float))
+
+
+def _identity(M: Any) -> bool:
+    return (
+        M.shape[0] == M.shape[1] == M.nnz
+        and bool((M.data == 1.0).all())
+        and bool((M.indices == np.arange(M.nnz)).all())
+    )
+
+
+def selection(rows: Sequence[int] | NDArray[Any], size: int) -> Any:
+    """Return the matrix that takes some entries of a vector."""
+    at = np.asarray(rows, dtype=np.int32)
+    return sp.csr_array(
+        (np.ones(at.size), at, np.arange(at.size + 1, dtype=np.int32)), (at.size, size)
+    )
+
+
+# --- construction -------------------------------------------------------------------------------
+
+
+def constant(value: Any) -> Sum:
+    """Return a vector of numbers."""
+    return _sum((), np.ravel(np.asarray(value, dtype=float)) + 0.0)
+
+
+def constant_value(node: Node) -> Floats | None:
+    """Return the numbers of a node without leaves, None for any other."""
+    return node.constant if isinstance(node, Sum) and not node.parts else None
+
+
+def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
+    """Return offset + sum of M @ node, merged as far as coefficients stay exact.
+
+    Parameters
+    ----------
+    parts : pairs (sparse (m, k), Node of size k)
+        Terms.
+    offset : array (m,)
+        Constants.
+    """
+    total = np.ravel(np.asarray(offset, dtype=float)) + 0.0
+    m = total.size
+    kept: dict[Node, list[Any]] = {}
+    queue = [(matrix(M), n) for M, n in parts]
+    while queue:
+        M, node = queue.pop()
+        if not M.nnz:
+            continue
+        if isinstance(node, Sum):
+            inner, new = _flattened(M, node, total)
+            if new is not None:
+                queue += inner
+                total = new
+                continue
+        elif not isinstance(node, (Leaf, Opaque)):
+            used = np.unique(M.indices)
+            if m == 1 and node.size > 1 and used.size <= SPLIT and _entrywise(node):
+                queue += [(matrix(M[:, [j]]), select(node, [j])) for j in used.tolist()]
+                continue
+            if used.size < node.size and _entrywise(node):
+                queue.append((matrix(M[:, used]), select(node, used)))
+                continue
+        same = kept.setdefault(node, [])
+        for k, other in enumerate(same):
+            added = _exact_addition(other, M)
+            if added is not None:
+                same[k] = added
+                break
+        else:
+            same.append(M)
+    flat = [(M, n) for n in sorted(kept, key=lambda n: n.serial) for M in kept[n] if M.nnz]
+    if len(flat) == 1 and not total.any() and _identity(flat[0][0]):
+        return flat[0][1]
+    return _sum(tuple(flat), total)
+
+
+def _entrywise(node: Node) -> bool:
+    return isinstance(node, Product) or (
+        isinstance(node, Call)
+        and len(node.args) == 1
+        and node.size == node.args[0].size
+        and not node.function.startswith("of all: ")
+    )
+
+
+def _flattened(M: Any, node: Sum, total: Floats) -> tuple[list[Part], Floats | None]:
+    """Return the parts of M @ node and the new constant, None where rounding forbids it."""
+    inner = []
+    for N, g in node.parts:
+        product = exact_matrix_product(M, N)
+        if product is None or product.nnz > 4 * (M.nnz + N.nnz) + 1000:
+            return [], None
+        inner.append((product, g))
+    if not node.constant.any():
+        return inner, total
+    moved = exact_matrix_product(M, matrix(sp.csr_array(node.constant[:, None])))
+    if moved is None:
+        return [], None
+    added, error = exact_sum(total, moved.toarray()[:, 0])
+    if (error != 0.0).any():
+        return [], None
+    return inner, np.asarray(added) + 0.0
+
+
+def select(node: Node, rows: Sequence[int] | NDArray[Any]) -> Node:
+    """Return some entries of a node, in the given order."""
+    at = np.asarray(rows, dtype=np.int64)
+    if at.size == node.size and (at == np.arange(node.size)).all():
+        return node
+    if isinstance(node, Product):
+        return _product(tuple((select(b, at), a) for b, a in node.factors))
+    if isinstance(node, Call) and _entrywise(node):
+        return _call(node.function, (select(node.args[0], at),), int(at.size))
+    return linear([(selection(at, node.size), node)], np.zeros(at.size))
+
+
+def raw_product(factors: Mapping[Node, Fraction] | Iterable[Factor]) -> Node:
+    """Return a product of powers as it stands; `Algebra.product` simplifies it first."""
+    pairs = factors.items() if isinstance(factors, Mapping) else factors
+    kept = tuple(sorted(((n, a) for n, a in pairs if a), key=lambda f: f[0].serial))
+    return kept[0][0] if len(kept) == 1 and kept[0][1] == 1 else _product(kept)
+
+
+def raw_call(function: str, args: Sequence[Node], size: int) -> Node:
+    """Return a function of nodes as it stands; `Algebra.call` simplifies it first."""
+    return _call(function, tuple(args), size)
+
+
+def rebuilt(node: Node, algebra: Any, known: dict[Node, Node]) -> Node:
+    """Return a node with parts replaced, simplified by an `Algebra`; ``known`` says which."""
+    if node in known:
+        return known[node]
+    out: Node
+    if isinstance(node, (Leaf, Opaque)):
+        out = node
+    elif isinstance(node, Sum):
+        out = linear([(M, rebuilt(n, algebra, known)) for M, n in node.parts], node.constant)
+    elif isinstance(node, Product):
+        out = algebra.product([(rebuilt(n, algebra, known), a) for n, a in node.factors])
+    elif isinstance(node, Call):
+        args = [rebuilt(n, algebra, known) for n in node.args]
+        out = algebra.call(node.function, args, node.size)
+    known[node] = out
+    return out
+
+
+# --- reading off --------------------------------------------------------------------------------
+
+
+def affine(node: Node) -> bool:
+    """Whether a node is an affine function of leaves."""
+    if isinstance(node, Sum):
+        return all(affine(n) for _, n in node.parts)
+    return isinstance(node, Leaf)
+
+
+def scalars(node: Node) -> frozenset[tuple[Leaf, int]]:
+    """Return the entries of leaves that a node depends on."""
+    if node._scalars is None:
+        own: frozenset[tuple[Leaf, int]]
+        if isinstance(node, Leaf):
+            own = frozenset((node, j) for j in range(node.size))
+        elif isinstance(node, Sum):
+            own = frozenset()
+            for M, n in node.parts:
+                if isinstance(n, Leaf):
+                    own |= frozenset((n, int(j)) for j in np.unique(M.indices))
+                else:
+                    own |= scalars(n)
+        elif isinstance(node, Opaque):
+            own = frozenset((leaf, j) for leaf in node.leaves for j in range(leaf.size))
+        else:
+            below: Sequence[Node] = ()
+            if isinstance(node, Call):
+                below = node.args
+            elif isinstance(node, Product):
+                below = [n for n, _ in node.factors]
+            own = frozenset[tuple[Leaf, int]]().union(*(scalars(n) for n in below))
+        node._scalars = own
+    return node._scalars
+
+
+def text(node: Node, limit: int = 160) -> str:
+    """Return a node in words, shortened."""
+    written = _text(node)
+    return written if len(written) <= limit else written[: limit - 3] + "..."
+
+
+def _text(node: Node) -> str:
+    if isinstance(node, Leaf):
+        return node.name
+    if isinstance(node, Opaque):
+        return " ".join(str(node.expression).split())
+    if isinstance(node, Call):
+        return f"{node.function.removeprefix('of all: ')}({', '.join(_text(a) for a in node.args)})"
+    if isinstance(node, Product):
+        return "*".join(_factor_text(n, a) for n, a in node.factors)
+    if not isinstance(node, Sum):
+        return "?"
+    if node.size == 1:
+        return _scalar_sum(node)
+    words = []
+    for M, n in node.parts:
+        inside = _text(n)
+        if _identity(M):
+            words.append(inside)
+        elif M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all():
+            same = (M.data == M.data[0]).all()
+            front = "" if same and M.data[0] == 1.0 else f"{M.data[0]:g}*" if same else "c*"
+            words.append(f"{front}{_grouped(n, inside)}{_places_text(M, n)}")
+        else:
+            words.append(f"A@{_grouped(n, inside)}")
+    if node.constant.any() or not words:
+        one = (node.constant == node.constant[0]).all() if node.size else True
+        words.append(f"{node.constant[0]:g}" if one and node.size else "b")
+    return " + ".join(words)
+
+
+def _places_text(M: Any, n: Node) -> str:
+    if n.size == 1 or (M.shape[0] > 1 and n.size == M.shape[0]):
+        return ""
+    return f"[{M.indices[0]}:{M.indices[-1] + 1}]"
+
+
+def _scalar_sum(node: Sum) -> str:
+    words: list[str] = []
+    for M, n in node.parts:
+        if n.size == 1:
+            terms = [(float(M.data[0]), _grouped(n, _text(n)))]
+        elif isinstance(n, Leaf):
+            terms = [
+                (float(c), f"{n.name}{_entry(n, int(j))}")
+                for c, j in zip(M.data[:8], M.indices[:8], strict=True)
+            ]
+        else:
+            same = M.nnz == n.size and (M.data == M.data[0]).all()
+            terms = [(float(M.data[0]) if same else 1.0, f"{'sum' if same else 'c@'}({_text(n)})")]
+        for c, word in terms:
+            size = "" if abs(c) == 1.0 else f"{abs(c):g}*"
+            words.append((" - " if c < 0 else " + " if words else "") + size + word)
+    c = float(node.constant[0])
+    if c or not words:
+        words.append(
+            (" - " if c < 0 and words else " + " if words else "") + f"{abs(c) if words else c:g}"
+        )
+    return "".join(words).lstrip() if not words[0].startswith(" - ") else "-" + "".join(words)[3:]
+
+
+def _entry(leaf: Leaf, j: int) -> str:
+    if len(leaf.shape) == 2:
+        return f"[{j % leaf.shape[0]}, {j // leaf.shape[0]}]"
+    return f"[{j}]"
+
+
+def _grouped(node: Node, inside: str) -> str:
+    return f"({inside})" if isinstance(node, Sum) else inside
+
+
+def _factor_text(node: Node, a: Fraction) -> str:
+    inside = _text(node)
+    if isinstance(node, (Sum, Product)):
+        inside = f"({inside})"
+    if a == 1:
+        return inside
+    return f"{inside}^{a}" if a.denominator == 1 and a > 0 else f"{inside}^({a})"

@@ -1,0 +1,212 @@
+"""Formulas as text: a safe grammar of numbers, names, operators and functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
+from cvxpy.atoms.elementwise.trig import cos, sin, tan
+
+from optfair.errors import DataError, nearest
+
+__all__ = ["FUNCTIONS", "parse", "parse_bounds"]
+
+#: Powers with whole exponents up to this one are products.
+PRODUCTS = 24
+
+
+def _power(x: Any, p: Any) -> Any:
+    return cp.power(x, float(p))
+
+
+#: What may be called, by name.
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "exp": cp.exp,
+    "log": cp.log,
+    "sqrt": cp.sqrt,
+    "square": cp.square,
+    "power": _power,
+    "abs": cp.abs,
+    "sum": cp.sum,
+    "max": cp.max,
+    "min": cp.min,
+    "maximum": cp.maximum,
+    "minimum": cp.minimum,
+    "norm": cp.norm,
+    "entr": cp.entr,
+    "logistic": cp.logistic,
+    "log_sum_exp": cp.log_sum_exp,
+    "geo_mean": cp.geo_mean,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "sinh": sinh,
+    "tanh": tanh,
+    "asinh": asinh,
+    "trace": cp.trace,
+    "lambda_max": cp.lambda_max,
+}
+_COMPARE = {ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "==", ast.Lt: "<=", ast.Gt: ">="}
+
+
+class _Writer:
+    def __init__(self, text: str, variables: dict[str, Any]) -> None:
+        self.text, self.variables = text, variables
+
+    def refuse(self, node: ast.AST, why: str, remedy: str = "") -> DataError:
+        part = ast.get_source_segment(self.text, node) or self.text
+        return DataError(f"{part!r} is not in the grammar of formulas", why, remedy)
+
+    def write(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            return float(str(node.value))
+        if isinstance(node, ast.Name):
+            if node.id in FUNCTIONS:
+                raise self.refuse(node, "it is a function", f"write {node.id}(...)")
+            return self.variables.setdefault(node.id, cp.Variable(name=node.id))
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return self.matrix(node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+            inner = self.write(node.operand)
+            return -inner if isinstance(node.op, ast.USub) else inner
+        if isinstance(node, ast.BinOp):
+            return self.binary(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            return self.call(node)
+        if isinstance(node, ast.Subscript):
+            return self.entry(node)
+        raise self.refuse(node, "known are numbers, names, + - * / @ **, lists and functions")
+
+    def matrix(self, node: Any) -> Any:
+        rows = [self.write(e) for e in node.elts]
+        try:
+            return np.asarray(rows, dtype=float)
+        except (TypeError, ValueError):
+            pass
+        if all(getattr(r, "shape", ()) == () for r in rows):
+            return cp.hstack(rows)
+        raise self.refuse(node, "a matrix has rows of numbers, a list has numbers or scalars")
+
+    def binary(self, node: ast.BinOp) -> Any:
+        left, right = self.write(node.left), self.write(node.right)
+        if isinstance(node.op, ast.Pow):
+            return self.power(node, left, right)
+        try:
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Sub):
+                return left - right
+            if isinstance(node.op, ast.MatMult):
+                return left @ right
+            if isinstance(node.op, ast.Mult):
+                if np.shape(left) and np.shape(right):
+                    return cp.multiply(left, right)
+                return left * right
+            if isinstance(node.op, ast.Div):
+                return left / right
+        except (ValueError, ZeroDivisionError) as e:
+            raise self.refuse(node, str(e), "bring both sides to one shape") from None
+        raise self.refuse(node, "the operators are + - * / @ **")
+
+    def power(self, node: ast.BinOp, base: Any, p: Any) -> Any:
+        if not isinstance(p, float):
+            raise self.refuse(node, "an exponent is a number", "write exp(y*log(x)) for x**y")
+        if not isinstance(base, cp.Expression):
+            return base**p
+        if p.is_integer() and 1 <= abs(p) <= PRODUCTS:
+            # x**3 is x*x*x, which has no domain
+            out = base
+            for _ in range(int(abs(p)) - 1):
+                out = cp.multiply(out, base) if base.shape else out * base
+            return out if p > 0 else 1.0 / out
+        return cp.power(base, p)
+
+    def call(self, node: ast.Call) -> Any:
+        name = node.func.id  # type: ignore[attr-defined]
+        if name not in FUNCTIONS:
+            raise self.refuse(node, f"there is no function {name!r}", nearest(name, FUNCTIONS))
+        if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+            raise self.refuse(node, "functions take expressions only")
+        args = [self.write(a) for a in node.args]
+        try:
+            return FUNCTIONS[name](*args)
+        except (TypeError, ValueError) as e:
+            raise self.refuse(node, str(e)) from None
+
+    def entry(self, node: ast.Subscript) -> Any:
+        base, index = self.write(node.value), node.slice
+        places = index.elts if isinstance(index, ast.Tuple) else [index]
+        numbers = [self.write(p) for p in places]
+        if not all(isinstance(n, float) and n.is_integer() for n in numbers):
+            raise self.refuse(node, "an index is a whole number")
+        try:
+            return base[tuple(int(n) for n in numbers)]
+        except (IndexError, TypeError, ValueError) as e:
+            raise self.refuse(node, str(e)) from None
+
+
+def _tree(text: str, mode: str = "eval") -> Any:
+    if len(text) > 5000:
+        raise DataError("the formula is longer than 5,000 characters")
+    try:
+        return ast.parse(text.strip(), mode=mode)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
+        raise DataError(
+            f"{text!r} is no formula", getattr(e, "msg", str(e)), "write e.g. sqrt(1 + x**2) + x*y"
+        ) from None
+
+
+def parse(text: str, variables: dict[str, Any] | None = None) -> Any:
+    """Return the CVXPY expression of a formula; unknown names become scalar variables.
+
+    Parameters
+    ----------
+    text : str
+        Numbers, names, ``+ - * / @ **``, lists and functions. Nothing is evaluated as code;
+        ``x**3`` is ``x*x*x``, for any sign of x.
+    variables : dict, optional
+        Name -> variable; new ones are added.
+
+    Examples
+    --------
+    >>> variables = {}
+    >>> parse("sqrt(1 + x**2) + x*y", variables).is_dcp(), sorted(variables)
+    (False, ['x', 'y'])
+    """
+    known = {} if variables is None else variables
+    found = _Writer(text, known).write(_tree(text).body)
+    return found if isinstance(found, cp.Expression) else cp.Constant(found)
+
+
+def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """Return constraints by their own text: comparisons, separated by commas.
+
+    Examples
+    --------
+    >>> variables = {}
+    >>> list(parse_bounds("y >= 1, 0 <= x <= 4", variables))
+    ['y >= 1', '0 <= x', 'x <= 4']
+    """
+    if not text.strip():
+        return {}
+    body = _tree(f"({text},)").body
+    out: dict[str, Any] = {}
+    source = f"({text},)"
+    writer = _Writer(source, variables)
+    for node in body.elts:
+        if not isinstance(node, ast.Compare):
+            raise writer.refuse(node, "a bound is a comparison", "write e.g. x >= 0, x <= 4")
+        sides = [node.left, *node.comparators]
+        for left, op, right in zip(sides, node.ops, sides[1:], strict=False):
+            word = _COMPARE.get(type(op))
+            if word is None:
+                raise writer.refuse(node, "comparisons are <=, >= and ==")
+            names = [ast.get_source_segment(source, s) or "" for s in (left, right)]
+            a, b = cp.Constant(0.0) + writer.write(left), writer.write(right)
+            made = a <= b if word == "<=" else a >= b if word == ">=" else a == b
+            out[f"{names[0]} {word} {names[1]}"] = made
+    return out

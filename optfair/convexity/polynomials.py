@@ -1,0 +1,447 @@
+"""Polynomials with rational coefficients: expansion, definiteness and signs, all exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, linear, select
+
+Monomial = tuple[tuple[Node, Fraction], ...]
+Polynomial = dict[Monomial, Fraction]
+Matrix = list[list[Fraction]]
+
+__all__ = [
+    "Quadratic",
+    "TooLarge",
+    "expand",
+    "from_monomials",
+    "inertia",
+    "is_polynomial",
+    "multiplied",
+    "nonnegative_on",
+    "positive_inside",
+    "quadratic",
+    "univariate",
+]
+
+# Terms and degree that are multiplied out.
+TERMS, DEGREE = 600, 12
+ONE = Fraction(1)
+
+
+class TooLarge(Exception):
+    """An expansion has too many terms."""
+
+
+def expand(node: Node, merges: Callable[[Node], bool] | None = None) -> Polynomial:
+    """Return an entry as a sum of monomials in what is not a sum or a product.
+
+    Parameters
+    ----------
+    node : Node
+        Of one entry.
+    merges : callable, optional
+        Whether powers of a base that are no whole numbers, or of which one is negative, may be
+        multiplied: x * 1/x loses that x is not 0. By default never.
+
+    Raises
+    ------
+    TooLarge
+        It has too many terms.
+    """
+    if node.size != 1:
+        raise TooLarge
+    if isinstance(node, Sum) and not _single(node):
+        total: Polynomial = {}
+        if node.constant[0]:
+            total[()] = Fraction(float(node.constant[0]))
+        for M, n in node.parts:
+            if M.nnz > TERMS:
+                raise TooLarge
+            for c, j in zip(M.data.tolist(), M.indices.tolist(), strict=True):
+                for monomial, k in expand(select(n, [j]), merges).items():
+                    total[monomial] = total.get(monomial, Fraction(0)) + Fraction(c) * k
+            if len(total) > TERMS:
+                raise TooLarge
+        return {m: c for m, c in total.items() if c}
+    if isinstance(node, Product):
+        out: Polynomial = {(): ONE}
+        for n, a in node.factors:
+            if a.denominator == 1 and 0 < a <= DEGREE:
+                inner = expand(n, merges)
+                for _ in range(int(a)):
+                    out = multiplied(out, inner, merges)
+            else:
+                out = multiplied(out, {((n, a),): ONE}, merges)
+        return out
+    return {((node, ONE),): ONE}
+
+
+def _single(node: Sum) -> bool:
+    """Whether a sum is one entry of a leaf: it stays what it is."""
+    return (
+        len(node.parts) == 1
+        and isinstance(node.parts[0][1], Leaf)
+        and node.parts[0][0].nnz == 1
+        and node.parts[0][0].data[0] == 1.0
+        and not node.constant.any()
+    )
+
+
+def multiplied(
+    a: Polynomial, b: Polynomial, merges: Callable[[Node], bool] | None = None
+) -> Polynomial:
+    """Return a product of polynomials; ``merges`` is that of `expand`."""
+    if len(a) * len(b) > 8 * TERMS:
+        raise TooLarge
+    out: Polynomial = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            exponents = dict(m)
+            for base, power in n:
+                old = exponents.get(base, ONE)
+                plain = power.denominator == old.denominator == 1 and power > 0 and old > 0
+                if base in exponents and not plain and not (merges and merges(base)):
+                    raise TooLarge
+                exponents[base] = exponents.get(base, Fraction(0)) + power
+            key = tuple(sorted(((k, p) for k, p in exponents.items()), key=lambda f: f[0].serial))
+            out[key] = out.get(key, Fraction(0)) + c * d
+    return {m: c for m, c in out.items() if c}
+
+
+def from_monomials(terms: Mapping[Monomial, Fraction], algebra: Any) -> Node | None:
+    """Return the node of a sum of monomials, None where a coefficient is no float."""
+    parts = []
+    offset = 0.0
+    for monomial, c in terms.items():
+        value = float(c)
+        if Fraction(value) != c:
+            return None
+        factors = [(n, p) for n, p in monomial if p]
+        if not factors:
+            offset += value
+            if Fraction(offset) != sum(
+                (k for m, k in terms.items() if not [p for _, p in m if p]), Fraction(0)
+            ):
+                return None
+            continue
+        parts.append((sp.csr_array([[value]]), algebra.product(factors)))
+    return linear(parts, np.array([offset]))
+
+
+def is_polynomial(terms: Polynomial) -> bool:
+    """Whether every factor is a whole power of an entry of a leaf."""
+    return all(
+        affine(n) and p.denominator == 1 and p >= 0 for monomial in terms for n, p in monomial
+    )
+
+
+class Quadratic:
+    """A quadratic function with rational coefficients.
+
+    Attributes
+    ----------
+    entries : tuple of Node
+        Its variables, entries of leaves.
+    matrix : list of lists of Fraction
+        Symmetric M of order n + 1 with f(x) = [x; 1]' M [x; 1].
+    """
+
+    def __init__(self, entries: Sequence[Node], matrix: Matrix) -> None:
+        self.entries, self.matrix = tuple(entries), matrix
+
+    @property
+    def form(self) -> Matrix:
+        """The part of degree two."""
+        n = len(self.entries)
+        return [row[:n] for row in self.matrix[:n]]
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether it has neither linear terms nor a constant."""
+        return not any(self.matrix[-1])
+
+    def on_hyperplane(self, normal: Sequence[Fraction]) -> Matrix:
+        """Return the matrix restricted to {v: normal'v = 0}, in coordinates without one entry."""
+        p = next(k for k, c in enumerate(normal) if c)
+        rest = [k for k in range(len(normal)) if k != p]
+        ratio = [normal[k] / normal[p] for k in rest]
+        M = self.matrix
+        return [
+            [
+                M[i][j] - ratio[a] * M[p][j] - ratio[b] * M[i][p] + ratio[a] * ratio[b] * M[p][p]
+                for b, j in enumerate(rest)
+            ]
+            for a, i in enumerate(rest)
+        ]
+
+
+def quadratic(node: Node, entries: Iterable[Node] = ()) -> Quadratic | None:
+    """Return an entry as a quadratic of entries of leaves, None when it is none.
+
+    Parameters
+    ----------
+    node : Node
+        Of one entry.
+    entries : iterable of Node
+        Variables that must be among its own.
+    """
+    try:
+        terms = expand(node)
+    except TooLarge:
+        return None
+    return quadratic_of(terms, entries)
+
+
+def quadratic_of(terms: Polynomial, entries: Iterable[Node] = ()) -> Quadratic | None:
+    """Return an expanded polynomial as a quadratic, None when it is none."""
+    if not is_polynomial(terms) or any(sum(p for _, p in m) > 2 for m in terms):
+        return None
+    own = {n for m in terms for n, _ in m} | set(entries)
+    names = sorted(own, key=lambda n: n.serial)
+    at = {n: k for k, n in enumerate(names)}
+    size = len(names) + 1
+    M = [[Fraction(0)] * size for _ in range(size)]
+    for monomial, c in terms.items():
+        places = [at[n] for n, p in monomial for _ in range(int(p))]
+        i, j = (*places, *([size - 1] * (2 - len(places))))
+        M[i][j] += c / 2
+        M[j][i] += c / 2
+    return Quadratic(names, M)
+
+
+def coefficients(node: Node, entries: Sequence[Node]) -> list[Fraction] | None:
+    """Return an affine entry as coefficients of given entries and 1, None where it has others."""
+    found = quadratic(node, entries)
+    if found is None or any(any(row) for row in found.form):
+        return None
+    if len(found.entries) > len(entries):
+        return None
+    at = {n: k for k, n in enumerate(found.entries)}
+    last = found.matrix[-1]
+    return [2 * last[at[n]] for n in entries] + [last[-1]]
+
+
+def inertia(M: Matrix) -> tuple[int, int, int]:
+    """Return how many eigenvalues of a symmetric rational matrix are positive, negative and 0.
+
+    By congruence (Sylvester's law), so it is exact.
+
+    Examples
+    --------
+    >>> inertia([[Fraction(1), Fraction(1)], [Fraction(1), Fraction(1)]])
+    (1, 0, 1)
+    >>> inertia([[Fraction(0), Fraction(1)], [Fraction(1), Fraction(0)]])
+    (1, 1, 0)
+    """
+    A = [list(row) for row in M]
+    positive = negative = 0
+    left = list(range(len(A)))
+    while left:
+        p = next((k for k in left if A[k][k]), None)
+        if p is None:
+            pair = next(((i, j) for i in left for j in left if i < j and A[i][j]), None)
+            if pair is None:
+                break
+            i, j = pair
+            for k in left:
+                A[i][k] += A[j][k]
+            for k in left:
+                A[k][i] += A[k][j]
+            p = i
+        pivot = A[p][p]
+        positive, negative = positive + (pivot > 0), negative + (pivot < 0)
+        left.remove(p)
+        for i in left:
+            if A[i][p]:
+                factor = A[i][p] / pivot
+                for j in left:
+                    A[i][j] -= factor * A[p][j]
+    return positive, negative, len(M) - positive - negative
+
+
+# --- one variable --------------------------------------------------------------------------------
+
+Line = list[Fraction]  # coefficients, constant first
+
+
+def univariate(terms: Polynomial, entry: Node) -> Line | None:
+    """Return a polynomial in one entry as coefficients, None when it has other factors."""
+    out: Line = []
+    for monomial, c in terms.items():
+        if len(monomial) > 1 or any(n is not entry for n, _ in monomial):
+            return None
+        p = monomial[0][1] if monomial else Fraction(0)
+        if p.denominator != 1 or p < 0 or p > 40:
+            return None
+        out += [Fraction(0)] * (int(p) + 1 - len(out))
+        out[int(p)] += c
+    return _trimmed(out)
+
+
+def _trimmed(p: Line) -> Line:
+    p = list(p)
+    while p and not p[-1]:
+        p.pop()
+    return p
+
+
+def derivative(p: Line) -> Line:
+    """Return the derivative."""
+    return _trimmed([k * c for k, c in enumerate(p)][1:])
+
+
+def plus(*lines: Line) -> Line:
+    """Return a sum."""
+    size = max(map(len, lines), default=0)
+    return _trimmed([sum((p[k] for p in lines if k < len(p)), Fraction(0)) for k in range(size)])
+
+
+def times(*lines: Line) -> Line:
+    """Return a product."""
+    out = [ONE]
+    for p in lines:
+        new = [Fraction(0)] * max(len(out) + len(p) - 1, 0)
+        for i, a in enumerate(out):
+            for j, b in enumerate(p):
+                new[i + j] += a * b
+        out = new
+    return _trimmed(out)
+
+
+def _remainder(a: Line, b: Line) -> Line:
+    a = list(a)
+    while len(a) >= len(b):
+        factor = a[-1] / b[-1]
+        shift = len(a) - len(b)
+        for k, c in enumerate(b):
+            a[shift + k] -= factor * c
+        a.pop()
+    return _trimmed(a)
+
+
+def _quotient(a: Line, b: Line) -> Line:
+    a, out = list(a), [Fraction(0)] * max(len(a) - len(b) + 1, 0)
+    while len(a) >= len(b):
+        factor = a[-1] / b[-1]
+        shift = len(a) - len(b)
+        out[shift] = factor
+        for k, c in enumerate(b):
+            a[shift + k] -= factor * c
+        a.pop()
+    return _trimmed(out)
+
+
+def _common(a: Line, b: Line) -> Line:
+    while b:
+        a, b = b, _remainder(a, b)
+        b = [c / abs(b[-1]) for c in b] if b else b
+    return [c / a[-1] for c in a] if a else a
+
+
+def _sign_at(p: Line, x: Fraction | None, side: int) -> int:
+    """Return the sign at a point, or towards infinity on one side."""
+    if not p:
+        return 0
+    if x is None:
+        lead = p[-1] if side > 0 or len(p) % 2 else -p[-1]
+        return (lead > 0) - (lead < 0)
+    value = Fraction(0)
+    for c in reversed(p):
+        value = value * x + c
+    return (value > 0) - (value < 0)
+
+
+def _roots_between(p: Line, low: Fraction | None, high: Fraction | None) -> int:
+    """Return how many distinct roots lie in (low, high], by Sturm's theorem."""
+    chain = [p, derivative(p)]
+    while chain[-1]:
+        rest = _remainder(chain[-2], chain[-1])
+        chain.append([-c / abs(rest[-1]) for c in rest] if rest else [])
+    chain.pop()
+
+    def changes(x: Fraction | None, side: int) -> int:
+        signs = [s for s in (_sign_at(q, x, side) for q in chain) if s]
+        return sum(a != b for a, b in pairwise(signs))
+
+    return changes(low, -1) - changes(high, 1)
+
+
+def nonnegative_on(p: Line, low: float, high: float) -> bool:
+    """Return whether a polynomial is nowhere negative between two ends, exactly.
+
+    Examples
+    --------
+    >>> square = times([Fraction(-2), ONE, ONE], [Fraction(-2), ONE, ONE])
+    >>> nonnegative_on(square, -np.inf, np.inf), nonnegative_on([Fraction(-1), ONE], 0.0, 2.0)
+    (True, False)
+    >>> nonnegative_on([Fraction(-1), ONE], 1.0, np.inf)
+    True
+    """
+    p = _trimmed(p)
+    if not p:
+        return True
+    a = None if np.isneginf(low) else Fraction(float(low))
+    b = None if np.isposinf(high) else Fraction(float(high))
+    if a is not None and b is not None and a >= b:
+        return _sign_at(p, a, -1) >= 0 and _sign_at(p, b, 1) >= 0
+    # the part of odd multiplicity decides where the sign changes
+    odd, rest = [ONE], p
+    repeated = []
+    while len(rest) > 1:
+        common = _common(rest, derivative(rest))
+        repeated.append(_quotient(rest, common))  # each root once
+        rest = common
+    for k, q in enumerate(repeated):
+        simple = _quotient(q, repeated[k + 1]) if k + 1 < len(repeated) else q
+        if k % 2 == 0:
+            odd = times(odd, simple)
+    if len(odd) > 1:
+        # roots on the ends do not matter
+        for end in (a, b):
+            if end is not None and not _sign_at(odd, end, 0):
+                odd = _quotient(odd, [-end, ONE])
+        if len(odd) > 1 and _roots_between(odd, a, b):
+            return False
+    inside = (
+        (a + b) / 2
+        if a is not None and b is not None
+        else a + 1
+        if a is not None
+        else b - 1
+        if b is not None
+        else Fraction(0)
+    )
+    step = Fraction(1, 2)
+    while not (sign := _sign_at(p, inside, 0)):  # a double root: look beside it
+        inside = inside + step if b is None else inside + (b - inside) * step
+        step /= 3
+    return sign > 0
+
+
+def positive_inside(p: Line, low: float, high: float) -> bool:
+    """Return whether a polynomial is positive strictly between two ends, exactly.
+
+    Examples
+    --------
+    >>> positive_inside([Fraction(0), ONE], 0.0, 1.0)
+    True
+    >>> positive_inside(times([Fraction(-1), ONE], [Fraction(-1), ONE]), 0.0, 2.0)
+    False
+    """
+    if not nonnegative_on(p, low, high):
+        return False
+    # what is left to exclude are zeros inside, which its square-free part shows
+    simple = _quotient(p, _common(p, derivative(p))) if len(p) > 1 else p
+    a = None if np.isneginf(low) else Fraction(float(low))
+    b = None if np.isposinf(high) else Fraction(float(high))
+    for end in (a, b):
+        if end is not None and len(simple) > 1 and not _sign_at(simple, end, 0):
+            simple = _quotient(simple, [-end, ONE])
+    return bool(simple) and (len(simple) == 1 or _roots_between(simple, a, b) == 0)

@@ -1,0 +1,338 @@
+"""What is answered about curvature: a proof, chords that refute it, or where the search stopped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.convexity.checker import Step, faults
+from optfair.convexity.domain import IMPLIED, Domain
+from optfair.convexity.expression import Leaf, Node, Opaque, affine, text
+from optfair.convexity.reading import read
+from optfair.convexity.rules import RULES, Kind
+from optfair.convexity.witness import Chord
+from optfair.errors import OptfairError
+
+if TYPE_CHECKING:
+    from optfair.core.certificate import Verdict
+
+__all__ = ["CurvatureProof", "CurvatureWitness", "Undecided"]
+
+
+def _verdict(reasons: tuple[str, ...]) -> Verdict:
+    from optfair.core.certificate import Verdict
+
+    return Verdict(not reasons, reasons)
+
+
+class _Answer:
+    """What the three answers share."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def explain(self) -> str:
+        """Return it in words, line by line."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.explain())}</pre>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurvatureProof(_Answer):
+    """A proof that an expression is convex, concave, or both, on a convex domain.
+
+    Attributes
+    ----------
+    expression : cvxpy.Expression
+        What was declared.
+    curvature : str
+        "convex", "concave" or "affine".
+    steps : tuple of Step
+        One tree for each of convex and concave that is claimed.
+    domain : Domain
+        Where.
+    rests_on : tuple of str
+        Names of the terms without which the proof does not hold.
+    """
+
+    expression: Any
+    curvature: str
+    steps: tuple[Step, ...]
+    domain: Domain
+    rests_on: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def step(self) -> Step:
+        """The first tree."""
+        return self.steps[0]
+
+    @property
+    def rule(self) -> str:
+        """The rule at the root, behind sums of one term."""
+        step = self.step
+        while (
+            step.rule in ("sum", "without affine terms", "blocks without common variables")
+            and len(step.premises) == 1
+        ):
+            step = step.premises[0]
+        return step.rule
+
+    def verify(self) -> Verdict:
+        """Read the expression anew and check every step by its rule; nothing is searched."""
+        node: Node | None = self.step.node
+        if not (isinstance(node, Opaque) and node.expression is self.expression):
+            node = _read_again(self.expression, self.domain)
+        if node is not self.step.node:
+            return _verdict(("the expression is not what the proof is about",))
+        claimed = {"affine": {"convex", "concave"}}.get(self.curvature, {self.curvature})
+        if {s.kind for s in self.steps} != claimed or any(s.node is not node for s in self.steps):
+            return _verdict((f"the steps do not show {self.curvature}",))
+        return _verdict(tuple(f for s in self.steps for f in faults(s, self.domain)))
+
+    def tree(self) -> list[tuple[int, str, str, str]]:
+        """Return rows (depth, function, what is known of it, rule)."""
+        rows: list[tuple[int, str, str, str]] = []
+
+        def visit(step: Step, domain: Domain, depth: int) -> None:
+            if step.goal.boxes:
+                domain = domain.extended(boxes=dict(step.goal.boxes))
+            known = f"{step.kind}, in {_range_text(domain, step.node)}"
+            if step.rule == "affine":
+                known = known.replace(step.kind, "affine", 1)
+            rows.append((depth, text(step.node, 90), known, step.rule))
+            for p in step.premises:
+                visit(p, domain, depth + 1)
+
+        for step in self.steps:
+            visit(step, self.domain, 0)
+        return rows
+
+    def explain(self) -> str:
+        """Return the tree in words."""
+        lines = [str(self)]
+        for depth, function, known, name in self.tree():
+            lines.append(f"{'  ' * depth}{function}: {known} [{name}]")
+        lines += [f"defined where {t}" for t in implied_text(self.domain)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td style='padding-left:{depth}em'><code>{html.escape(f)}</code></td>"
+            f"<td>{html.escape(known)}</td><td>{html.escape(name)}</td></tr>"
+            for depth, f, known, name in self.tree()
+        )
+        return f"<p>{html.escape(str(self))}</p><table>{rows}</table>"
+
+    def _repr_latex_(self) -> str:
+        lines = [
+            chr(92).join(["", *["quad "] * depth])
+            + rf"\texttt{{{_latex(f)}}} &: \text{{{_latex(known)}}} & \text{{{_latex(name)}}}"
+            for depth, f, known, name in self.tree()
+        ]
+        return r"$$\begin{aligned}" + r" \\ ".join(lines) + r"\end{aligned}$$"
+
+    def __str__(self) -> str:
+        on = f" on {', '.join(map(repr, self.rests_on))}" if self.rests_on else ""
+        return f"{self.curvature}{on}: {self.rule}"
+
+
+def _latex(written: str) -> str:
+    for c in "\\{}":
+        written = written.replace(c, "")
+    for c in "_^%#&$":
+        written = written.replace(c, f"\\{c}" if c != "^" else r"\^{}")
+    return written
+
+
+def _range_text(domain: Domain, node: Node) -> str:
+    r = domain.range(node)
+    low, high = float(r.low.min(initial=np.inf)), float(r.high.max(initial=-np.inf))
+    return f"[{low:.4g}, {high:.4g}]"
+
+
+def implied_text(domain: Domain) -> list[str]:
+    """Return what functions demand of their arguments, in words."""
+    return [f"{text(f.node, 60)} <= 0" for f in domain.facts if f.name == IMPLIED]
+
+
+def _read_again(expression: Any, domain: Domain) -> Node | None:
+    try:
+        return read(expression, domain).node
+    except OptfairError:
+        return None
+
+
+def needed(proof: CurvatureProof) -> Domain:
+    """Return the domain of the facts a proof needs, by leaving out one term after the other."""
+    domain = proof.domain
+    for name in proof.domain.names:
+        smaller = domain.without(name)
+        again = _read_again(proof.expression, smaller)
+        if again is proof.step.node and not any(faults(s, smaller) for s in proof.steps):
+            domain = smaller
+    return domain
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CurvatureWitness(_Answer):
+    """Chords that refute convexity, concavity or both, each shown at three exact points.
+
+    Attributes
+    ----------
+    expression : cvxpy.Expression
+        What was declared.
+    chords : tuple of Chord
+        One for each curvature that is refuted.
+    domain : Domain
+        Where.
+    hints : tuple of str
+        What would make it convex or concave, where the search met that.
+    """
+
+    expression: Any
+    chords: tuple[Chord, ...]
+    domain: Domain
+    hints: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    @property
+    def curvature(self) -> str:
+        """What is known: "neither", "not convex" or "not concave"."""
+        kinds = {c.kind for c in self.chords}
+        return "neither" if len(kinds) == 2 else f"not {next(iter(kinds))}"
+
+    def verify(self) -> Verdict:
+        """Compute the three values of every chord anew, rounded outward."""
+        node = _read_again(self.expression, self.domain)
+        if node is None:
+            return _verdict(("the expression cannot be read again",))
+        reasons = tuple(
+            f"the chord against {c.kind} does not show it"
+            for c in self.chords
+            if c.recomputed(node, self.domain) is None
+        )
+        return _verdict(reasons if self.chords else ("there is no chord",))
+
+    def points(self) -> list[Mapping[str, Any]]:
+        """Return for each chord its ends by the names of the variables."""
+        return [
+            {
+                "refutes": c.kind,
+                "first": {n.name: v for n, v in c.first.items()},
+                "second": {n.name: v for n, v in c.second.items()},
+                "gap": c.gap,
+            }
+            for c in self.chords
+        ]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the function along the chords, and the chords.
+
+        Parameters
+        ----------
+        ax : matplotlib axes, optional
+            Where; by default a new figure.
+        """
+        import matplotlib.pyplot as plt
+
+        from optfair.convexity.intervals import Interval
+        from optfair.convexity.witness import values
+
+        ax = plt.subplots()[1] if ax is None else ax
+        node = _read_again(self.expression, self.domain)
+        for c in self.chords:
+            if node is None:
+                break
+            t = np.linspace(0.0, 1.0, 201)
+            along = {
+                n: Interval.exactly(a[:, None] * (1 - t) + c.second[n][:, None] * t)
+                for n, a in c.first.items()
+            }
+            found = values(node, along)
+            if found is None:
+                continue
+            f = (found.low[c.entry] + found.high[c.entry]) / 2
+            ax.plot(t, f, label=f"f, not {c.kind}")
+            ax.plot([0.0, 0.5, 1.0], [f[0], (f[0] + f[-1]) / 2, f[-1]], "o--", label="chord")
+        ax.set_xlabel("from the first point (0) to the second (1)")
+        ax.legend()
+        return ax
+
+    def __str__(self) -> str:
+        lines = [f"{self.curvature}: " + "; ".join(_chord_text(c) for c in self.chords)]
+        return "\n".join([*lines, *self.hints])
+
+
+def _chord_text(c: Chord) -> str:
+    def point(p: Mapping[Leaf, Any]) -> str:
+        return ", ".join(f"{n.name} = {_short(v)}" for n, v in p.items())
+
+    side = "above" if c.kind == "convex" else "below"
+    return f"between {point(c.first)} and {point(c.second)} the function is {side} its chord by {abs(c.gap):.3g}"
+
+
+def _short(v: Any) -> str:
+    return f"{v[0]:.4g}" if v.size == 1 else np.array2string(v, precision=3, threshold=6)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Undecided(_Answer):
+    """Neither proved nor refuted.
+
+    Attributes
+    ----------
+    expression : cvxpy.Expression
+        What was declared.
+    stuck : tuple of str
+        The claims at which the search stopped.
+    hints : tuple of str
+        What would make it convex or concave.
+    reason : str
+        Why it could not be looked at, where that is so.
+    """
+
+    expression: Any
+    stuck: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    reason: str = ""
+    domain: Domain | None = field(default=None)
+
+    curvature = "undecided"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def verify(self) -> Verdict:
+        """Nothing is claimed, so nothing holds."""
+        return _verdict(("nothing is claimed",))
+
+    def __str__(self) -> str:
+        lines = ["undecided" + (f": {self.reason}" if self.reason else "")]
+        lines += [f"not known: {s}" for s in self.stuck]
+        return "\n".join([*lines, *self.hints])
+
+
+def rule_table() -> list[tuple[str, str, str]]:
+    """Return (name, theorem, example) of every rule, for documentation."""
+    return [(r.name, r.states, r.example) for r in RULES.values()]
+
+
+def is_affine(node: Node) -> bool:
+    """Whether a node is affine as it stands."""
+    return affine(node)
+
+
+def kinds_of(curvature: str) -> tuple[Kind, ...]:
+    """Return what a word claims."""
+    return {"affine": ("convex", "concave"), "convex": ("convex",)}.get(curvature, ("concave",))  # type: ignore[return-value]

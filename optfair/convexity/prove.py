@@ -1,0 +1,252 @@
+"""Is it convex, concave, both, neither, or not known: `optfair.prove`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import cvxpy as cp
+
+from optfair.convexity.checker import Step
+from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.expression import Opaque, text
+from optfair.convexity.proof import CurvatureProof, CurvatureWitness, Undecided, needed
+from optfair.convexity.reading import Reading, leaf_of, read, read_constraint
+from optfair.convexity.rules import Goal, Kind
+from optfair.convexity.search import Search
+from optfair.convexity.witness import Chord, chord
+from optfair.errors import DataError, DeclarationError
+
+Answer = CurvatureProof | CurvatureWitness | Undecided
+
+__all__ = ["Answer", "domain_of", "prove", "proved_on"]
+
+#: Entries of an expression that is read into the normal form.
+LARGEST = 20_000
+
+
+def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain:
+    """Return where constraints hold that are convex: bounds first, then what rests on them.
+
+    A constraint is used when it is affine, or proved convex on those that were used before it; so
+    no proof rests on itself.
+
+    Parameters
+    ----------
+    constraints : mapping
+        Name -> CVXPY constraint.
+    seconds : float
+        For each that is not affine.
+    """
+    domain, later = Domain(), []
+    facts: list[Fact] = []
+    for name, c in constraints.items():
+        if not hasattr(c, "args") or any(a.size > LARGEST for a in c.args) or c.parameters():
+            continue
+        if all(a.is_affine() for a in c.args):
+            facts += read_constraint(name, c, domain)
+        else:
+            later.append((name, c))
+    domain = domain.extended(facts)
+    waiting = True
+    while waiting and later:
+        waiting = False
+        for name, c in list(later):
+            new = _convex_facts(name, c, domain, seconds)
+            if new:
+                domain, waiting = domain.extended(new), True
+                later.remove((name, c))
+    return domain
+
+
+def _convex_facts(name: str, constraint: Any, domain: Domain, seconds: float) -> list[Fact]:
+    try:
+        facts = read_constraint(name, constraint, domain)
+    except (DataError, Exception):
+        return []
+    for fact in facts:
+        if fact.zero or Search(domain, seconds).prove(fact.node, "convex") is None:
+            return []
+    return facts
+
+
+def prove(
+    item: Any,
+    where: Iterable[Any] | Mapping[str, Any] = (),
+    *,
+    curvature: Literal["convex", "concave"] | None = None,
+    seconds: float = 3.0,
+) -> Any:
+    r"""Prove that an expression is convex or concave, refute both, or say where it stops.
+
+    .. math:: f((x+y)/2) \le (f(x) + f(y))/2 \quad \text{for all } x, y \in D
+
+    where D is what the bounds and constraints say that are convex themselves. The rules go beyond
+    CVXPY's: exact quadratics, ratios, perspectives, logarithms of sums, signs of second
+    derivatives. Everything rests on ranges that are rounded outward.
+
+    Parameters
+    ----------
+    item : cvxpy.Expression, Term or Problem
+        What to look at. Of a term or problem the function is taken, on its other terms.
+    where : iterable or mapping of cvxpy.Constraint
+        Bounds and constraints, with names if it is a mapping. Those that are not convex by
+        themselves or on the others are not used.
+    curvature : {"convex", "concave"}, optional
+        What is asked for; by default whichever holds.
+    seconds : float
+        Budget of the search.
+
+    Returns
+    -------
+    CurvatureProof, CurvatureWitness or Undecided
+        The proof is true, the others are false in a condition; all have ``verify()`` and
+        ``explain()``. For a problem, a dict of answers by term.
+
+    Raises
+    ------
+    DataError
+        A part is defined nowhere on the bounds, or a denominator crosses 0.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    >>> of.prove(x * x + 3 * x * y + 4 * y * y)
+    convex: quadratic
+    >>> of.prove(1 / (3 - x), {"limit": x <= 2})
+    convex on 'limit': reciprocal
+    >>> of.prove(x * y).curvature
+    'neither'
+    """
+    if isinstance(item, cp.Constraint):
+        raise DeclarationError(
+            "prove got a constraint",
+            remedy="give its function: prove(constraint.args[0] - constraint.args[1])",
+        )
+    if not isinstance(item, cp.Expression):
+        from optfair.convexity.terms import prove_declared
+
+        return prove_declared(item, where, curvature, seconds)
+    named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
+    return proved_on(item, domain_of({**attribute_constraints(item), **named}), curvature, seconds)
+
+
+def attribute_constraints(expression: Any) -> dict[str, Any]:
+    """Return what the attributes of the variables of an expression say, as constraints."""
+    found: dict[str, Any] = {}
+    for v in expression.variables():
+        a = v.attributes
+        if a.get("nonneg") or a.get("pos") or a.get("boolean"):
+            found[f"{v.name()} nonnegative"] = v >= 0
+        if a.get("nonpos") or a.get("neg"):
+            found[f"{v.name()} nonpositive"] = v <= 0
+        if a.get("boolean"):
+            found[f"{v.name()} at most one"] = v <= 1
+        if a.get("bounds"):
+            low, high = a["bounds"]
+            if low is not None and not isinstance(low, cp.Expression):
+                found[f"{v.name()} lower"] = v >= low
+            if high is not None and not isinstance(high, cp.Expression):
+                found[f"{v.name()} upper"] = v <= high
+    return found
+
+
+def proved_on(
+    expression: Any,
+    domain: Domain,
+    curvature: str | None = None,
+    seconds: float = 3.0,
+    *,
+    refute: bool = True,
+) -> Answer:
+    """Return what is known of an expression on a domain."""
+    kinds: tuple[Kind, ...] = ("convex", "concave") if curvature is None else (curvature,)  # type: ignore[assignment]
+    by_rules = _by_cvxpy(expression, kinds, domain)
+    if by_rules is not None:
+        return by_rules
+    if expression.size > LARGEST or sum(v.size for v in expression.variables()) > LARGEST:
+        return Undecided(expression, reason=f"it has more than {LARGEST} entries", domain=domain)
+    if expression.parameters():
+        return Undecided(expression, reason="it has parameters; give them values", domain=domain)
+    found = read(expression, domain)
+    if found.domain.empty:
+        return Undecided(expression, reason="the bounds exclude each other", domain=domain)
+    search = Search(found.domain, seconds)
+    chords: list[Chord] = []
+    for kind in kinds:
+        against = chord(found.node, found.domain, kind) if refute else None
+        if against is not None:
+            chords.append(against)
+    left = [k for k in kinds if k not in {c.kind for c in chords}]
+    steps = [s for s in (search.prove(found.node, k) for k in left) if s is not None]
+    if steps:
+        return _proof(expression, tuple(steps), found)
+    hints = () if not refute else _hints(expression, domain, kinds)
+    if len(chords) == len(kinds):
+        return CurvatureWitness(expression, tuple(chords), found.domain, hints)
+    stuck = tuple(
+        dict.fromkeys(f"that {text(g.node, 80)} is {g.kind}" for g in search.stuck.values())
+    )
+    return Undecided(expression, stuck[:4], hints, domain=found.domain)
+
+
+def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> CurvatureProof:
+    kinds = {s.kind for s in steps}
+    word = "affine" if len(kinds) == 2 else next(iter(kinds))
+    proof = CurvatureProof(expression, word, steps, found.domain)
+    domain = needed(proof)
+    return CurvatureProof(expression, word, steps, domain, domain.names)
+
+
+def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
+    """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
+    large = sum(v.size for v in expression.variables()) > 40
+    if not (expression.is_dcp() or (large and expression.size == 1)) or expression.parameters():
+        return None
+    from optfair.convexity.expression import opaque
+    from optfair.convexity.quadratics import large_quadratic
+
+    leaves = [leaf_of(v) for v in expression.variables()]
+    node: Opaque = opaque(expression, leaves)
+    name = "composition rules of CVXPY"
+    held = [
+        k for k in kinds if (expression.is_convex() if k == "convex" else expression.is_concave())
+    ]
+    if not held:
+        name = "quadratic of many variables"
+        held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
+    if not held:
+        return None
+    steps = tuple(Step(Goal(node, k), name) for k in held)
+    return CurvatureProof(expression, "affine" if len(steps) == 2 else held[0], steps, domain)
+
+
+def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[str, ...]:
+    """Return signs and bounds that would make an expression convex or concave."""
+    variables = expression.variables()
+    if sum(v.size for v in variables) > 6 or len(variables) > 4:
+        return ()
+    tried: list[tuple[str, Any]] = []
+    for v in variables:
+        box = domain.box(leaf_of(v))
+        if (box.low < 0.0).all() and (box.high > 0.0).all():
+            tried += [(f"{v.name()} >= 0", v >= 0), (f"{v.name()} <= 0", v <= 0)]
+        if (box.low < 1.0).all() and (box.high > 1.0).all():
+            tried += [(f"{v.name()} >= 1", v >= 1), (f"{v.name()} <= 1", v <= 1)]
+        if (box.low < -1.0).all() and (box.high > 1.0).all():
+            tried.append((f"-1 <= {v.name()} <= 1", cp.abs(v) <= 1))
+    found = []
+    for word, constraint in tried[:10]:
+        narrower = domain.extended(read_constraint("hint", constraint, domain))
+        if "<=" in word and word.startswith("-1"):
+            narrower = domain_of({"hint": constraint}).extended(domain.facts)
+        try:
+            answer = proved_on(expression, narrower, None, 0.4, refute=False)
+        except DataError:
+            continue
+        if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
+            found.append(f"{answer.curvature} if {word}")
+        if len(found) == 2:
+            break
+    return tuple(found)

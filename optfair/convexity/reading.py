@@ -1,0 +1,438 @@
+"""From CVXPY's trees to the normal form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.wraps import Wrap
+from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
+
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.domain import IMPLIED, Domain, Fact
+from optfair.convexity.expression import (
+    Leaf,
+    Node,
+    affine,
+    constant,
+    constant_value,
+    linear,
+    opaque,
+    raw_call,
+    select,
+    text,
+)
+from optfair.core.quadratic_map import (
+    _affine,
+    _count,
+    _dense,
+    _matrix_product,
+)
+from optfair.errors import DataError
+
+__all__ = ["Reader", "Reading", "exponent", "leaf_of", "read", "read_constraint"]
+
+# Products of two matrices of variables are written out up to so many scalar products.
+LARGEST = 200_000
+
+
+def leaf_of(variable: Any) -> Leaf:
+    """Return the leaf of a CVXPY variable."""
+    return Leaf(
+        ("variable", variable.id), variable.name(), int(variable.size), tuple(variable.shape)
+    )
+
+
+def exponent(p: Any) -> Fraction:
+    """Return the exponent that a number means: the simplest fraction that rounds to it.
+
+    Examples
+    --------
+    >>> exponent(1 / 3), exponent(1.5), exponent(0.123456789).denominator > 1024
+    (Fraction(1, 3), Fraction(3, 2), True)
+    """
+    value = float(getattr(p, "value", p))
+    simple = Fraction(value).limit_denominator(1024)
+    return simple if float(simple) == value else Fraction(value)
+
+
+class Reading:
+    """An expression in normal form, and where it was looked at.
+
+    Attributes
+    ----------
+    node : Node
+        The expression.
+    domain : Domain
+        With what the expression's own functions demand of affine arguments.
+    """
+
+    def __init__(self, node: Node, domain: Domain) -> None:
+        self.node, self.domain = node, domain
+
+
+def read(expression: Any, domain: Domain) -> Reading:
+    """Return an expression in normal form on a domain.
+
+    Raises
+    ------
+    DataError
+        A part is defined nowhere on the stated bounds, or a denominator of known sign changes
+        it between them.
+    """
+    for _ in range(3):
+        reader = Reader(domain)
+        node = reader.node(expression)
+        new = [f for f in reader.implied if not any(f.node is g.node for g in domain.facts)]
+        if not new:
+            break
+        domain = domain.extended(new)
+    return Reading(node, domain)
+
+
+def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
+    """Return what an equality or inequality says, without asking whether it is convex."""
+    reader = Reader(domain)
+    if isinstance(constraint, (Equality, Zero)):
+        return [Fact(name, reader.node(constraint.expr), zero=True)]
+    if isinstance(constraint, (Inequality, NonPos)):
+        return [Fact(name, reader.node(constraint.expr))]
+    if isinstance(constraint, NonNeg):
+        node = reader.node(constraint.args[0])
+        return [Fact(name, reader.algebra.scaled(-1.0, node))]
+    return []
+
+
+class Reader:
+    """Reads expressions on one domain.
+
+    Attributes
+    ----------
+    implied : list of Fact
+        What functions that were read demand of affine arguments.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        self.domain = domain
+        self.algebra = Algebra(domain)
+        self.implied: list[Fact] = []
+        self._known: dict[int, tuple[Any, Node]] = {}
+
+    def node(self, e: Any) -> Node:
+        """Return an expression as a vector of its entries, column by column."""
+        known = self._known.get(id(e))
+        if known is None:
+            known = self._known[id(e)] = e, self._read(e)
+        return known[1]
+
+    def _read(self, e: Any) -> Node:
+        if isinstance(e, cp.Variable):
+            return leaf_of(e)
+        if e.is_constant() and not e.parameters():
+            return constant(np.ravel(_dense(e.value), order="F"))
+        if e.parameters():
+            raise _Unread(e)
+        reader = _READERS.get(type(e).__name__.replace("Approx", ""))
+        if reader is not None:
+            return reader(self, e)
+        if isinstance(e, DivExpression):
+            return self._quotient(e)
+        if isinstance(e, multiply):
+            return self._times(e)
+        if isinstance(e, MulExpression):
+            return self._matmul(e)
+        if isinstance(e, AffAtom):
+            return self._affine_atom(e)
+        return self._opaque(e)
+
+    def _opaque(self, e: Any) -> Node:
+        return opaque(e, [leaf_of(v) for v in e.variables()])
+
+    # --- what CVXPY combines -------------------------------------------------------------------
+
+    def _affine_atom(self, e: Any) -> Node:
+        """Return an affine function of what is below it, as CVXPY itself computes it."""
+        name = type(e).__name__
+        if name == "AddExpression" and all(a.shape in (e.shape, ()) for a in e.args):
+            nodes = [self._promoted(self.node(a), e.size) for a in e.args]
+            return self.algebra.total(nodes)
+        if name == "NegExpression":
+            return self.algebra.scaled(-1.0, self.node(e.args[0]))
+        if name == "Sum" and e.size == 1:
+            inner = self.node(e.args[0])
+            return linear([(np.ones((1, inner.size)), inner)], np.zeros(1))
+        if name in ("reshape", "vec", "Vec", "deep_flatten"):
+            pass
+        if name == "Promote":
+            return self._promoted(self.node(e.args[0]), e.size)
+        if isinstance(e, Wrap):
+            return self.node(e.args[0])
+        stand_ins = {}
+        parts: list[tuple[Any, Node]] = []
+        ids, at = {}, 0
+        for a in {id(a): a for a in e.args}.values():
+            if a.is_constant():
+                continue
+            stand_in = cp.Variable(a.shape)
+            stand_ins[id(a)] = stand_in
+            ids[stand_in.id] = at
+            parts.append((at, self.node(a)))
+            at += a.size
+        head = e.copy(args=[stand_ins.get(id(a), a) for a in e.args])
+        A, b = _affine(head, ids, at)
+        A = sp.csc_array(A)
+        return linear([(A[:, s : s + n.size], n) for s, n in parts], b)
+
+    def _promoted(self, node: Node, size: int) -> Node:
+        if node.size == size:
+            return node
+        return linear([(sp.csr_array(np.ones((size, 1))), node)], np.zeros(size))
+
+    def _broadcast(self, a: Any, e: Any) -> Node:
+        """Return an argument with the shape of the expression."""
+        node = self.node(a)
+        if a.shape == e.shape or a.size == e.size:
+            return node
+        if a.size == 1:
+            return self._promoted(node, e.size)
+        at = np.ravel(np.broadcast_to(_count(a.shape), e.shape), order="F")
+        return select(node, at)
+
+    def _times(self, e: Any) -> Node:
+        left, right = (self._broadcast(a, e) for a in e.args)
+        for one, other in ((left, right), (right, left)):
+            value = constant_value(one)
+            if value is not None:
+                return self.algebra.scaled(value, other)
+        return self.algebra.product([(left, Fraction(1)), (right, Fraction(1))])
+
+    def _quotient(self, e: Any) -> Node:
+        left, right = (self._broadcast(a, e) for a in e.args)
+        value = constant_value(right)
+        if value is not None:
+            if (value == 0.0).any():
+                raise DataError(f"{_short(e)} divides by 0", remedy="take that entry out")
+            return self.algebra.scaled(1.0 / value, left)
+        r = self.domain.range(right)
+        if affine(right) and bool(
+            ((r.low < 0.0) & (r.high > 0.0) & np.isfinite(r.low) & np.isfinite(r.high)).any()
+        ):
+            raise DataError(
+                f"the denominator {text(right)} crosses 0",
+                f"it lies between {float(r.low.min()):.4g} and {float(r.high.max()):.4g} on the stated bounds",
+                "state bounds that keep its sign",
+            )
+        return self.algebra.product([(left, Fraction(1)), (right, Fraction(-1))])
+
+    def _matmul(self, e: Any) -> Node:
+        left, right = e.args
+        if left.is_constant() or right.is_constant():
+            return self._affine_atom(e)
+        out, i, j = (
+            np.ravel(v)
+            for v in np.broadcast_arrays(
+                *_matrix_product(_count(e.shape), _count(left.shape), _count(right.shape))
+            )
+        )
+        if out.size > LARGEST:
+            return self._opaque(e)
+        products = self.algebra.product(
+            [(select(self.node(left), i), Fraction(1)), (select(self.node(right), j), Fraction(1))]
+        )
+        M = sp.csr_array((np.ones(out.size), (out, np.arange(out.size))), shape=(e.size, out.size))
+        return linear([(M, products)], np.zeros(e.size))
+
+    # --- atoms ---------------------------------------------------------------------------------
+
+    def demand(self, node: Node, what: str) -> None:
+        """Note that an argument must not be negative: of an affine one this is a half-space."""
+        if constant_value(node) is not None:
+            return
+        r = self.domain.range(node)
+        if (r.high < 0.0).any() or (what == "log" and (r.high <= 0.0).any()):
+            raise DataError(
+                f"{what}({text(node)}) is defined nowhere on the stated bounds",
+                f"its argument is at most {float(r.high.min()):.4g}",
+                "change the bounds or the expression",
+            )
+        if affine(node) and not (r.low >= 0.0).all():
+            self.implied.append(Fact(IMPLIED, self.algebra.scaled(-1.0, node)))
+
+    def _power(self, e: Any) -> Node:
+        p, inner = exponent(e.p), self.node(e.args[0])
+        if p == 0:
+            return constant(np.ones(e.size))
+        if p != 1 and not (p.denominator == 1 and p > 0 and int(p) % 2 == 0):
+            self.demand(inner, "power")
+        return self.algebra.product([(inner, p)])
+
+    def _function(self, name: str, e: Any) -> Node:
+        return self.algebra.call(name, [self.node(e.args[0])], e.size)
+
+    def _logarithm(self, e: Any) -> Node:
+        inner = self.node(e.args[0])
+        if type(e).__name__ == "log1p":
+            inner = linear([(sp.eye_array(inner.size, format="csr"), inner)], np.ones(inner.size))
+        self.demand(inner, "log")
+        return self.algebra.call("log", [inner], e.size)
+
+    def _logistic(self, e: Any) -> Node:
+        a = self.algebra
+        inner = a.call("exp", [self.node(e.args[0])], e.size)
+        return a.call("log", [a.total([inner, constant(np.ones(e.size))])], e.size)
+
+    def _entropy(self, e: Any) -> Node:
+        inner = self.node(e.args[0])
+        self.demand(inner, "entr")
+        return self.algebra.scaled(-1.0, raw_call("xlogx", [inner], e.size))
+
+    def _relative_entropy(self, e: Any) -> Node:
+        a = self.algebra
+        x, y = (self._broadcast(arg, e) for arg in e.args)
+        for node in (x, y):
+            self.demand(node, type(e).__name__)
+        log = a.call("log", [a.product([(x, Fraction(1)), (y, Fraction(-1))])], e.size)
+        out = a.product([(x, Fraction(1)), (log, Fraction(1))])
+        return out if type(e).__name__ == "rel_entr" else a.total([out, x, y], [1.0, -1.0, 1.0])
+
+    def _quad_over_lin(self, e: Any) -> Node:
+        if e.size != 1:
+            return self._opaque(e)
+        a = self.algebra
+        squares = a.product([(self.node(e.args[0]), Fraction(2))])
+        total = linear([(np.ones((1, squares.size)), squares)], np.zeros(1))
+        below = self.node(e.args[1])
+        value = constant_value(below)
+        if value is not None:
+            return a.scaled(1.0 / value, total)
+        self.demand(below, "quad_over_lin")
+        return a.product([(total, Fraction(1)), (below, Fraction(-1))])
+
+    def _quadratic_form(self, e: Any) -> Node:
+        if not e.args[1].is_constant():
+            return self._opaque(e)
+        form = sp.coo_array(e.args[1].value)
+        inner, a = self.node(e.args[0]), self.algebra
+        if form.nnz > LARGEST:
+            return self._opaque(e)
+        low, high = np.minimum(form.row, form.col), np.maximum(form.row, form.col)
+        pairs = a.product([(select(inner, low), Fraction(1)), (select(inner, high), Fraction(1))])
+        return linear([(form.data[None, :], pairs)], np.zeros(1))
+
+    def _log_sum_exp(self, e: Any) -> Node:
+        if e.size != 1:
+            return self._opaque(e)
+        a = self.algebra
+        terms = a.call("exp", [self.node(e.args[0])], e.args[0].size)
+        return a.call("log", [linear([(np.ones((1, terms.size)), terms)], np.zeros(1))], 1)
+
+    def _geometric_mean(self, e: Any) -> Node:
+        if e.size != 1 or getattr(e, "axis", None) is not None:
+            return self._opaque(e)
+        inner = self.node(e.args[0])
+        self.demand(inner, "geo_mean")
+        exact = [Fraction(w) for w in e.w]
+        return self.algebra.product([(select(inner, [i]), w) for i, w in enumerate(exact)])
+
+    def _p_norm(self, e: Any) -> Node:
+        p = exponent(e.p) if math.isfinite(float(e.p)) else None
+        if p is None or e.size != 1 or p == 0:
+            return self._opaque(e)
+        a, inner = self.algebra, self.node(e.args[0])
+        if p < 1:
+            self.demand(inner, "pnorm")
+        elif p.denominator > 1 or int(p) % 2:
+            inner = a.call("abs", [inner], inner.size)
+        powers = a.product([(inner, p)])
+        total = linear([(np.ones((1, powers.size)), powers)], np.zeros(1))
+        return a.product([(total, 1 / p)])
+
+    def _norm1(self, e: Any) -> Node:
+        if e.size != 1:
+            return self._opaque(e)
+        sizes = self.algebra.call("abs", [self.node(e.args[0])], e.args[0].size)
+        return linear([(np.ones((1, sizes.size)), sizes)], np.zeros(1))
+
+    def _extreme(self, e: Any) -> Node:
+        """Return max, min, norm_inf of all entries."""
+        if e.size != 1:
+            return self._opaque(e)
+        kind, inner = type(e).__name__, self.node(e.args[0])
+        if kind == "norm_inf":
+            inner = self.algebra.call("abs", [inner], inner.size)
+        word = "of all: minimum" if kind == "min" else "of all: maximum"
+        return inner if inner.size == 1 else raw_call(word, [inner], 1)
+
+    def _pairwise(self, e: Any) -> Node:
+        """Return maximum and minimum entry by entry."""
+        if e.size != 1:
+            return self._opaque(e)
+        args = [self._broadcast(a, e) for a in e.args]
+        word = "of all: minimum" if type(e).__name__ == "minimum" else "of all: maximum"
+        if len({id(a) for a in args}) == 1:
+            return args[0]
+        return raw_call(word, args, 1)
+
+    def _x_exp(self, e: Any) -> Node:
+        inner = self.node(e.args[0])
+        self.demand(inner, "xexp")
+        exp = self.algebra.call("exp", [inner], e.size)
+        return self.algebra.product([(inner, Fraction(1)), (exp, Fraction(1))])
+
+    def _product_of_all(self, e: Any) -> Node:
+        if e.size != 1:
+            return self._opaque(e)
+        inner = self.node(e.args[0])
+        return self.algebra.product([(select(inner, [i]), Fraction(1)) for i in range(inner.size)])
+
+
+class _Unread(Exception):
+    """A parameter without a value stands in an expression."""
+
+
+def _short(e: Any) -> str:
+    written = " ".join(str(e).split())
+    return written if len(written) <= 80 else written[:77] + "..."
+
+
+def _named(name: str) -> Callable[[Reader, Any], Node]:
+    return lambda reader, e: reader._function(name, e)
+
+
+_READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
+    "Power": Reader._power,
+    "exp": _named("exp"),
+    "abs": _named("abs"),
+    "sin": _named("sin"),
+    "cos": _named("cos"),
+    "tan": _named("tan"),
+    "sinh": _named("sinh"),
+    "tanh": _named("tanh"),
+    "asinh": _named("asinh"),
+    "log": Reader._logarithm,
+    "log1p": Reader._logarithm,
+    "logistic": Reader._logistic,
+    "entr": Reader._entropy,
+    "rel_entr": Reader._relative_entropy,
+    "kl_div": Reader._relative_entropy,
+    "quad_over_lin": Reader._quad_over_lin,
+    "QuadForm": Reader._quadratic_form,
+    "log_sum_exp": Reader._log_sum_exp,
+    "GeoMean": Reader._geometric_mean,
+    "Pnorm": Reader._p_norm,
+    "norm1": Reader._norm1,
+    "norm_inf": Reader._extreme,
+    "max": Reader._extreme,
+    "min": Reader._extreme,
+    "maximum": Reader._pairwise,
+    "minimum": Reader._pairwise,
+    "xexp": Reader._x_exp,
+    "Prod": Reader._product_of_all,
+}

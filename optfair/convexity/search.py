@@ -1,0 +1,307 @@
+"""Search for proofs: which rule to try on what, within a limit of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.calculus import BOXES, CUT, SECONDS, WHOLE, Boxes, bends, halved
+from optfair.convexity.checker import Step
+from optfair.convexity.derivatives import hessian_on
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Opaque,
+    Product,
+    Sum,
+    affine,
+    raw_product,
+    scalars,
+)
+from optfair.convexity.intervals import Interval
+from optfair.convexity.polynomials import TooLarge, expand, quadratic
+from optfair.convexity.rules import RULES, Goal, Kind
+from optfair.convexity.squares import gram
+from optfair.convexity.theorems import subnodes
+from optfair.convexity.witness import Sample, sample
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Search"]
+
+# How deep rules are applied to what rules ask for.
+DEPTH = 14
+# Cuts before a second look, by the number of variables.
+_AT_ONCE = (4, 6, 6, 0, 0, 0)
+# Rules that are tried after all others.
+_LAST = (
+    "sign of a polynomial",
+    "entries",
+    "second derivatives over boxes",
+    "sum of squares",
+    "multiplied out",
+    "composition",
+)
+
+
+class Search:
+    """Proves claims on one domain.
+
+    Parameters
+    ----------
+    domain : Domain
+        Where.
+    seconds : float
+        For everything together.
+
+    Attributes
+    ----------
+    stuck : dict
+        Claims that no rule decided, and what is not known of them.
+    """
+
+    def __init__(self, domain: Domain, seconds: float = 3.0) -> None:
+        self.domain = domain
+        self.deadline = time.thread_time() + seconds
+        self.stuck: dict[Any, Goal] = {}
+        self._known: dict[Any, Step | None] = {}
+        self._samples: dict[Any, Sample | None] = {}
+        self._algebras: dict[Any, Algebra] = {(): Algebra(domain)}
+        first = [name for name in RULES if name not in _LAST]
+        self._order = [RULES[name] for name in (*first, *_LAST)]
+
+    def prove(self, node: Node, kind: Kind) -> Step | None:
+        """Return a proof that every entry of a node is convex, or concave."""
+        if self.domain.empty:
+            return None
+        return self._prove(Goal(node, kind), self.domain, (), 0)
+
+    def _prove(self, goal: Goal, domain: Domain, context: Any, depth: int) -> Step | None:
+        if goal.boxes:
+            domain = domain.extended(boxes=dict(goal.boxes))
+            context = (*context, goal.key[2])
+        key = (*goal.key, context)
+        if key in self._known:
+            return self._known[key]
+        if depth > DEPTH or time.thread_time() > self.deadline:
+            return None
+        self._known[key] = None  # what rests on itself is no proof
+        algebra = self._algebras.setdefault(context, Algebra(domain))
+        asked = False
+        for own in self._order:
+            if own.name == _LAST[0] and self._broken(goal, domain, context):
+                break
+            for data in self._proposals(own.name, goal, algebra):
+                goals = own.needs(goal.node, goal.kind, algebra, data)
+                if goals is None:
+                    continue
+                asked = asked or bool(goals)
+                premises = self._all(goals, domain, context, depth + 1)
+                if premises is not None:
+                    step = Step(goal, own.name, premises, data)
+                    self._known[key] = step
+                    return step
+        if not asked:
+            self.stuck[key] = goal
+        return None
+
+    def _broken(self, goal: Goal, domain: Domain, context: Any) -> bool:
+        """Whether some chord speaks against a claim, in floats: then no time is spent on it."""
+        key = (goal.node, context)
+        if key not in self._samples:
+            self._samples[key] = sample(goal.node, domain, 200)
+        found = self._samples[key]
+        return found is not None and found.worst(goal.kind) is not None
+
+    def _all(
+        self, goals: Sequence[Goal], domain: Domain, context: Any, depth: int
+    ) -> tuple[Step, ...] | None:
+        premises = []
+        for goal in goals:
+            step = self._prove(goal, domain, context, depth)
+            if step is None:
+                return None
+            premises.append(step)
+        return tuple(premises)
+
+    def _proposals(self, name: str, goal: Goal, a: Algebra) -> Iterator[Any]:
+        """Yield what a rule might need to be told."""
+        node, kind = goal.node, goal.kind
+        if name == "one positive eigenvalue":
+            yield from _sheets(node, a)
+        elif name == "perspective":
+            if isinstance(node, Product):
+                yield from (n for n, p in node.factors if p == 1 and affine(n) and n.leaves)
+        elif name == "composition":
+            yield from _parts(node, a)
+        elif name == "second derivatives over boxes":
+            found = self.subdivided(node, kind, a)
+            if found is not None:
+                yield found
+        elif name == "inverse of a 2 by 2 matrix":
+            yield from _two_by_two(node, weighted=False)
+        elif name == "weighted trace of a 2 by 2 inverse":
+            yield from _two_by_two(node, weighted=True)
+        elif name == "sum of squares":
+            found_gram = gram(node, kind, self.deadline)
+            if found_gram is not None:
+                yield found_gram
+        else:
+            yield None
+
+    def subdivided(self, node: Node, kind: Kind, a: Algebra) -> Boxes | None:
+        """Search for boxes on each of which the curvature is proved; None when it takes too many."""
+        entries = tuple(sorted(scalars(node), key=lambda s: (s[0].serial, s[1])))
+        if node.size != 1 or not 1 <= len(entries) <= WHOLE:
+            return None
+        low = np.array([float(a.domain.box(leaf).low[j]) for leaf, j in entries])
+        high = np.array([float(a.domain.box(leaf).high[j]) for leaf, j in entries])
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            return None
+        cuts: list[NDArray[np.int8]] = []
+        lows, highs, total = low[:, None], high[:, None], 1
+        width = np.maximum(high - low, 1e-300)
+        end = time.thread_time() + SECONDS
+        for level in range(40):
+            if 0 < level <= _AT_ONCE[len(entries) - 1]:  # a few large arrays instead of many small
+                axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
+                cuts.append(axis)
+                lows, highs = halved(lows, highs, axis.astype(int))
+                total += axis.size
+                continue
+            good = bends(node, kind, entries, Interval(lows, highs))
+            if good is None:
+                return None
+            if good.all():
+                cuts.append(np.full(good.size, -1, dtype=np.int8))
+                return Boxes(entries, low, high, tuple(cuts))
+            total += int((~good).sum())
+            if len(entries) > CUT or total > BOXES or time.thread_time() > end:
+                return None
+            if level and _refuted(node, kind, entries, lows[:, ~good], highs[:, ~good]):
+                return None
+            axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
+            cuts.append(np.where(good, -1, axis).astype(np.int8))
+            bad = ~good
+            lows, highs = halved(lows[:, bad], highs[:, bad], axis[bad].astype(int))
+        return None
+
+
+def _refuted(
+    node: Node, kind: Kind, entries: Sequence[tuple[Leaf, int]], low: Floats, high: Floats
+) -> bool:
+    """Whether the curvature has the other sign at the middle of a box: cutting on is no use."""
+    middle = low + (high - low) / 2
+    h = hessian_on(node, entries, Interval.exactly(middle))
+    if h is None:
+        return False
+    d = np.arange(len(entries))
+    ends = h.high[d, d] if kind == "convex" else -h.low[d, d]
+    return bool((ends < 0.0).any())
+
+
+def _sheets(node: Node, a: Algebra) -> Iterator[Node]:
+    """Yield affine functions of one sign that may cut a Lorentz cone."""
+    if isinstance(node, Call) and node.function == "log":
+        base = node.args[0]
+    elif isinstance(node, Product) and len(node.factors) == 1:
+        base = node.factors[0][0]
+    else:
+        return
+    q = quadratic(base) if base.size == 1 and len(scalars(base)) <= 40 else None
+    if q is None:
+        return
+    candidates = [
+        *q.entries,
+        *(n for n in subnodes(base) if affine(n) and n.leaves and n.size == 1),
+    ]
+    signed = []
+    for n in dict.fromkeys(candidates):
+        r = a.domain.range(n)
+        if (r.low >= 0.0).all():
+            signed.append(n)
+        elif (r.high <= 0.0).all():
+            signed.append(a.scaled(-1.0, n))
+    yield from signed
+    if len(signed) > 1:
+        yield a.total(signed)
+
+
+def _parts(node: Node, a: Algebra) -> Iterator[tuple[Node, str]]:
+    """Yield parts that may be taken for a variable, and how the whole might depend on them."""
+    if node.size != 1 or isinstance(node, (Leaf, Opaque)):
+        return
+    used = subnodes(node)
+    lines = [n for n in used if affine(n) and n.leaves and not _entry(n)]
+    if lines:
+        wide = [n for n in lines if isinstance(n, Sum) and n.size == 1]
+        if len(wide) == 1:
+            yield wide[0], "affine"
+    seen = [
+        n
+        for n, count in used.items()
+        if n is not node
+        and n.size == 1
+        and not affine(n)
+        and n.leaves
+        and (count > 1 or (isinstance(n, Call) and n.function == "abs"))
+    ]
+    for n in sorted(seen, key=lambda n: n.serial)[:4]:
+        yield n, "up"
+        yield n, "down"
+
+
+def _entry(node: Node) -> bool:
+    """Whether an affine node is an entry of a leaf as it stands."""
+    if isinstance(node, Leaf):
+        return True
+    return (
+        isinstance(node, Sum)
+        and len(node.parts) == 1
+        and isinstance(node.parts[0][1], Leaf)
+        and not node.constant.any()
+        and bool((np.diff(node.parts[0][0].indptr) == 1).all())
+        and bool((node.parts[0][0].data == 1.0).all())
+    )
+
+
+def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield p, q, a, b, c of a quotient that may be [p q] inv([[a, b], [b, c]]) [p q]'."""
+    if not isinstance(node, Product) or node.size != 1:
+        return
+    below = [n for n, p in node.factors if p == -1 and not affine(n)]
+    if len(below) != 1:
+        return
+    try:
+        det = expand(below[0])
+        above = [(n, p) for n, p in node.factors if n is not below[0]]
+        numerator = expand(raw_product(above)) if above else {}
+    except TooLarge:
+        return
+    crossed = [m for m, c in det.items() if c > 0 and len(m) == 2]
+    squared = [m for m, c in det.items() if c < 0 and len(m) == 1 and m[0][1] == 2]
+    if len(det) != 2 or not crossed or not squared:
+        return
+    (x, _), (y, _) = crossed[0]
+    z = squared[0][0][0]
+    if weighted:
+        u, v, w = (numerator.get(((n, Fraction(1)),), Fraction(0)) for n in (y, z, x))
+        yield x, z, y, u, -v / 2, w
+        return
+    square = {
+        n: (next((k for k, p in m if p == 2), None), c)
+        for m, c in numerator.items()
+        for n, e in m
+        if n in (x, y) and e == 1 and len(m) == 2
+    }
+    p, q = square.get(y, (None, 0))[0], square.get(x, (None, 0))[0]
+    if p is not None and q is not None:
+        yield p, q, x, z, y, square[y][1]

@@ -1,0 +1,426 @@
+"""Rules that look at a whole expression: quadratics, ratios, perspectives, exact rewritings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.derivatives import Hessian, evaluate, jet_on
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Opaque,
+    Product,
+    Sum,
+    affine,
+    linear,
+    raw_product,
+    rebuilt,
+    scalars,
+    select,
+)
+from optfair.convexity.intervals import Interval
+from optfair.convexity.polynomials import (
+    Polynomial,
+    TooLarge,
+    expand,
+    from_monomials,
+    multiplied,
+)
+from optfair.convexity.quadratics import definite_matrix
+from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
+
+__all__ = ["abstracted", "grouped", "perspective_of", "subnodes"]
+
+# --- sums taken apart ------------------------------------------------------------------------------
+
+
+def grouped(node: Sum, *, joined: bool) -> list[Node]:
+    """Return the terms of a sum by the variables they have, without the affine ones.
+
+    Parameters
+    ----------
+    node : Sum
+        Of one entry.
+    joined : bool
+        Whether terms that share a variable belong together, or only those of the same variables.
+    """
+    groups: list[tuple[set[Any], list[Any]]] = []
+    for M, n in node.parts:
+        if affine(n) or not n.leaves:
+            continue
+        own = set(scalars(select(n, np.unique(M.indices))))
+        if joined:
+            same = [g for g in groups if g[0] & own]
+            merged = (
+                set().union(own, *(g[0] for g in same)),
+                [p for g in same for p in g[1]] + [(M, n)],
+            )
+            groups = [g for g in groups if g not in same] + [merged]
+        else:
+            place = next((g for g in groups if g[0] == own), None)
+            if place is None:
+                groups.append((own, [(M, n)]))
+            else:
+                place[1].append((M, n))
+    return [linear(parts, np.zeros(1)) for _, parts in groups]
+
+
+@rule(
+    "blocks without common variables",
+    "a sum of convex functions of different variables",
+    "exp(x) - x*x/2 + y*y | x>=0, x<=3",
+)
+def _blocks(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Sum) or node.size != 1 or affine(node):
+        return None
+    parts = grouped(node, joined=True)
+    if len(parts) == 1 and parts[0] is node:
+        return None
+    return [Goal(n, kind) for n in parts]
+
+
+@rule(
+    "terms of the same variables",
+    "a sum of convex functions, each of all terms with the same variables",
+    "exp(x) - x*x/2 + square(x + y) | x>=0, x<=3",
+)
+def _same_variables(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Sum) or node.size != 1 or affine(node):
+        return None
+    parts = grouped(node, joined=False)
+    if len(parts) <= 1 or len(parts) == sum(not affine(n) for _, n in node.parts):
+        return None
+    return [Goal(n, kind) for n in parts]
+
+
+@rule(
+    "multiplied out",
+    "products of sums, written term by term",
+    "square(sqrt(x) - sqrt(y)) | x>=0.1, y>=0.1",
+)
+def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or not isinstance(node, (Sum, Product)):
+        return None
+    try:
+        out = from_monomials(expand(node, lambda n: a.nonnegative(n) and a.cancels(n)), a)
+    except TooLarge:
+        return None
+    return None if out is None or out is node else [Goal(out, kind)]
+
+
+@rule(
+    "logarithms collected",
+    "f log g - f log h = f log(g/h) for g, h > 0",
+    "x*log(x) - x*log(y) | x>=0.1, y>=0.1",
+)
+def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Sum) or node.size != 1:
+        return None
+    kept: list[Any] = []
+    by_front: dict[tuple[Node, float], list[tuple[Node, Any]]] = {}
+    for M, n in node.parts:
+        hit = None
+        if isinstance(n, Product) and n.size == 1:
+            found = [
+                (m, p)
+                for m, p in n.factors
+                if isinstance(m, Call) and m.function == "log" and p == 1
+            ]
+            if len(found) == 1 and (a.positive(found[0][0].args[0]) or affine(found[0][0].args[0])):
+                others = raw_product([f for f in n.factors if f[0] is not found[0][0]])
+                hit = (others, abs(float(M.data[0])))
+                by_front.setdefault(hit, []).append((found[0][0].args[0], np.sign(M.data[0])))
+        if hit is None:
+            kept.append((M, n))
+    if not any(len(logs) > 1 for logs in by_front.values()):
+        return None
+    parts = list(kept)
+    for (front, c), logs in by_front.items():
+        inside = a.product([(m, Fraction(int(s))) for m, s in logs])
+        term = a.product([(front, Fraction(1)), (a.call("log", [inside], 1), Fraction(1))])
+        parts.append((np.array([[c]]), term))
+    return [Goal(linear(parts, node.constant), kind)]
+
+
+# --- perspectives and substitutions ----------------------------------------------------------------
+
+
+def subnodes(node: Node, known: dict[Node, int] | None = None) -> dict[Node, int]:
+    """Return every part of a node and how often it is used."""
+    known = {} if known is None else known
+    known[node] = known.get(node, 0) + 1
+    if known[node] == 1:
+        below: list[Node] = []
+        if isinstance(node, Sum):
+            below = [n for _, n in node.parts]
+        elif isinstance(node, Product):
+            below = [n for n, _ in node.factors]
+        elif isinstance(node, Call):
+            below = list(node.args)
+        for n in below:
+            subnodes(n, known)
+    return known
+
+
+def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Leaf, Node]]] | None:
+    """Return h and what its leaves stand for, with node = w h(u_1/w, ...); None where it is not that."""
+    if not isinstance(node, Product) or not affine(w) or not w.leaves:
+        return None
+    own = [p for n, p in node.factors if n is w]
+    if own != [Fraction(1)]:
+        return None
+    leaves: dict[Node, Leaf] = {}
+    boxes: dict[Leaf, Interval] = {}
+
+    def stand_in(u: Node) -> Leaf:
+        if u not in leaves:
+            quotient = raw_product([(u, Fraction(1)), (w, Fraction(-1))])
+            leaf = Leaf(("ratio", u, w), f"t{len(leaves)}", u.size)
+            leaves[u], boxes[leaf] = leaf, a.domain.range(quotient)
+        return leaves[u]
+
+    def ratios(n: Node, known: dict[Node, Node | None]) -> Node | None:
+        if n not in known:
+            known[n] = convert(n, known)
+        return known[n]
+
+    def convert(n: Node, known: dict[Node, Node | None]) -> Node | None:
+        if not n.leaves:
+            return n
+        if isinstance(n, (Leaf, Opaque)):
+            return None
+        if isinstance(n, Sum):
+            parts = [(M, ratios(m, known)) for M, m in n.parts]
+            if any(m is None for _, m in parts):
+                return None
+            return linear([(M, m) for M, m in parts if m is not None], n.constant)
+        if isinstance(n, Call):
+            args = [ratios(m, known) for m in n.args]
+            if any(m is None for m in args):
+                return None
+            return inner.call(n.function, [m for m in args if m is not None], n.size)
+        if not isinstance(n, Product):
+            return None
+        factors: list[tuple[Node, Fraction]] = []
+        at = next((k for k, (m, _) in enumerate(n.factors) if m is w), None)
+        if at is not None:
+            e = n.factors[at][1]
+            partner = next(
+                (k for k, (m, p) in enumerate(n.factors) if k != at and p == -e and affine(m)), None
+            )
+            if partner is None:
+                return None
+            u = n.factors[partner][0]
+            # (u/w)^a = u^a w^-a where the powers are defined: w > 0, and u^a stands already
+            factors.append((stand_in(u), -e))
+            others = [f for k, f in enumerate(n.factors) if k not in (at, partner)]
+        else:
+            others = list(n.factors)
+        for m, p in others:
+            new = ratios(m, known)
+            if new is None:
+                return None
+            factors.append((new, p))
+        return raw_product(factors) if len({f[0] for f in factors}) == len(factors) else None
+
+    class _Ratios(Algebra):
+        def __init__(self) -> None:
+            super().__init__(a.domain)
+
+    inner = _Ratios()
+    rest = (
+        raw_product([(n, p) for n, p in node.factors if n is not w])
+        if len(node.factors) > 1
+        else None
+    )
+    if rest is None:
+        return None
+    h = ratios(rest, {})
+    if h is None or not leaves:
+        return None
+    # simplified where the ratios lie
+    domain = a.domain.extended(boxes={leaf: boxes[leaf] for leaf in leaves.values()})
+    return rebuilt(h, Algebra(domain), {}), [(leaf, u) for u, leaf in leaves.items()]
+
+
+@rule(
+    "perspective",
+    "w h(u/w) is convex for u, w affine, w > 0, h convex",
+    "x*log(x/y) | x>=0.1, y>=0.1",
+)
+def _perspective(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(data, Node) or not a.nonnegative(data):
+        return None
+    found = perspective_of(node, data, a)
+    if found is None:
+        return None
+    h, leaves = found
+    boxes = tuple(
+        (leaf, a.domain.range(raw_product([(u, Fraction(1)), (data, Fraction(-1))])))
+        for leaf, u in leaves
+    )
+    return [Goal(h, kind, boxes)]
+
+
+def abstracted(node: Node, u: Node, a: Algebra) -> tuple[Node, Leaf, Interval]:
+    """Return node with a leaf in place of the part u, and where that leaf lies."""
+    leaf = Leaf(("part", u), f"[{u!r}]"[:40], u.size)
+    box = a.domain.range(u)
+    algebra = Algebra(a.domain.extended(boxes={leaf: box}))
+    known: dict[Node, Node] = {u: leaf}
+    if isinstance(u, Call) and u.function == "abs":
+        # even powers of x are powers of |x|
+        for n in list(subnodes(node)):
+            if isinstance(n, Product) and any(
+                m is u.args[0] and p.denominator == 1 and p % 2 == 0 for m, p in n.factors
+            ):
+                swapped = [
+                    (leaf, p)
+                    if m is u.args[0] and p.denominator == 1 and p % 2 == 0
+                    else (rebuilt(m, algebra, dict(known)), p)
+                    for m, p in n.factors
+                ]
+                known[n] = algebra.product(swapped)
+    return rebuilt(node, algebra, known), leaf, box
+
+
+@rule(
+    "composition",
+    "h(u, x) is convex for h convex, and nondecreasing in u for u convex, nonincreasing for u concave, whichever for u affine",
+    "abs(x) - log(1 + abs(x))",
+)
+def _composition(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(data, tuple) or len(data) != 2 or data[0].size != 1 or node.size != 1:
+        return None
+    u, way = data
+    if u is node:
+        return None
+    h, leaf, box = abstracted(node, u, a)
+    if leaf not in h.leaves:
+        return None
+    first = Goal(h, kind, ((leaf, box),))
+    if way == "affine":
+        return [first] if affine(u) else None
+    if way not in ("up", "down"):
+        return None
+    # a convex h rises from its left end on if it rises there, and falls up to its right end
+    at_low = (way == "up") == (kind == "convex")
+    end = box.low if at_low else box.high
+    fixed = Interval.exactly(end) if np.isfinite(end).all() else box
+    slope = _slope(h, leaf, fixed, a)
+    if slope is None:
+        return None
+    if not ((slope.low >= 0.0).all() if way == "up" else (slope.high <= 0.0).all()):
+        return None
+    return [first, Goal(u, along(kind, 1.0 if way == "up" else -1.0))]
+
+
+def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
+    """Return enclosures of the derivative with respect to a leaf of one entry."""
+    leaves = {}
+    for other in h.leaves:
+        inside = box if other is leaf else a.domain.box(other)
+        g = np.full((other.size, 1, 1), 1.0 if other is leaf else 0.0)
+        zero = Interval.exactly(np.zeros((other.size, 1, 1, 1)))
+        leaves[other] = Hessian(inside[:, None], Interval.exactly(g), zero)
+    found = evaluate(h, leaves)
+    return None if found is None else found.g[0]
+
+
+@rule(
+    "product of monotone functions",
+    "f g is convex for f, g of one variable, convex, >= 0, both nondecreasing or both nonincreasing",
+    "x*sinh(x) | x>=0, x<=20",
+)
+def _monotone_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Product) or node.size != 1 or len(scalars(node)) != 1:
+        return None
+    found = signed_factors(node, kind, a)
+    if found is None or found[0] != "convex" or len(found[1]) < 2:
+        return None
+    ((leaf, j),) = scalars(node)
+    parts = [raw_product([f]) for f in found[1]]
+    box = a.domain.box(leaf)[j : j + 1]
+    for up in (True, False):
+        end = box.low if up else box.high
+        if not np.isfinite(end).all():
+            continue
+        slopes = [_entry_slope(n, (leaf, j), end) for n in parts]
+        if all(s is not None and (s.low >= 0.0 if up else s.high <= 0.0).all() for s in slopes):
+            return [Goal(n, "convex") for n in parts]
+    return None
+
+
+def _entry_slope(node: Node, entry: tuple[Leaf, int], at: Any) -> Interval | None:
+    found = jet_on(node, entry, Interval.exactly(at), 1)
+    return None if found is None else found[1]
+
+
+@rule(
+    "inverse of a 2 by 2 matrix",
+    "(c p^2 - 2 b p q + a q^2)/(a c - b^2) = [p q] inv([[a, b], [b, c]]) [p q]' for a > 0 and a positive determinant, all affine",
+    "(y*u*u - 2*z*u*w + x*w*w)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5",
+)
+def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or not isinstance(data, tuple) or len(data) != 6:
+        return None
+    c, data = data[5], data[:5]
+    if not isinstance(node, Product) or any(not affine(n) for n in data):
+        return None
+    if not isinstance(c, Fraction) or (c > 0) != (kind == "convex"):
+        return None
+    below = [n for n, p in node.factors if p == -1]
+    above = [(n, p) for n, p in node.factors if p != -1]
+    if len(below) != 1 or not above or any(p < 0 for _, p in above):
+        return None
+    p, q, x, z, y = (expand(n) for n in data)
+    det = _combined([(1, [x, y]), (-1, [z, z])])
+    adj = _combined([(c, [y, p, p]), (-2 * c, [z, p, q]), (c, [x, q, q])])
+    if expand(below[0]) != det or expand(raw_product(above)) != adj:
+        return None
+    diagonal = a.positive(data[2]) and a.nonnegative(below[0])
+    return [] if diagonal else None
+
+
+@rule(
+    "weighted trace of a 2 by 2 inverse",
+    "(u c - 2 v b + w a)/(a c - b^2) = tr(W inv([[a, b], [b, c]])) for W = [[u, v], [v, w]] positive semidefinite, a > 0 and a positive determinant",
+    "(x + y)/(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5",
+)
+def _trace_inverse(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or not isinstance(data, tuple) or len(data) != 6 or isinstance(data[3], Node):
+        return None
+    x, z, y = data[:3]
+    w = data[3:]
+    if not isinstance(node, Product) or any(not affine(n) for n in (x, z, y)):
+        return None
+    below = [n for n, p in node.factors if p == -1]
+    above = [(n, p) for n, p in node.factors if p != -1]
+    if len(below) != 1 or any(p < 0 for _, p in above):
+        return None
+    X, Z, Y = expand(x), expand(z), expand(y)
+    numerator = expand(raw_product(above)) if above else {(): Fraction(1)}
+    if expand(below[0]) != _combined([(1, [X, Y]), (-1, [Z, Z])]):
+        return None
+    if numerator != _combined([(w[0], [Y]), (-2 * w[1], [Z]), (w[2], [X])]):
+        return None
+    if not definite_matrix([[w[0], w[1]], [w[1], w[2]]], kind):
+        return None
+    return [] if a.positive(x) and a.nonnegative(below[0]) else None
+
+
+def _combined(terms: Sequence[tuple[Fraction | int, list[Polynomial]]]) -> Polynomial:
+    total: Polynomial = {}
+    for c, factors in terms:
+        product: Polynomial = {(): Fraction(c)}
+        for f in factors:
+            product = multiplied(product, f)
+        for m, k in product.items():
+            total[m] = total.get(m, Fraction(0)) + k
+    return {m: k for m, k in total.items() if k}

@@ -1,0 +1,365 @@
+"""Chords that refute curvature: searched in floats, shown by enclosures of three values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from optfair.convexity.derivatives import Jet, evaluate, hessian_on
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import Leaf, Node, affine, scalars, select
+from optfair.convexity.intervals import Interval
+from optfair.convexity.rules import Kind
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Chord", "Sample", "chord", "sample", "within"]
+
+# Variables beyond which no chord is searched, and entries of a vector that are looked at.
+SCALARS, ENTRIES = 60, 12
+
+
+@dataclass(frozen=True, eq=False)
+class Chord:
+    """Two points whose midpoint refutes convexity, or concavity, of one entry.
+
+    Attributes
+    ----------
+    kind : {"convex", "concave"}
+        What is refuted.
+    first, second : dict
+        Values of whole leaves at both ends; the midpoint is exact.
+    entry : int
+        The entry it is about.
+    ends, middle : tuple of float
+        Enclosures of the mean of both values and of the value between.
+    """
+
+    kind: Kind
+    first: dict[Leaf, Floats]
+    second: dict[Leaf, Floats]
+    entry: int
+    ends: tuple[float, float]
+    middle: tuple[float, float]
+
+    @property
+    def gap(self) -> float:
+        """By how much at least the value in the middle is on the wrong side."""
+        if self.kind == "convex":
+            return self.middle[0] - self.ends[1]
+        return self.ends[0] - self.middle[1]
+
+    def recomputed(self, node: Node, domain: Domain) -> Chord | None:
+        """Return the chord with values computed anew, None where an end is not within."""
+        return _exact(node, domain, self.kind, self.entry, self.first, self.second)
+
+
+def values(node: Node, leaves: dict[Leaf, Interval]) -> Interval | None:
+    """Return enclosures (m, K) of a node from those of its leaves (size, K)."""
+    jets = {leaf: Jet(x[:, None]) for leaf, x in leaves.items()}
+    if not jets:
+        return None
+    with np.errstate(all="ignore"):
+        found = evaluate(node, jets)
+    return None if found is None else found.c[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Chords within a domain and what an entry does on them.
+
+    Attributes
+    ----------
+    first, second : dict
+        Ends by leaf (size, K).
+    bend : array (m, K)
+        (f(a) + f(b))/2 - f((a + b)/2), NaN where it is not defined.
+    size : array (m, K)
+        What it is compared with.
+    """
+
+    first: dict[Leaf, Floats]
+    second: dict[Leaf, Floats]
+    bend: Floats
+    size: Floats
+
+    def worst(self, kind: Kind) -> tuple[int, int] | None:
+        """Return (entry, chord) that speaks most against a curvature, None if none does clearly."""
+        signed = self.bend if kind == "convex" else -self.bend
+        share = signed / self.size
+        share = np.where(np.isfinite(share), share, np.inf)
+        if not share.size or not share.min() < -1e-11:
+            return None
+        i, k = np.unravel_index(int(share.argmin()), share.shape)
+        return int(i), int(k)
+
+
+def sample(node: Node, domain: Domain, count: int, seed: int = 0) -> Sample | None:
+    """Return random chords of three lengths, some along one variable or at corners.
+
+    None for more variables than are looked at, or parts that only CVXPY evaluates.
+    """
+    own = scalars(node)
+    if not own or len(own) > SCALARS or node.size > ENTRIES:
+        return None
+    rng = np.random.default_rng(seed)
+    leaves = _together(node, domain)
+    if sum(n.size for n in leaves) > 4 * SCALARS:
+        return None
+    a: dict[Leaf, Floats] = {}
+    b: dict[Leaf, Floats] = {}
+    length = 10.0 ** rng.uniform(-2.5, 0.0, size=count)
+    single = rng.random(count) < 0.4
+    only = rng.integers(sum(n.size for n in leaves), size=count)
+    reach = 10.0 ** rng.uniform(-1.0, 1.5, size=count)
+    at = 0
+    for leaf in leaves:
+        box = domain.box(leaf)
+        low, high = box.low[:, None], box.high[:, None]
+        shape = (leaf.size, count)
+        free = np.isinf(low) & np.isinf(high)
+        with np.errstate(invalid="ignore"):
+            low_, high_ = (
+                np.where(free, -reach, np.where(np.isinf(low), high - reach, low)),
+                np.where(free, reach, np.where(np.isinf(high), low + reach, high)),
+            )
+        u = rng.random(shape)
+        u = np.where(rng.random(shape) < 0.15, np.round(u), u)
+        x = low_ + u * (high_ - low_)
+        v = low_ + rng.random(shape) * (high_ - low_)
+        step = (v - x) * length
+        here = (only >= at) & (only < at + leaf.size)
+        chosen = np.arange(leaf.size)[:, None] == (only - at)[None]
+        step = np.where(single[None] & ~(here[None] & chosen), 0.0, step)
+        a[leaf], b[leaf] = _rounded(x, low, high), _rounded(x + step, low, high)
+        at += leaf.size
+    keep = _feasible(a, domain, count) & _feasible(b, domain, count)
+    if not keep.any():
+        return None
+    a, b = ({n: v[:, keep] for n, v in side.items()} for side in (a, b))
+    return _bends(node, a, b)
+
+
+def _together(node: Node, domain: Domain) -> list[Leaf]:
+    """Return the leaves of a node, and those that facts tie to them."""
+    found = set(node.leaves)
+    grown = True
+    while grown:
+        grown = False
+        for fact in domain.facts:
+            if fact.node.leaves & found and not fact.node.leaves <= found:
+                found |= fact.node.leaves
+                grown = True
+    return sorted(found, key=lambda n: n.serial)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """Values (m, K) in floats, which only guide a search."""
+
+    x: Floats
+
+    def linear(self, M: Any) -> _Plain:
+        return _Plain(np.asarray(M @ self.x))
+
+    def __add__(self, other: _Plain) -> _Plain:
+        return _Plain(self.x + other.x)
+
+    def __mul__(self, other: _Plain) -> _Plain:
+        return _Plain(self.x * other.x)
+
+    def extreme(self, args: Sequence[_Plain], largest: bool) -> _Plain:
+        every = np.concatenate([a.x for a in args])
+        return _Plain((np.max if largest else np.min)(every, axis=0, keepdims=True))
+
+    def shifted(self, constant: Floats) -> _Plain:
+        return _Plain(self.x + constant[:, None])
+
+    def apply(self, function: str | Fraction) -> _Plain:
+        if isinstance(function, Fraction):
+            return _Plain(np.float_power(self.x, float(function)))
+        if function == "xlogx":
+            return _Plain(np.asarray(scipy.special.xlogy(self.x, self.x), dtype=float))
+        named = {"asinh": "arcsinh", "atan": "arctan"}.get(function, function)
+        return _Plain(getattr(np, named)(self.x))
+
+
+def _bends(node: Node, a: dict[Leaf, Floats], b: dict[Leaf, Floats]) -> Sample | None:
+    middle = {n: a[n] / 2 + b[n] / 2 for n in a}
+    with np.errstate(all="ignore"):
+        found: list[Any] = [
+            evaluate(node, {n: _Plain(v) for n, v in p.items() if n in node.leaves})
+            for p in (a, b, middle)
+        ]
+        if any(f is None for f in found):
+            return None
+        fa, fb, fm = (f.x for f in found)
+        bend = (fa + fb) / 2 - fm
+        size = 1e-12 + np.maximum(np.maximum(np.abs(fa), np.abs(fb)), np.abs(fm))
+        sure = np.isfinite(bend)
+    return Sample(a, b, np.where(sure, bend, np.nan), size)
+
+
+def _rounded(x: Floats, low: Floats, high: Floats) -> Floats:
+    """Return points with few digits, so that midpoints are exact, within the box."""
+    short = x.astype(np.float32).astype(float)
+    short = np.where((short < low) | (short > high), x, short)
+    return np.asarray(np.clip(short, low, high), dtype=float)
+
+
+def _feasible(
+    point: dict[Leaf, Floats], domain: Domain, count: int, *, exactly: bool = False
+) -> NDArray[np.bool_]:
+    """Return which points obey all facts; of bounds the box may be enough."""
+    keep = np.ones(count, dtype=bool)
+    for fact in domain.facts:
+        if not exactly and len(scalars(fact.node)) <= 1 and affine(fact.node):
+            continue  # a bound, which the box has
+        leaves = {}
+        for leaf in fact.node.leaves:
+            if leaf not in point:
+                break
+            leaves[leaf] = Interval.exactly(point[leaf])
+        else:
+            found = values(fact.node, leaves)
+            if found is None:
+                keep &= not exactly
+                continue
+            keep &= (found.high <= 0.0).all(axis=0)
+            if fact.zero:
+                keep &= (found.low >= 0.0).all(axis=0)
+    return keep
+
+
+def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
+    """Return whether a point of some leaves obeys, exactly, all facts about these alone."""
+    for leaf, x in point.items():
+        box = domain.box(leaf)
+        if not ((box.low <= x) & (x <= box.high)).all():
+            return False
+    shaped = {n: x[:, None] for n, x in point.items()}
+    return bool(_feasible(shaped, domain, 1, exactly=True).all())
+
+
+def chord(node: Node, domain: Domain, kind: Kind, count: int = 2000) -> Chord | None:
+    """Search for a chord that refutes a curvature, and show it exactly."""
+    rounds = [sample(node, domain, count, seed) for seed in (1, 2)]
+    rounds.append(_downhill(node, domain, kind))
+    best: Chord | None = None
+    for found in rounds:
+        place = None if found is None else found.worst(kind)
+        if found is None or place is None:
+            continue
+        i, k = place
+        exact = _exact(
+            node,
+            domain,
+            kind,
+            i,
+            {n: v[:, k] for n, v in found.first.items()},
+            {n: v[:, k] for n, v in found.second.items()},
+        )
+        if exact is not None and (best is None or exact.gap > best.gap):
+            best = exact
+    return best
+
+
+def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
+    """Return chords along the directions in which the Hessian bends the wrong way."""
+    entries = sorted(scalars(node), key=lambda s: (s[0].serial, s[1]))
+    if node.size != 1 or not 1 <= len(entries) <= 12:
+        return None
+    start = sample(node, domain, 400, 3)
+    if start is None:
+        return None
+    if any(leaf not in node.leaves for leaf in start.first):
+        return None
+    at = np.array([start.first[leaf][j] for leaf, j in entries])
+    with np.errstate(all="ignore"):
+        h = hessian_on(node, entries, Interval.exactly(at))
+    if h is None:
+        return None
+    with np.errstate(all="ignore"):
+        H = np.moveaxis((h.low + h.high) / 2, 2, 0)
+    good = np.isfinite(H).all(axis=(1, 2))
+    if not good.any():
+        return None
+    size = np.abs(H[good]).max(axis=(1, 2)) + 1e-300
+    sign = 1.0 if kind == "convex" else -1.0
+    eigenvalues, vectors = np.linalg.eigh(sign * H[good] / size[:, None, None])
+    order = np.argsort(eigenvalues[:, 0])[:20]
+    if not eigenvalues[order[0], 0] < -1e-12:
+        return None
+    centers, directions = at[:, good][:, order], vectors[order, :, 0].T
+    a: dict[Leaf, list[Floats]] = {leaf: [] for leaf, _ in entries}
+    b: dict[Leaf, list[Floats]] = {leaf: [] for leaf, _ in entries}
+    base = {leaf: start.first[leaf][:, good][:, order] for leaf in a}
+    for scale in (1e-3, 1e-2, 0.1, 1.0):
+        for side, sides in ((1.0, a), (-1.0, b)):
+            moved = {leaf: v.copy() for leaf, v in base.items()}
+            for k, (leaf, j) in enumerate(entries):
+                moved[leaf][j] = centers[k] + side * scale * directions[k]
+            for leaf, v in moved.items():
+                box = domain.box(leaf)
+                sides[leaf].append(_rounded(v, box.low[:, None], box.high[:, None]))
+    first = {leaf: np.concatenate(v, axis=1) for leaf, v in a.items()}
+    second = {leaf: np.concatenate(v, axis=1) for leaf, v in b.items()}
+    count = next(iter(first.values())).shape[1]
+    keep = _feasible(first, domain, count) & _feasible(second, domain, count)
+    if not keep.any():
+        return None
+    return _bends(
+        node, {n: v[:, keep] for n, v in first.items()}, {n: v[:, keep] for n, v in second.items()}
+    )
+
+
+def _exact(
+    node: Node,
+    domain: Domain,
+    kind: Kind,
+    entry: int,
+    first: dict[Leaf, Floats],
+    second: dict[Leaf, Floats],
+) -> Chord | None:
+    """Return a chord whose gap is proved, by enclosures at three exact points."""
+    middle = {}
+    for leaf, a in first.items():
+        b, box = second[leaf], domain.box(leaf)
+        if not (
+            ((box.low <= a) & (a <= box.high)).all() and ((box.low <= b) & (b <= box.high)).all()
+        ):
+            return None
+        both = Interval.exactly(a / 2) + Interval.exactly(b / 2)
+        middle[leaf] = both  # where the midpoint is no float, an enclosure of it
+    for point in (first, second):
+        if not _feasible({n: v[:, None] for n, v in point.items()}, domain, 1, exactly=True).all():
+            return None
+    scalar = select(node, [entry])
+    shaped = [{n: Interval.exactly(v[:, None]) for n, v in p.items()} for p in (first, second)]
+    shaped.append({n: v[:, None] for n, v in middle.items()})
+    found = [values(scalar, {n: v for n, v in p.items() if n in scalar.leaves}) for p in shaped]
+    if any(f is None for f in found):
+        return None
+    fa, fb, fm = (f[0] for f in found if f is not None)
+    mean = (fa + fb) * Interval.exactly(0.5)
+    ends = (float(mean.low.item()), float(mean.high.item()))
+    inside = (float(fm.low.item()), float(fm.high.item()))
+    out = Chord(kind, first, second, entry, ends, inside)
+    return out if np.isfinite(ends).all() and np.isfinite(inside).all() and out.gap > 0.0 else None
+
+
+def points(chords: Sequence[Chord]) -> list[dict[str, Any]]:
+    """Return the ends of chords by name."""
+    return [
+        {
+            side: {n.name: v.tolist() for n, v in getattr(c, side).items()}
+            for side in ("first", "second")
+        }
+        for c in chords
+    ]

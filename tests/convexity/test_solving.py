@@ -1,0 +1,170 @@
+"""What is proved is solved: cones where they are known, tangents elsewhere, verified as declared."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.convexity.cones import disciplined
+from optfair.convexity.grammar import parse
+from optfair.convexity.proof import CurvatureProof
+
+HERE = Path(__file__).parent
+ROWS = [
+    row
+    for name in ("convexity_seed.toml", "convexity_own.toml")
+    for row in tomllib.loads((HERE / name).read_text())["expression"]
+    if row["truth"] != "neither"
+]
+
+
+def declared(row: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    variables: dict[str, Any] = {}
+    bounds: dict[str, Any] = {}
+    for name, box in row["box"].items():
+        scalar = not isinstance(box, dict)
+        v = cp.Variable(name=name) if scalar else cp.Variable(tuple(box["shape"]), name=name)
+        low, high = box if scalar else (box["low"], box["high"])
+        variables[name] = v
+        bounds[f"{name} low"], bounds[f"{name} high"] = v >= low, v <= high
+    return parse(row["text"], variables), bounds, variables
+
+
+@pytest.mark.parametrize("row", ROWS[::2], ids=lambda r: r["name"])
+def test_the_cone_form_equals_the_function(row: dict[str, Any]) -> None:
+    """At fixed points the optimum over what was brought in is the declared value."""
+    expression, bounds, variables = declared(row)
+    if expression.is_dcp():
+        return
+    proof = of.prove(expression, bounds, curvature=row["truth"])
+    assert isinstance(proof, CurvatureProof)
+    found = disciplined(proof, row["truth"])
+    if found is None:
+        assert proof.rule  # its way is by tangents
+        return
+    out, sides = found
+    rng = np.random.default_rng(0)
+    for v in variables.values():
+        box = row["box"][v.name()]
+        low, high = (box["low"], box["high"]) if isinstance(box, dict) else box
+        v.value = rng.uniform(low, high, v.shape)
+    value = float(np.ravel(expression.value)[0])
+    fixed = [v == v.value for v in variables.values()]
+    goal = cp.Minimize(cp.sum(out)) if row["truth"] == "convex" else cp.Maximize(cp.sum(out))
+    problem = cp.Problem(goal, [*sides, *fixed])
+    assert problem.is_dcp()
+    problem.solve(solver=cp.CLARABEL)
+    assert problem.value == pytest.approx(value, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("row", ROWS[1::6], ids=lambda r: r["name"])
+def test_a_proved_function_is_optimised_over_its_box(row: dict[str, Any]) -> None:
+    expression, bounds, variables = declared(row)
+    goal = cp.Minimize(expression) if row["truth"] == "convex" else cp.Maximize(expression)
+    p = of.from_cvxpy(cp.Problem(goal, list(bounds.values())), list(bounds))
+    assert p.problem_class.convex
+    s = p.solve(tolerance=1e-6)
+    assert s.is_optimal(1e-6) and s.grade.word == "proved"
+    rng = np.random.default_rng(1)
+    sign = 1.0 if row["truth"] == "convex" else -1.0
+    for _ in range(200):
+        for v in variables.values():
+            box = row["box"][v.name()]
+            low, high = (box["low"], box["high"]) if isinstance(box, dict) else box
+            v.value = rng.uniform(low, high, v.shape)
+        value = float(np.ravel(expression.value)[0])
+        assert sign * (value - s.objective) >= -1e-5 * (1 + abs(value))
+
+
+def test_support_that_goes_takes_the_proof_with_it() -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(1 / (3 - x) - x / 4), [x <= 2.5, x >= 0]), ["high", "low"]
+    )
+    assert p.problem_class.convex and p.certificate.verify()
+    assert "on high" in str(p.explain())
+    assert p.without("low").problem_class.convex
+    open_again = p.without("high")
+    assert not open_again.problem_class.convex
+    assert open_again.with_constraints(other=x <= 2).problem_class.convex
+    assert p.solve().objective == pytest.approx(0.25, abs=1e-7)
+
+
+def test_no_two_terms_support_each_other() -> None:
+    """x^3 <= 8 is convex where x >= 0, and 1/y <= 1 where y > 0: neither says so of itself."""
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x * x * x <= 8, -1 / (x * x * x) <= -0.1]))
+    assert not p.problem_class.convex
+
+
+def test_a_chain_of_proofs() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    rows = [x * x + y * y <= 1, 1 / (2 - x) + cp.exp(y) * cp.exp(y) <= 5]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(x + y), rows), ["disk", "delay"])
+    delay = p.constraints["delay"].evidence
+    assert delay.proof is not None and delay.proof.rests_on == ("disk",)
+    assert p.solve().is_optimal(1e-7)
+    assert not p.without("disk").problem_class.convex
+
+
+def test_a_quadratic_written_out_is_solved_as_one() -> None:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(60, name="x")
+    A = rng.normal(size=(60, 60))
+    written = x @ (A.T @ A @ x) + x @ x - 2 * cp.sum(x)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(written), [x >= -1]))
+    assert str(p.problem_class) == "QP"
+    s = p.solve()
+    plain = of.from_cvxpy(
+        cp.Problem(
+            cp.Minimize(cp.sum_squares(A @ x) + cp.sum_squares(x) - 2 * cp.sum(x)), [x >= -1]
+        )
+    ).solve()
+    assert s.is_optimal(1e-7) and s.objective == pytest.approx(plain.objective, abs=1e-6)
+
+
+def test_tangents_prove_their_bound() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    goal = cp.Minimize(cp.exp(x) - x * x / 2 - 2 * x + cp.square(y - x))
+    p = of.from_cvxpy(cp.Problem(goal, [x >= 0, x <= 3, y >= 1, y <= 5]))
+    assert str(p.problem_class) == "NLP"
+    s = p.solve()
+    assert s.solver == "tangents" and s.is_optimal(1e-7)
+    assert s.grade.word in ("proved", "within")
+    grid = np.linspace(0, 3, 30_001)
+    best = (np.exp(grid) - grid**2 / 2 - 2 * grid + np.maximum(1 - grid, 0) ** 2).min()
+    assert s.objective == pytest.approx(best, abs=1e-6) and s.bound <= best + 1e-9
+
+
+def test_tangents_in_a_constraint_beside_cones() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    rows = [
+        cp.exp(x) - x * x / 2 + y * y <= 3,
+        x >= 0,
+        x <= 3,
+        y >= -2,
+        y <= 2,
+        cp.norm(cp.hstack([x, y])) <= 1.3,
+    ]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(y - x), rows), ["well", "a", "b", "c", "d", "ball"])
+    s = p.solve()
+    assert s.is_optimal(1e-6) and s.solver == "tangents"
+    assert all(t.relative_violation(s.values) <= 1e-6 for t in p.constraints.values())
+
+
+def test_delays_with_a_budget() -> None:
+    """CVXPY's issue 2348: sum of lam/(u - lam) under a budget, at capacities of 1e4 and above."""
+    lam = np.array([1.0, 2.0, 3.0])
+    u = cp.Variable(3, name="u")
+    rows = [cp.sum(u) <= 4.0e4, u >= lam + 1e-3]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.multiply(lam, 1 / (u - lam)))), rows))
+    s = p.solve(tolerance=1e-8)
+    exact = np.sqrt(lam).sum() ** 2 / (4.0e4 - lam.sum())
+    assert s.objective == pytest.approx(exact, rel=1e-3)
+    assert s.grade.word == "proved"
