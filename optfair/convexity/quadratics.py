@@ -303,7 +303,7 @@ def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
         core = sp.csc_array(P[used][:, used])
         return total + sign * cp.quad_form(x[used], cp.psd_wrap(sign * core))
     for b, x in zip(blocks, flat, strict=True):
-        own = sp.csc_array(P[b, b])
-        if own.nnz:
-            total = total + sign * cp.quad_form(x, cp.psd_wrap(sign * own))
+        block = sp.csc_array(P[b, b])
+        if block.nnz:
+            total = total + sign * cp.quad_form(x, cp.psd_wrap(sign * block))
     return total
