@@ -15,6 +15,7 @@ from optfair.convexity.reading import Reading, leaf_of, read, read_constraint
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import Chord, chord
+from optfair.core.curvature import proved_assertions
 from optfair.errors import DataError, DeclarationError
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
@@ -128,6 +129,8 @@ def prove(
         from optfair.convexity.terms import prove_declared
 
         return prove_declared(item, where, curvature, seconds)
+    if not item.parameters():  # what is asserted of matrices is tested first
+        item = proved_assertions("the expression", item)
     named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
     return proved_on(item, domain_of({**attribute_constraints(item), **named}), curvature, seconds)
 

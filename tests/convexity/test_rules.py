@@ -108,6 +108,14 @@ def test_cancelling_does_not_lose_where_it_is_undefined() -> None:
     assert of.prove((x * x / x) * x, [x >= 0.5])
 
 
+def test_an_assertion_is_no_proof() -> None:
+    v = cp.Variable(2, name="v")
+    wrong = cp.quad_form(v, cp.psd_wrap(np.diag([1.0, -1.0])))
+    assert wrong.is_convex()  # CVXPY believes
+    assert of.prove(wrong).curvature == "neither"
+    assert not of.prove(cp.exp(cp.quad_form(v, np.diag([1.0, -1.0]), assume_PSD=True)))
+
+
 def test_an_exponent_is_the_fraction_that_is_meant() -> None:
     assert exponent(1 / 3) == Fraction(1, 3) and exponent(0.3) == Fraction(3, 10)
     assert exponent(0.123456789) == Fraction(0.123456789)

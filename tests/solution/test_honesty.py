@@ -129,7 +129,9 @@ def test_a_false_farkas_vector_fails() -> None:
 
 def test_undefined_values_are_no_witness() -> None:
     x = cp.Variable(name="x")
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.multiply(x, cp.log(x)))))  # convex, not by DCP
+    # f'' = 1/x - s(x)(1 - s(x))/10 > 0 where x > 0, which no rule sees
+    goal = cp.multiply(x, cp.log(x)) - 0.1 * cp.logistic(x)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal)))
     assert p.problem_class.curvature == "unverified"
 
 
