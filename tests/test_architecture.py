@@ -25,7 +25,7 @@ LANGUAGE = {
     "numbers": {"errors"},
     "registry": {"errors", "locate"},
     "proofs": set(),
-    "convexity": {"core", "errors", "registry"},
+    "convexity": {"core", "errors"},
     "core": {"convexity", "errors", "proofs"},
     "solution": {"core", "errors", "proofs"},
     "compile": {"core", "errors", "proofs", "solution"},
