@@ -255,7 +255,8 @@ class _Search:
             before = sum(v for k, v in self.spent.items() if k != "attempts")
             self.spent["attempts"] = tried - self.begin - before
         self.asked += 1
-        if left:
+        split = left > 0 and profile.via != "structured"  # these know their problem best
+        if split:
             request = request.until(tried + PATIENCE * (self.request.deadline - tried))
         run = _adapter(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
@@ -274,7 +275,7 @@ class _Search:
             self.problem, profile, request, outcome, self.spent, self.attempts
         )
         early = outcome.termination == "time_limit" and not complaints
-        if early and solution.status.termination != "optimal" and left:
+        if early and solution.status.termination != "optimal" and split:
             complaints = ("its share of the time was over",)
         if not complaints:
             return solution

@@ -138,6 +138,7 @@ def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> Dua
         unit=form.unit,
         estimate=None if r.fault else form.sign * r.estimate,
         rows=r.rows,
+        apart=True,
     )
 
 

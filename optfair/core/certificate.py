@@ -188,6 +188,9 @@ class DualCheck:
         What the bound is worth to somebody who takes the multipliers at their word.
     rows : float
         Largest violation of a compiled row, relative to its own terms.
+    apart : bool
+        Whether the bound rests on numbers of the proof alone, with which named multipliers are
+        compared: these may then be loose without harm to the bound.
     """
 
     bound: float
@@ -200,6 +203,7 @@ class DualCheck:
     unit: float = 1.0
     estimate: float | None = None
     rows: float = 0.0
+    apart: bool = False
 
 
 class DualProof(Protocol):

@@ -60,6 +60,8 @@ class Residuals:
         Larger of the objective and the bound in size.
     rows : float
         Largest violation of a compiled row, relative to its own terms.
+    apart : bool
+        Whether the bound stands without the named multipliers.
     """
 
     primal: Mapping[str, float]
@@ -75,6 +77,7 @@ class Residuals:
     size: float = 1.0
     largest: float = 0.0
     rows: float = 0.0
+    apart: bool = False
 
     @property
     def feasibility(self) -> float:
@@ -112,7 +115,7 @@ class Residuals:
         ]
         # a column that nothing bounds is charged for its size here, which is no proof
         loss = 0.0 if self.unpaid is None else self.unpaid.here / self.size
-        proved = self.gap + loss <= tolerance and self.grade(tolerance).sound
+        proved = self.apart and self.gap + loss <= tolerance and self.grade(tolerance).sound
         checks = {
             "stated and declared objective differ by": (self.objective, tolerance),
             "a row is violated, of its own terms, by": (self.rows, tolerance),
@@ -209,6 +212,7 @@ class Measurement:
             size,
             max(abs(self.objective), abs(check.bound)),
             0.0 if loose else check.rows,
+            check.apart and not loose,
         )
 
 
