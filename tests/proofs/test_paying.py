@@ -1,0 +1,218 @@
+"""How residuals are paid: by curvature, by own bounds, row by row, and by a tilt; never too little."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optfair.proofs import bounds as bounds_module
+from optfair.proofs.cones import Cone
+from optfair.proofs.definiteness import definiteness, dominant, exactly_semidefinite
+from optfair.proofs.residual import absorbed, peeled, residual_of
+from optfair.proofs.tilt import tilted
+from optfair.solution.conic_form import ConicForm
+
+
+def semidefinite(rows: list[list[Fraction]]) -> bool:
+    """Decide by elimination with the largest pivot, written apart from the package."""
+    n = len(rows)
+    left = list(range(n))
+    M = [list(row) for row in rows]
+    while left:
+        k = max(left, key=lambda i: M[i][i])
+        if M[k][k] <= 0:
+            return M[k][k] == 0 and all(M[i][j] == 0 for i in left for j in left)
+        left.remove(k)
+        for i in left:
+            factor = M[i][k] / M[k][k]
+            for j in left:
+                M[i][j] -= factor * M[k][j]
+    return True
+
+
+@given(st.integers(0, 10_000))
+def test_what_is_proved_of_a_matrix_holds_in_fractions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for _ in range(rng.integers(1, 4)):
+        n, kind = rng.integers(1, 6), rng.integers(0, 4)
+        B = rng.integers(-3, 4, (n, 1 if kind == 1 else n)).astype(float)
+        M = B + B.T if kind == 2 else B @ B.T
+        M = rng.normal(size=(n, n)) if kind == 3 else M
+        blocks.append((M @ M.T if kind == 3 else M) * 2.0 ** rng.integers(-9, 10))
+    P = sp.block_diag(blocks).toarray()
+    P = (P + P.T) / 2
+    exact = [[Fraction(float(v)) for v in row] for row in P]
+    truth = semidefinite(exact)
+    assert exactly_semidefinite(P) == truth
+    assert truth or not dominant(P)
+    d = definiteness(P, sharp=True)
+    if d.witness is not None:
+        assert not truth
+        return
+    if d.shift == 0.0:
+        assert truth
+    assert d.floor is not None and d.shifted is not None
+    assert not (d.floor[d.shifted] > 0.0).any()
+    for i in range(len(P)):
+        exact[i][i] -= Fraction(float(d.floor[i]))
+        exact[i][i] += Fraction(float(d.shift)) if d.shifted[i] else 0
+    assert semidefinite(exact)
+
+
+def test_singular_matrices_of_integers_need_no_shift() -> None:
+    laplacian = np.diag([1.0, *[2.0] * 60, 1.0]) - np.eye(62, k=1) - np.eye(62, k=-1)
+    assert definiteness(laplacian, sharp=True).shift == 0.0
+    assert definiteness(np.ones((5, 5)), sharp=True).shift == 0.0
+    both = sp.block_diag([np.ones((5, 5)), np.array([[2.0, 1.0], [1.0, 2.0]]), [[3.0]]])
+    d = definiteness(both, sharp=True)
+    assert d.shift == 0.0 and d.floor is not None
+    assert (d.floor[:5] == 0.0).all() and (d.floor[5:] > 0.0).all()
+
+
+def program(seed: int, *, curved: bool, sides: str) -> tuple[ConicForm, Any, Any, Fraction]:
+    """Return a program of integers with its optimal pair and its exact optimum.
+
+    ``sides`` says which columns have bounds of their own: "none", "lower" or "both".
+    """
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(2, 7)), int(rng.integers(1, 5))
+    x = rng.integers(0, 4, n).astype(float)
+    A = rng.integers(-3, 4, (m, n)).astype(float)
+    equal = rng.random(m) < 0.4
+    slack = np.where(equal | (rng.random(m) < 0.5), 0, rng.integers(1, 4, m)).astype(float)
+    z = np.where(slack > 0.0, 0, rng.integers(0, 4, m)).astype(float)
+    z = np.where(equal, rng.integers(-3, 4, m), z).astype(float)
+    B = rng.integers(-2, 3, (n, n)).astype(float)
+    P = B @ B.T + (np.eye(n) if rng.random() < 0.5 else 0.0) if curved else np.zeros((n, n))
+    q = -(P @ x + A.T @ z)
+    order = np.argsort(~equal, kind="stable")  # equalities first
+    rows, sizes = [A[order]], [(A @ x + slack)[order]]
+    duals = [z[order]]
+    if sides != "none":  # x >= 0, active where x is 0
+        own = np.where(x == 0.0, rng.integers(0, 3, n), 0).astype(float)
+        q = q + own
+        rows, sizes, duals = [*rows, -np.eye(n)], [*sizes, np.zeros(n)], [*duals, own]
+    if sides == "both":
+        rows, sizes, duals = [*rows, np.eye(n)], [*sizes, np.full(n, 9.0)], [*duals, np.zeros(n)]
+    A, b, z = np.vstack(rows), np.concatenate(sizes), np.concatenate(duals)
+    k = int(equal.sum())
+    cones = [Cone("zero", 0, k)] if k else []
+    cones += [Cone("nonneg", k, b.size)] if b.size > k else []
+    form = ConicForm(sp.csc_array(P), q, 0.0, sp.csc_array(A), b, tuple(cones), {"x": slice(0, n)})
+    at = [Fraction(v) for v in x.tolist()]
+    quadratic = sum(
+        (Fraction(float(P[i, j])) * at[i] * at[j] for i in range(n) for j in range(n)), Fraction(0)
+    )
+    optimum = quadratic / 2 + sum(
+        (Fraction(float(c)) * v for c, v in zip(q, at, strict=True)), Fraction(0)
+    )
+    return form, x, z, optimum
+
+
+@pytest.mark.parametrize("sides", ["none", "lower", "both"])
+@pytest.mark.parametrize("curved", [False, True])
+@given(seed=st.integers(0, 100_000), noise=st.sampled_from([0.0, 1e-16, 1e-12, 1e-8, 1e-3]))
+def test_no_bound_exceeds_the_optimum(sides: str, curved: bool, seed: int, noise: float) -> None:
+    form, x, z, optimum = program(seed, curved=curved, sides=sides)
+    rng = np.random.default_rng(seed + 1)
+    near = x + noise * rng.normal(size=x.size), z + noise * rng.normal(size=z.size)
+    for known in (None, float(optimum)):
+        proved = bounds_module.lower_bound(form, *near, known)
+        if proved.unpaid is None and np.isfinite(proved.value):
+            assert Fraction(proved.value) <= optimum
+        elif proved.unpaid is not None and proved.unpaid.size < 1e3:
+            # near the origin it holds, short by what it says
+            loss = proved.unpaid.slope * 1e3 + 0.5 * proved.unpaid.curve * x.size * 2e6
+            assert proved.value - loss <= float(optimum) + 1e-9
+
+
+@given(seed=st.integers(0, 100_000))
+def test_curvature_pays_for_columns_without_bounds(seed: int) -> None:
+    form, x, z, optimum = program(seed, curved=True, sides="none")
+    if form.curvature.floor is None or not (form.curvature.floor > 0.0).all():
+        return
+    rng = np.random.default_rng(seed)
+    near = x + 1e-7 * rng.normal(size=x.size)
+    proved = form.lower_bound(near, z)
+    assert proved.unpaid is None
+    assert proved.value == pytest.approx(float(optimum), abs=1e-6 * (1.0 + abs(float(optimum))))
+
+
+def test_own_bounds_absorb_what_an_interior_point_leaves() -> None:
+    # min x with x >= 0: the multiplier of the bound is 1, and a little too much
+    form = ConicForm(
+        sp.csc_array((1, 1)),
+        np.array([1.0]),
+        0.0,
+        sp.csc_array(np.array([[-1.0]])),
+        np.zeros(1),
+        (Cone("nonneg", 0, 1),),
+        {"x": slice(0, 1)},
+    )
+    z = np.array([1.0 + 1e-9])
+    found = residual_of(form, None, z, form.q)
+    assert found.low[0] < 0.0
+    near = absorbed(form, found, z, np.array([0]))
+    after = residual_of(form, None, near, form.q)
+    assert after.low[0] >= -1e-15 and 0.0 < z[0] - near[0] < 2e-9
+    assert form.lower_bound(np.zeros(1), z).value <= 0.0
+
+
+def chain(n: int) -> ConicForm:
+    """min x_0 with x_{j+1} = x_j, x_n >= 1 for free columns: every column is closed by its own row."""
+    A = np.zeros((n, n))
+    for j in range(n - 1):
+        A[j, j], A[j, j + 1] = 0.1, -0.1
+    A[n - 1, n - 1] = -1.0
+    q = np.zeros(n)
+    q[0] = 0.3
+    b = np.append(np.zeros(n - 1), -1.0)
+    cones = (Cone("zero", 0, n - 1), Cone("nonneg", n - 1, n))
+    return ConicForm(sp.csc_array((n, n)), q, 0.0, sp.csc_array(A), b, cones, {"x": slice(0, n)})
+
+
+def test_columns_are_peeled_one_by_one() -> None:
+    form = chain(2_000)
+    z = np.append(np.full(1_999, -3.0), 0.3)
+    found = residual_of(form, None, z, form.q)
+    moved = peeled(form, found, z, np.ones(2_000, dtype=bool))
+    # only one row has a single open column at a time, and there are more rows than levels
+    assert moved is None
+    short = chain(60)
+    z = np.append(np.full(59, -3.0), 0.3)
+    found = residual_of(short, None, z, short.q)
+    moved = peeled(short, found, z, np.ones(60, dtype=bool))
+    assert moved is not None and (moved[0].size == 0.0).all() and 0.0 < moved[1] < 1e-12
+    proved = short.lower_bound(np.ones(60), z)
+    assert proved.unpaid is None and 0.3 - 1e-12 <= proved.value <= 0.3
+
+
+def test_a_tilt_makes_residuals_payable() -> None:
+    # min x + y with x + y >= 1, x, y >= 0: y = (1 + 1e-10) overshoots both columns
+    A = np.array([[-1.0, -1.0], [-1.0, 0.0], [0.0, -1.0]])
+    form = ConicForm(
+        sp.csc_array((2, 2)),
+        np.ones(2),
+        0.0,
+        sp.csc_array(A),
+        np.array([-1.0, 0.0, 0.0]),
+        (Cone("nonneg", 0, 3),),
+        {"x": slice(0, 2)},
+    )
+    z = np.array([1.0 + 1e-10, 0.0, 0.0])
+    found = residual_of(form, None, z, form.q)
+    lower, upper = form.column_bounds
+    assert found.unpaid(lower, upper).all()
+    near = tilted(form, found, np.array([0.5, 0.5]), z, lower, upper)
+    assert near is not None
+    after = residual_of(form, None, near, form.q)
+    assert not after.unpaid(lower, upper).any()
+    proved = form.lower_bound(np.array([0.5, 0.5]), z)
+    assert proved.unpaid is None and 1.0 - 1e-9 <= proved.value <= 1.0
