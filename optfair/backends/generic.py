@@ -25,7 +25,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
-from optfair.errors import Infeasible, OptfairError
+from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -60,6 +60,39 @@ class ReportedBound:
         return DualCheck(self.bound, 0.0, reported=self.by)
 
 
+# Beyond this size of a coefficient solvers crash, or compute with infinity.
+HUGE = 1e18
+
+
+def _refuse_magnitude(compiled: Compiled) -> None:
+    """Refuse numbers that no solver can compute with, in the units in which they are handed over.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A coefficient is beyond `HUGE`.
+    """
+    form = compiled.form
+    scaled = None if compiled.integer.any() else form.near_one
+    handed = form if scaled is None else scaled[0]
+    rows = abs(handed.A).max(axis=1).toarray().ravel() if handed.A.nnz else np.zeros(form.b.size)
+    sides = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
+    worst = np.maximum(rows, sides)
+    if worst.max(initial=0.0) > HUGE:
+        at = int(worst.argmax())
+        name = next(o.term for o in compiled.owners if o.start <= at < o.stop)
+        size = worst[at]
+    else:
+        size = float(np.abs(np.concatenate([handed.q, handed.P.data])).max(initial=0.0))
+        name = "objective"
+    if size > HUGE:
+        raise UnsupportedProblem(
+            f"the numbers of {name!r} are beyond what solvers compute with",
+            f"a coefficient of size {size:.1e} is left in the best units for rows and columns",
+            "state it in other units, or leave out what is meant to be infinite",
+        )
+
+
 def run_generic(
     problem: Problem,
     profile: SolverProfile,
@@ -91,6 +124,7 @@ def run_generic(
         problem, profile.compile_as or profile.cvxpy_name, quadratic=quadratic
     )
     refuse_size(profile, compiled.form, lambda: open_takers(problem))
+    _refuse_magnitude(compiled)
     options = request.solver_options(profile)
     warm = ""
     if start is not None and request.warm_start is not None:

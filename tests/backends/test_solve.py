@@ -366,3 +366,25 @@ def test_exponentials_keep_their_units() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows))
     assert compile_problem(p, "CLARABEL").form.units is None
     assert p.solve().objective == pytest.approx(5.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", [None, "highs"])
+def test_numbers_that_crash_solvers_do_not_reach_them(solver: str | None) -> None:
+    """Integer columns keep their units, so what is huge in them stays huge."""
+    x = cp.Variable(3, name="x")
+    rows = [1e23 * x[0] + x[1] >= 1, cp.sum(x) <= 5, x >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["cover", "most", "sign"])
+    with pytest.raises(of.UnsupportedProblem, match="'cover' are beyond what solvers") as e:
+        p.with_integrality("x").solve(solver)
+    assert "coefficient of size 1.0e+23" in e.value.evidence
+    costly = of.from_cvxpy(cp.Problem(cp.Minimize(1e23 * x[0]), [x >= 1, x <= 4]))
+    with pytest.raises(of.UnsupportedProblem, match="'objective' are beyond"):
+        costly.with_integrality("x").solve(solver)
+
+
+@pytest.mark.parametrize("solver", [None, "highs", "clarabel"])
+def test_a_unit_is_no_size(solver: str | None) -> None:
+    x = cp.Variable(3, name="x")
+    rows = [1e23 * x >= 1e23, x <= 5]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["one", "up"])
+    assert p.solve(solver, tolerance=1e-5).objective == pytest.approx(3.0, rel=1e-4)
