@@ -61,7 +61,7 @@ class ReportedBound:
 
 
 # Beyond this size of a coefficient solvers crash, or compute with infinity.
-HUGE = 1e18
+HUGE = 1e21
 
 
 def _refuse_magnitude(compiled: Compiled) -> None:

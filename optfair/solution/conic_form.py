@@ -25,6 +25,8 @@ SMALL, LARGE = 1e-6, 1e6
 NOISE = 1e-13
 # Rounds in which rows and columns are brought near 1 in turn.
 BALANCING = 60
+# Violations of rows below this share of their terms are as good as none.
+NEGLIGIBLE = 1e-12
 # Passes that bring the largest entry of every row and column near 1.
 EQUILIBRATIONS = 8
 
@@ -149,20 +151,29 @@ class ConicForm:
         at = np.flatnonzero(outside)
         if not at.size:
             return 0.0
-        size = abs(sp.csr_array(self.A)[at]) @ np.maximum(np.abs(x), self.column_units)
-        size = np.maximum(size, np.abs(self.b[at]))
+        rows, sides = abs(sp.csr_array(self.A)[at]), np.abs(self.b[at])
+        size = np.maximum(rows @ np.abs(x), sides)
+        if (outside[at] <= NEGLIGIBLE * size).all():  # units of columns would only make it less
+            return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
+        size = np.maximum(rows @ np.maximum(np.abs(x), self.column_units), sides)
         return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
 
     @cached_property
     def column_units(self) -> Floats:
         """Size of a number in each column: what equilibrates the rows with their right-hand sides."""
-        whole = abs(sp.csr_array(sp.hstack([self.A, sp.csr_array(self.b[:, None])])))
-        whole.data[~np.isfinite(whole.data)] = 0.0
-        whole.eliminate_zeros()
-        row, column = np.ones(whole.shape[0]), np.ones(whole.shape[1])
+        m, n = self.A.shape
+        entries = sp.coo_array(self.A)
+        i = np.concatenate([entries.row, np.arange(m)])
+        j = np.concatenate([entries.col, np.full(m, n)])
+        sizes = np.abs(np.concatenate([entries.data, self.b]))
+        used = (sizes > 0.0) & np.isfinite(sizes)
+        i, j, sizes = i[used], j[used], sizes[used]
+        row, column = np.ones(m), np.ones(n + 1)
         for _ in range(EQUILIBRATIONS):
-            scaled = sp.csr_array(sp.diags_array(row) @ whole @ sp.diags_array(column))
-            up, across = scaled.max(axis=1).toarray().ravel(), scaled.max(axis=0).toarray().ravel()
+            scaled = row[i] * sizes * column[j]
+            up, across = np.zeros(m), np.zeros(n + 1)
+            np.maximum.at(up, i, scaled)
+            np.maximum.at(across, j, scaled)
             row /= np.sqrt(np.where(up > 0.0, up, 1.0))
             column /= np.sqrt(np.where(across > 0.0, across, 1.0))
         return np.asarray(column[:-1] / column[-1])
