@@ -97,11 +97,12 @@ class Solution(SolutionVerbs):
         Recomputes the bound from data.
     seconds : dict
         Wall time by life-word: choose, compile, solve, recover, verify; of loading the solver,
-        import; and of solvers tried before, attempts. They add up to what the call took.
+        import; of solvers tried before, attempts, and of those asked after it for a proof,
+        further. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
     attempts : tuple of str
-        Solvers tried before this one whose result did not pass, and why.
+        Who else was asked, whose result did not pass or proved no more, and why.
     progress : tuple
         Rounds of a structured algorithm.
     unit : float
@@ -180,5 +181,5 @@ class Solution(SolutionVerbs):
             f"  values     {', '.join(self.values)}",
             f"  seconds    {total:.3f}",
         ]
-        lines += [f"  before     {a}" for a in self.attempts]
+        lines += [f"  asked      {a}" for a in self.attempts]
         return "\n".join(lines)
