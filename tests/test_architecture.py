@@ -256,7 +256,7 @@ SAYS_NOTHING = {
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "backends/progress.py": "what every round-wise algorithm of the backends shows",
-    "cli/verify.py": "one command, beside the others of its kind",
+    "__main__.py": "what python -m optfair runs",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 
