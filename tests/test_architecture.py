@@ -38,7 +38,8 @@ LANGUAGE = {
     "diagnosis": {"backends", "compile", "core", "errors", "transforms"},
     "formats": {"backends", "compile", "core", "diagnosis", "errors", "proofs", "transforms"},
     "library": {
-        *("backends", "compile", "core", "datasets", "errors", "locate", "registry", "transforms"),
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "locate", "registry"),
+        "transforms",
     },
     "metrics": set(),
     "plots": {"errors"},

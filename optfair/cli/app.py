@@ -23,6 +23,7 @@ from optfair.cli.console import (
     table,
 )
 from optfair.cli.explain import diagnose, explain, prove, verify
+from optfair.cli.grade import exercise, grade, quiz
 from optfair.cli.solve import export, read, solve
 from optfair.errors import DataError, OptfairError, nearest
 
@@ -54,7 +55,8 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-for command in (solve, explain, prove, verify, diagnose, read, export, compare, cluster):
+COMMANDS = (solve, explain, prove, verify, diagnose, read, export, compare, cluster)
+for command in (*COMMANDS, exercise, grade, quiz):
     app.command()(command)
 
 
