@@ -18,6 +18,8 @@ from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
 from optfair.core.expressions import check_parameters
 from optfair.core.solution import Solution, Status
+from optfair.numbers import check_flag, check_mapping, check_text, checked
+from optfair.core.problem import check_problem
 from optfair.errors import (
     Infeasible,
     OptfairError,
@@ -46,6 +48,7 @@ class Run(Protocol):
         """Return what came of it."""
 
 
+@checked(problem=check_problem, solver=check_text, options=check_mapping, isolate=check_flag, exact=check_flag)
 def solve(
     problem: Problem,
     solver: str | None = None,

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
+from optfair.numbers import (check_flag, check_path, checked)
+from optfair.core.problem import check_problem
 from optfair.errors import DataError
 from optfair.proofs.cones import Cone
 
@@ -77,6 +79,7 @@ class ConeProgram:
             np.asarray(x, dtype=float), None if z is None else np.asarray(z, dtype=float)
         )
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
         """Write ``path.npz`` (arrays) and ``path.json`` (cones, names, sense).
 
@@ -116,6 +119,7 @@ class ConeProgram:
         np.savez_compressed(files[1], allow_pickle=False, **arrays)
 
 
+@checked(problem=check_problem, quadratic=check_flag)
 def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     """Return the cone program of a convex problem, with the way back to its names.
 

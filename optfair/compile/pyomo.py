@@ -9,6 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.program import Block, Program, program
+from optfair.numbers import (checked)
+from optfair.core.problem import (check_problem)
 from optfair.errors import DataError, NotInstalled
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ def _pyomo() -> Any:
     return pyo
 
 
+@checked(problem=check_problem)
 def to_pyomo(problem: Problem) -> Any:
     r"""Return a Pyomo model of a problem, with the names of its variables and constraints.
 
@@ -85,6 +88,7 @@ def to_pyomo(problem: Problem) -> Any:
     return model
 
 
+@checked(problem=check_problem)
 def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
     """Return the values of a solved Pyomo model by variable name, as `Solution.values` has them.
 

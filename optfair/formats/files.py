@@ -13,6 +13,8 @@ from optfair.compile.cone_program import cone_program
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import to_pyomo
 from optfair.core.expressions import check_parameters
+from optfair.numbers import (check_path, check_text, checked)
+from optfair.core.problem import check_problem
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
 from optfair.formats.cbf import cbf_lines, read_cbf
@@ -32,6 +34,7 @@ __all__ = ["export", "read"]
 # Read a problem from a file.
 
 
+@checked(path=check_path, duplicates=check_text)
 def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
     """Read a problem from an MPS, LP, CBF, SDPA or MAT file.
 
@@ -191,6 +194,7 @@ def _bounds(program: Program, columns: list[str]) -> Iterator[str]:
 # Write a problem to a file.
 
 
+@checked(problem=check_problem, path=check_path)
 def export(problem: Problem, path: str | Path) -> None:
     """Write a problem to a file; the ending of its name says the format.
 

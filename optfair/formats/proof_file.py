@@ -25,6 +25,7 @@ from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
 from optfair.diagnosis.branching import Branch, BranchingProof, branch_problem, walked
 from optfair.diagnosis.conflict import Conflict
+from optfair.numbers import (check_path, checked)
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.proofs import check_proof
 from optfair.proofs.grade import PROVED, UNKNOWN, within
@@ -108,6 +109,7 @@ class SavedProof(Certificate):
     __repr__ = __str__
 
 
+@checked(path=check_path)
 def load_proof(path: str | Path) -> SavedProof:
     """Read a proof file.
 
@@ -145,6 +147,7 @@ def load_proof(path: str | Path) -> SavedProof:
     return SavedProof(document, file.name)
 
 
+@checked(path=check_path)
 def save_proof(certificate: Certificate, path: str | Path) -> None:
     """Write a certificate as one JSON file that can be checked without this library.
 

@@ -10,6 +10,7 @@ from typing import Any
 from optfair.backends.registry import profile, profiles
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
+from optfair.numbers import checked, one_of
 from optfair.errors import Infeasible, OptfairError
 from optfair.library.enumeration import ENUMERATION, enumerated, tree_bound
 from optfair.library.instance import Infeasibility, Instance, Optimum, load
@@ -106,6 +107,7 @@ class Certification:
         }
 
 
+@checked(instance=one_of(str, Instance))
 def certify(instance: Instance | str) -> Certification:
     """Check everything an instance's file says.
 

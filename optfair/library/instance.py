@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.problem_class import ProblemClass
+from optfair.numbers import check_text, checked
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys, fact_files, load_facts
 
@@ -203,6 +204,7 @@ def names() -> tuple[str, ...]:
     return tuple(fact_files("problems"))
 
 
+@checked(name=check_text)
 def load(name: str) -> Instance:
     """Return one instance.
 

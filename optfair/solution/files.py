@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.problem import Problem
+from optfair.core.problem import (Problem, check_problem)
 from optfair.core.solution import Solution, Status
+from optfair.numbers import (check_path, checked)
 from optfair.errors import DataError, OptfairError
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
@@ -63,6 +64,7 @@ def _finite(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
+@checked(path=check_path)
 def save_solution(solution: Solution, path: str | Path) -> None:
     """Write ``path.json`` (the record) and ``path.npz`` (values, multipliers and proof).
 
@@ -95,6 +97,7 @@ def save_solution(solution: Solution, path: str | Path) -> None:
     np.savez_compressed(files[1], allow_pickle=False, **arrays)
 
 
+@checked(path=check_path, problem=check_problem)
 def load_solution(path: str | Path, problem: Problem) -> Solution:
     """Read a solution back; feasibility and bound are checked on ``problem`` anew.
 

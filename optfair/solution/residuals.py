@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from optfair.numbers import checked
+from optfair.core.solution import check_solution
 import numpy as np
 
 from optfair.core.expressions import check_parameters
@@ -297,6 +299,7 @@ def data_unit(problem: Problem) -> float:
     return min(1.0, largest) or 1.0
 
 
+@checked(solution=check_solution)
 def residuals(solution: Solution) -> Residuals:
     """Evaluate a solution on the declared terms, and its bound on data and multipliers.
 

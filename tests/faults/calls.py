@@ -19,6 +19,7 @@ import json
 import signal
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -781,7 +782,9 @@ def outcome(case: Case) -> tuple[str, str]:
     except Hang:
         return "hang", ""
     except Exception as e:
-        return "raw", f"{type(e).__name__}: {str(e)[:150]}"
+        own = [f for f in traceback.extract_tb(e.__traceback__) if "/optfair/" in f.filename]
+        where = f" at {own[-1].filename.split('/optfair/')[-1]}:{own[-1].lineno}" if own else ""
+        return "raw", f"{type(e).__name__}: {str(e)[:150]}{where}"
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
