@@ -37,6 +37,8 @@ __all__ = [
     "encode_groups",
     "floats",
     "one_of",
+    "real",
+    "whole",
 ]
 
 Floats = NDArray[np.float64]
@@ -329,6 +331,19 @@ def check_number(
             kind += f" of at most {most:g}"
         raise DataError(f"{what} {_shown(value)} is not a {kind}", remedy=f"give a {kind}")
     return number
+
+
+def real(value: Any) -> float:
+    """Return a number as a float, and NaN for whatever is none."""
+    try:
+        return check_number(value, "", infinite=True)
+    except DataError:
+        return float("nan")
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number, of a type for them: 2, not 2.0 or True."""
+    return isinstance(value, (int, np.integer)) and abs(real(value)) <= LARGEST
 
 
 def check_positive(value: Any, what: str) -> float:

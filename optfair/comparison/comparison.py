@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from optfair.comparison.run import OUTCOMES, Run, read_json
 from optfair.errors import DataError, NotInstalled, nearest
+from optfair.numbers import check_positive, checked, floats
 
 __all__ = [
     "Cell",
@@ -32,6 +33,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
+@checked(shift=check_positive)
 def shifted_geometric_mean(values: Iterable[float], shift: float = 1.0) -> float:
     r"""Return the shifted geometric mean.
 
@@ -63,8 +65,8 @@ def shifted_geometric_mean(values: Iterable[float], shift: float = 1.0) -> float
     ----------
     T. Achterberg, Constraint Integer Programming, PhD thesis, TU Berlin 2007, appendix A.3.
     """
-    v = np.asarray(list(values), dtype=float)
-    if not v.size or not (v >= 0).all() or not shift > 0:
+    v = floats(values if hasattr(values, "__array__") else list(values), "values")
+    if v.ndim != 1 or not v.size or not (v >= 0).all() or not shift > 0:
         raise DataError(
             "a shifted geometric mean needs nonnegative values and a positive shift",
             f"got {v.size} values, least {v.min(initial=np.inf):g}, shift {shift:g}",

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
-from optfair.numbers import (check_flag, check_path, checked)
 from optfair.core.problem import check_problem
 from optfair.errors import DataError
+from optfair.numbers import check_flag, check_path, checked
 from optfair.proofs.cones import Cone
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.program import Block, Program, program
-from optfair.numbers import (checked)
-from optfair.core.problem import (check_problem)
+from optfair.core.problem import check_problem
 from optfair.errors import DataError, NotInstalled
+from optfair.numbers import checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

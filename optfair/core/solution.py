@@ -190,6 +190,7 @@ def check_solution(value: Any, what: str = "solution") -> Solution:
     """Return a solution, or say what was given instead."""
     if not isinstance(value, Solution):
         raise DeclarationError(
-            f"{what} is a {type(value).__name__}, not a Solution", remedy="give what solve() returns"
+            f"{what} is a {type(value).__name__}, not a Solution",
+            remedy="give what solve() returns",
         )
     return value

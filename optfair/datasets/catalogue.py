@@ -29,8 +29,8 @@ from optfair.datasets.dataset import (
     without_dropped,
 )
 from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
-from optfair.numbers import check_flag, check_text, checked
 from optfair.errors import DataError, nearest
+from optfair.numbers import check_flag, check_text, checked
 
 __all__ = [
     "address",

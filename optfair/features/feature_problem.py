@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.core.composition import Rule
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
+from optfair.numbers import check_number
 
 __all__ = [
     "Box",
@@ -287,8 +288,8 @@ def box(bounds: Mapping[Any, tuple[float | None, float | None]]) -> Box:
     for feature, pair in bounds.items():
         try:
             low, high = pair
-            lower = -np.inf if low is None else float(low)
-            upper = np.inf if high is None else float(high)
+            lower = -np.inf if low is None else check_number(low, "bound", infinite=True)
+            upper = np.inf if high is None else check_number(high, "bound", infinite=True)
         except (TypeError, ValueError):
             raise DeclarationError(
                 f"the bounds of {feature!r} are {pair!r}",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, check_names, check_number, check_text, checked, floats
 
 __all__ = [
     "AffineScore",
@@ -219,6 +219,7 @@ class LinearScore:
     counterfactual explanations, Definition 2.1 and Section 3.
     """
 
+    @checked(coef=floats, intercept=floats, link=check_text, names=check_names)
     def __init__(
         self,
         coef: Any,
@@ -421,10 +422,7 @@ class LinearScore:
 
 
 def _number(value: Any, what: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DeclarationError(f"{what} is {value!r}", remedy="give a number") from None
+    return check_number(value, what, infinite=True)
 
 
 def _logistic(s: Floats) -> Floats:

@@ -13,7 +13,6 @@ from optfair.compile.cone_program import cone_program
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import to_pyomo
 from optfair.core.expressions import check_parameters
-from optfair.numbers import (check_path, check_text, checked)
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
@@ -24,6 +23,7 @@ from optfair.formats.lp import lp_lines, read_lp
 from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines
 from optfair.formats.text import format_of, number, replace_file, write_lines
+from optfair.numbers import check_path, check_text, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -25,8 +25,8 @@ from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
 from optfair.diagnosis.branching import Branch, BranchingProof, branch_problem, walked
 from optfair.diagnosis.conflict import Conflict
-from optfair.numbers import (check_path, checked)
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
+from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.grade import PROVED, UNKNOWN, within
 from optfair.proofs.portable import (

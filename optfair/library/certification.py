@@ -10,10 +10,10 @@ from typing import Any
 from optfair.backends.registry import profile, profiles
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
-from optfair.numbers import checked, one_of
 from optfair.errors import Infeasible, OptfairError
 from optfair.library.enumeration import ENUMERATION, enumerated, tree_bound
 from optfair.library.instance import Infeasibility, Instance, Optimum, load
+from optfair.numbers import checked, one_of
 from optfair.transforms.shor_relaxation import shor
 
 __all__ = ["Certification", "Check", "certify", "solved_with"]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.problem_class import ProblemClass
-from optfair.numbers import check_text, checked
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys, fact_files, load_facts
+from optfair.numbers import check_text, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, real, whole
 
 __all__ = [
     "Columns",
@@ -163,16 +162,16 @@ def check_parameters(model: Any) -> None:
         value = getattr(model, name)
         if (name == "regularization" or value is not None) and not (_real(value) and value > 0):
             raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="correct")
-    if model.verbose not in (0, 1, 2):
+    if real(model.verbose) not in (0, 1, 2):
         raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="correct")
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole(value)
 
 
 def _real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and bool(np.isfinite(float(value)))
+    return bool(np.isfinite(real(value)))
 
 
 def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:

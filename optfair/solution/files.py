@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.problem import (Problem, check_problem)
+from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
-from optfair.numbers import (check_path, checked)
 from optfair.errors import DataError, OptfairError
+from optfair.numbers import check_path, checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from optfair.numbers import checked
-from optfair.core.solution import check_solution
 import numpy as np
 
 from optfair.core.expressions import check_parameters
+from optfair.core.solution import check_solution
+from optfair.numbers import checked
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import BEYOND, PROVED, Grade, reported, within
 

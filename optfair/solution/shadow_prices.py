@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from optfair.numbers import checked
 import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonPos, Zero
 from numpy.typing import NDArray
 
-from optfair.core.solution import (LazyValues, check_solution)
+from optfair.core.solution import LazyValues, check_solution
+from optfair.numbers import checked
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution

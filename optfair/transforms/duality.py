@@ -17,10 +17,10 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
-from optfair.core.problem import (Declaration, Problem, check_problem)
+from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
-from optfair.numbers import checked
 from optfair.errors import ClassError, DeclarationError, Unbounded
+from optfair.numbers import checked
 from optfair.proofs.cones import Cone
 from optfair.transforms.integrality import check_origin, recovered
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from optfair.core.certificate import DualCheck, DualProof, drift
 from optfair.core.expressions import Values
-from optfair.core.problem import (Problem, check_problem)
+from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
-from optfair.numbers import checked
 from optfair.errors import ClassError, DeclarationError, nearest
+from optfair.numbers import checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 

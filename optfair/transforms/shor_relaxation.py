@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import cvxpy as cp
-from optfair.numbers import checked
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from optfair.core.classify import constraint_term, objective_term
-from optfair.core.problem import (Declaration, Problem, check_problem)
+from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
+from optfair.numbers import checked
 from optfair.transforms.exactness import (
     Exactness,
     LagrangianProof,

@@ -10,10 +10,10 @@ import numpy as np
 from cvxpy.constraints import PSD, Equality, Inequality, Zero
 
 from optfair.core.classify import objective_term
-from optfair.core.problem import (Problem, check_problem)
+from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
-from optfair.numbers import check_positive, check_text, checked
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import check_positive, check_text, checked
 
 __all__ = ["soften"]
 

@@ -20,6 +20,14 @@ from optfair.methods.cluster_counterfactuals.explanation import (
 )
 from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.numbers import (
+    check_count,
+    check_names,
+    check_number,
+    check_seconds,
+    check_text,
+    checked,
+)
 from optfair.rows.frames import checked_rows, column_names
 
 __all__ = [
@@ -167,6 +175,12 @@ class ClusterExplainer:
     Clustering.
     """
 
+    @checked(
+        features=check_names,
+        against=check_text,
+        plausibility=check_number,
+        time_limit=check_seconds,
+    )
     def __init__(
         self,
         model: Any,
@@ -218,6 +232,7 @@ class ClusterExplainer:
 
     # --- explaining ----------------------------------------------------------------------
 
+    @checked(k=check_count, diverse=check_text)
     def explain(
         self, x: Any, target: int | None = None, *, k: int = 1, diverse: str | None = None
     ) -> Explanation:

@@ -18,7 +18,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import ClassError, DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, check_number, check_text, checked, floats
 
 __all__ = [
     "FactoredCoupling",
@@ -105,6 +105,17 @@ class KantorovichCoupling(Problem):
         ),
     )
 
+    @checked(
+        first=floats,
+        second=floats,
+        centers=floats,
+        cost=floats,
+        a=floats,
+        b=floats,
+        metric=check_text,
+        p=check_number,
+        transport_weight=check_text,
+    )
     def __init__(
         self,
         first: Any = None,
@@ -261,7 +272,7 @@ def _pair_cost(
 def _marginal(values: Any, size: int, name: str) -> Floats:
     if values is None:
         return np.full(size, 1.0 / size)
-    m = np.asarray(values, dtype=float)
+    m = floats(values, name)
     if m.shape != (size,) or not np.isfinite(m).all() or (m <= 0).any():
         raise DataError(
             f"marginal {name} does not fit",

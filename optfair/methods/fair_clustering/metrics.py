@@ -18,7 +18,17 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import (
+    check_count,
+    check_flag,
+    check_matrix,
+    check_number,
+    check_seed,
+    check_text,
+    check_weights,
+    checked,
+    encode_groups,
+)
 
 __all__ = [
     "additive_gap",
@@ -44,6 +54,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
+@checked(soft=check_flag, metric=check_text, p=check_number)
 def cost(
     X: Any,
     centers: Any,
@@ -100,6 +111,7 @@ def cost(
     return measured.mean(weights, fractions)
 
 
+@checked(soft=check_flag)
 def balance(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -137,6 +149,7 @@ def balance(
     return float((filled.min(axis=0) / filled.max(axis=0)).min())
 
 
+@checked(soft=check_flag)
 def composition(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> Floats:
@@ -174,6 +187,7 @@ def composition(
     return shares
 
 
+@checked(soft=check_flag)
 def additive_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -208,6 +222,7 @@ def additive_gap(
     return float(fraction_gaps(groups, assignment, soft, sample_weight).sum(axis=1).max())
 
 
+@checked(soft=check_flag)
 def max_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -301,6 +316,7 @@ def cluster_fractions(
 METRICS = ("euclidean", "sqeuclidean", "l1")
 
 
+@checked(metric=check_text, sample_size=check_count, random_state=check_seed)
 def silhouette(
     X: Any,
     labels: Any,

@@ -17,13 +17,14 @@ from optfair.methods.fair_clustering.metrics import (
     cost,
     fraction_gaps,
 )
-from optfair.numbers import check_weights
+from optfair.numbers import check_flag, check_text, check_weights, checked
 
 Floats = NDArray[np.float64]
 
 __all__ = ["category_profile", "mean_gap", "negative_log_likelihood", "total_cost"]
 
 
+@checked(soft=check_flag)
 def mean_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -105,6 +106,7 @@ def negative_log_likelihood(model: Any, X: Any, *, sample_weight: Any = None) ->
     return -float(check_weights(sample_weight, logs.size) @ logs)
 
 
+@checked(soft=check_flag, metric=check_text)
 def total_cost(
     X: Any,
     centers: Any,
@@ -136,6 +138,7 @@ def total_cost(
     return mean * (len(X) if sample_weight is None else float(np.sum(sample_weight)))
 
 
+@checked(soft=check_flag)
 def category_profile(
     values: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> tuple[NDArray[Any], Floats]:

@@ -16,6 +16,15 @@ from optfair.core.solution import Solution, Status
 from optfair.errors import DataError, DeclarationError, OptfairError, SizeLimited
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.numbers import (
+    check_mapping,
+    check_names,
+    check_seconds,
+    check_seed,
+    check_text,
+    checked,
+    floats,
+)
 
 Floats = NDArray[np.float64]
 
@@ -65,6 +74,14 @@ class BoundedValue:
         )
 
 
+@checked(
+    start=floats,
+    solver=check_text,
+    time_limit=check_seconds,
+    seed=check_seed,
+    options=check_mapping,
+    local=check_names,
+)
 def bi_lipschitz_baseline(
     problem: BiLipschitzCounterfactuals,
     *,

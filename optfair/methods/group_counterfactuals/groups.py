@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
-from optfair.numbers import check_matrix
+from optfair.numbers import check_count, check_matrix, check_seed, checked
 
 Indices = NDArray[np.intp]
 
@@ -41,6 +41,7 @@ class MedoidGroup:
     size: int
 
 
+@checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
 def medoid_groups(
     X: Any,
     *,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, check_names, check_path, checked, floats
 
 __all__ = [
     "MixtureTransport",
@@ -127,6 +127,7 @@ class TransportMap:
     counterfactual explanations, Propositions 3.3, A.4 and A.7.
     """
 
+    @checked(matrix=floats, offset=floats, mean=floats, covariance=floats, features=check_names)
     def __init__(
         self,
         matrix: Any,
@@ -348,6 +349,7 @@ class TransportMap:
             "contraction": self.contraction if np.isfinite(self.contraction) else None,
         }
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
         """Write ``path.json`` and ``path.npz``; see `TransportMap.load`."""
         arrays = {
@@ -359,6 +361,7 @@ class TransportMap:
         write_map(path, self.to_dict(), arrays)
 
     @classmethod
+    @checked(path=check_path)
     def load(cls, path: str | Path) -> TransportMap:
         """Read a map that was saved, by its file name without ending."""
         record, arrays = read_map(path, "affine")
@@ -532,6 +535,7 @@ class MixtureTransport:
         """Return everything but the arrays, ready for JSON."""
         return {"kind": "mixture", "features": list(self.features)}
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
         """Write ``path.json`` and ``path.npz``; see `MixtureTransport.load`."""
         arrays = {
@@ -544,6 +548,7 @@ class MixtureTransport:
         write_map(path, self.to_dict(), arrays)
 
     @classmethod
+    @checked(path=check_path)
     def load(cls, path: str | Path) -> MixtureTransport:
         """Read a map that was saved, by its file name without ending."""
         record, stored = read_map(path, "mixture")

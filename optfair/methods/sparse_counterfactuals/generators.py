@@ -15,6 +15,7 @@ from optfair.methods.group_counterfactuals.members import IndependentCounterfact
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
+from optfair.numbers import check_count, checked
 
 __all__ = [
     "Counterfactuals",
@@ -117,6 +118,7 @@ BEYOND = 1e-7
 ENTRIES = 4_000_000
 
 
+@checked(n_neighbors=check_count)
 def nearest_unlike_neighbours(
     model: Any,
     factuals: Any,

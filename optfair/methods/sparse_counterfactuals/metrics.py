@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, floats
 
 __all__ = [
     "DIVERGENCES",
@@ -420,11 +420,8 @@ def distance_ratio(factuals: Any, refined: Any, counterfactuals: Any) -> float:
 
 
 def _outputs(values: Any, what: str) -> Floats:
-    try:
-        numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise DataError(f"{what} has entries that are not numbers", remedy="give scores") from None
-    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
+    numbers = np.atleast_1d(floats(values, what))
+    if numbers.ndim != 1 or not numbers.size:
         raise DataError(
             f"{what} is not a row of finite numbers",
             f"shape {numbers.shape}",

@@ -16,6 +16,7 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
 from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
+from optfair.numbers import check_count, check_seed, check_text, checked
 from optfair.rows.frames import generator
 
 __all__ = ["Attribution", "attributed", "check_enumerated", "coalition_values", "p_shap"]
@@ -337,6 +338,13 @@ def _seeded(explainer: Any, row: Floats, samples: int, seed: int) -> Floats:
 METHODS = ("auto", "exact", "linear", "sampled")
 
 
+@checked(
+    method=check_text,
+    exact_features=check_count,
+    samples=check_count,
+    output=check_text,
+    random_state=check_seed,
+)
 def p_shap(
     model: Any,
     factuals: Any,
