@@ -20,6 +20,8 @@ __all__ = [
     "check_callable",
     "check_count",
     "check_flag",
+    "check_labels",
+    "check_level",
     "check_mapping",
     "check_matrix",
     "check_names",
@@ -30,6 +32,7 @@ __all__ = [
     "check_seed",
     "check_semidefinite",
     "check_symmetric",
+    "check_table",
     "check_text",
     "check_vector",
     "check_weights",
@@ -76,7 +79,7 @@ def floats(values: Any, what: str, *, infinite: bool = False) -> Floats:
         array = np.asarray(values)
         if array.dtype.kind == "O":
             _refuse_objects(array, what)
-        elif array.dtype.kind not in "fiub":
+        elif array.dtype.kind not in "fiub" or (array.dtype.kind == "b" and not array.ndim):
             first = f", the first is {_plain(array.flat[0])!r}" if array.size else ""
             raise DataError(
                 f"{what} has entries that are not numbers",
@@ -191,39 +194,72 @@ def check_weights(weights: Any, rows: int) -> Floats:
     return np.asarray(w / w.sum())
 
 
-def encode_groups(
-    groups: Any, rows: int, weights: Floats
-) -> tuple[NDArray[np.intp], NDArray[Any], Floats]:
-    """Return (group index of each row, sorted labels, weight share of each group)."""
+def check_table(values: Any, what: str) -> Any:
+    """Return rows of numbers and texts: a data frame as it is, anything else as an array."""
+    if hasattr(values, "columns"):
+        return values
+    if hasattr(values, "tocsr") or isinstance(values, np.ma.MaskedArray):
+        return floats(values, what)
     try:
-        labels = np.asarray(groups)
-    except ValueError as e:  # lists of several lengths
-        raise DataError("groups is no list of labels", str(e), "give one label per row") from None
-    if labels.shape != (rows,):
+        table = np.asarray(values)
+        fine = table.dtype.kind in "fiubUS"
+        if table.dtype.kind == "O":
+            real_or_text = (Real, str, np.bool_, type(None))
+            fine = bool(table.ndim) and all(
+                issubclass(kind, real_or_text) for kind in set(map(type, table.ravel().tolist()))
+            )
+    except ValueError as e:  # rows of several lengths
+        raise DataError(f"{what} is no table", str(e), "give rows of one length") from None
+    if not fine:
         raise DataError(
-            "groups does not fit the rows",
-            f"shape {labels.shape} for {rows} rows",
+            f"{what} has entries that are neither numbers nor texts",
+            f"they are {table.dtype}",
+            "encode them first",
+        )
+    return table
+
+
+def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any]:
+    """Return labels of one kind, one per row: texts, whole numbers, truth values or dates."""
+    try:
+        labels = np.asarray(values)
+        shape = labels.shape
+    except ValueError as e:  # lists of several lengths
+        raise DataError(f"{what} is no list of labels", str(e), "give one label per row") from None
+    if labels.ndim != 1 or (rows is not None and labels.size != rows):
+        raise DataError(
+            f"{what} does not fit the rows",
+            f"shape {shape}" + ("" if rows is None else f" for {rows} rows"),
             "give one label per row",
         )
     if labels.dtype.kind in "cmV":
         raise DataError(
-            "groups has entries that are no labels",
+            f"{what} has entries that are no labels",
             f"they are {labels.dtype}",
             "give texts, whole numbers or dates",
         )
-    if labels.dtype.kind in "fM" and not np.isfinite(labels).all():
-        raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
-    if labels.dtype == object and any(_missing(v) for v in labels):
-        raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
-    try:
-        names, index = np.unique(labels, return_inverse=True)
-        hash(_plain(names[0]))
-    except TypeError:
-        raise DataError(
-            "groups mixes labels that cannot be compared",
-            f"types {sorted({type(v).__name__ for v in labels})}",
-            "use one type, e.g. strings",
-        ) from None
+    if (labels.dtype.kind in "fM" and not np.isfinite(labels).all()) or (
+        labels.dtype == object and any(_missing(v) for v in labels)
+    ):
+        raise DataError(f"{what} has missing labels", remedy="drop those rows or give them a label")
+    if labels.dtype == object:
+        try:
+            set(labels.tolist())
+            sorted({type(v): v for v in labels.tolist()}.values())
+        except TypeError:
+            raise DataError(
+                f"{what} mixes labels that cannot be compared",
+                f"types {sorted({type(v).__name__ for v in labels})}",
+                "use one type, e.g. strings",
+            ) from None
+    return labels
+
+
+def encode_groups(
+    groups: Any, rows: int, weights: Floats
+) -> tuple[NDArray[np.intp], NDArray[Any], Floats]:
+    """Return (group index of each row, sorted labels, weight share of each group)."""
+    names, index = np.unique(check_labels(groups, "groups", rows), return_inverse=True)
     if names.size < 2:
         raise DataError(
             "groups has one group only",
@@ -363,6 +399,11 @@ def check_count(value: Any, what: str, *, least: int = 1) -> int:
         kind = f"whole number of at least {least}"
         raise DataError(f"{what} {_shown(value)} is not a {kind}", remedy=f"give a {kind}")
     return int(number)
+
+
+def check_level(value: Any, what: str) -> int:
+    """Return 0, 1 or 2: how much is shown."""
+    return int(check_number(check_count(value, what, least=0), what, most=2))
 
 
 def check_flag(value: Any, what: str) -> bool:

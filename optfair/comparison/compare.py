@@ -23,7 +23,7 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
 from optfair.library import Instance, load, names
-from optfair.numbers import check_count, check_path, checked
+from optfair.numbers import check_count, check_names, check_path, checked
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Accept, SolverProfile
@@ -101,7 +101,7 @@ def _named(problems: Any) -> Iterable[tuple[str, Any]]:
         return [(str(name), item) for name, item in problems.items()]
     if isinstance(problems, (str, Path, Problem, Instance)):
         return [("", problems)]
-    if isinstance(problems, Iterable):
+    if isinstance(problems, Iterable) and not isinstance(problems, bytes):
         return [("", item) for item in problems]
     return [("", problems)]
 
@@ -288,7 +288,7 @@ def _profiles(solvers: str | Iterable[str] | None) -> list[SolverProfile]:
         known = (p for p in profiles().values() if p.kind == "open" and p.installed)
         # one that finds local optima only cannot answer here: it must be named
         return [p for p in known if p.nonconvex != "local"]
-    names = [solvers] if isinstance(solvers, str) else list(solvers)
+    names = [solvers] if isinstance(solvers, str) else check_names(solvers, "solvers")
     found = [profile(name) for name in dict.fromkeys(names)]
     if not found:
         raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from optfair.comparison.run import OUTCOMES, Run, read_json
 from optfair.errors import DataError, NotInstalled, nearest
-from optfair.numbers import check_positive, checked, floats
+from optfair.numbers import check_names, check_positive, checked, floats
 
 __all__ = [
     "Cell",
@@ -65,7 +65,7 @@ def shifted_geometric_mean(values: Iterable[float], shift: float = 1.0) -> float
     ----------
     T. Achterberg, Constraint Integer Programming, PhD thesis, TU Berlin 2007, appendix A.3.
     """
-    v = floats(values if hasattr(values, "__array__") else list(values), "values")
+    v = floats(values if hasattr(values, "__array__") else check_names(values, "values"), "values")
     if v.ndim != 1 or not v.size or not (v >= 0).all() or not shift > 0:
         raise DataError(
             "a shifted geometric mean needs nonnegative values and a positive shift",

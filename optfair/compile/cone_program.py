@@ -16,7 +16,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
 from optfair.core.problem import check_problem
 from optfair.errors import DataError
-from optfair.numbers import check_flag, check_path, checked
+from optfair.numbers import check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class ConeProgram:
         z are the multipliers of A x + s = b with z in the dual cones.
         """
         return self.compiled.by_name(
-            np.asarray(x, dtype=float), None if z is None else np.asarray(z, dtype=float)
+            check_vector(x, "x", self.q.size),
+            None if z is None else check_vector(z, "z", self.b.size),
         )
 
     @checked(path=check_path)

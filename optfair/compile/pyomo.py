@@ -107,7 +107,7 @@ def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
     pyo = _pyomo()
     found: dict[str, Floats] = {}
     for name, v in problem.variables.items():
-        component = model.component(name)
+        component = model.component(name) if hasattr(model, "component") else None
         if component is None:
             raise DataError(
                 f"the model has no variable {name!r}",

@@ -140,6 +140,11 @@ def prove(
             f"unknown curvature {curvature!r}", remedy="give 'convex' or 'concave'"
         )
     named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
+    for name, constraint in named.items():
+        if not isinstance(constraint, cp.Constraint):
+            raise DeclarationError(
+                f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
+            )
     return proved_on(item, domain_of({**attribute_constraints(item), **named}), curvature, seconds)
 
 

@@ -16,7 +16,7 @@ from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from numpy.typing import NDArray
 
-from optfair.errors import DeclarationError
+from optfair.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
@@ -85,6 +85,8 @@ class Evaluator:
                 self._prepare()
             try:
                 for leaf, name in self._leaves.items():
+                    if name not in values:
+                        raise DataError(f"there is no value of {name!r}", remedy="give one")
                     x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
                     # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
                     leaf.save_value(x)

@@ -374,6 +374,7 @@ class Problem(ProblemVerbs, Labels):
         """Return this problem without some constraints (a rule's name removes all its parts)."""
         gone = set()
         for name in names:
+            check_text(name, "the name of a constraint")
             hit = {t for t in self.constraints if t == name or family(t) == name}
             if not hit:
                 raise DeclarationError(

@@ -101,7 +101,7 @@ class FeatureProblem(Problem, ABC):
                 f"there are {len(names)}",
                 f"give a column from 0 to {len(names) - 1}, or a name",
             )
-        text = str(feature)
+        text = str(feature)[:200]
         if text in names:
             return names.index(text)
         near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)

@@ -248,6 +248,7 @@ class LinearScore:
                 "no feature moves it",
                 "fit the classifier on features that matter",
             )
+        names = None if names is None else check_names(names, "names")
         if names is not None and (len(names) != w.size or len(set(names)) != w.size):
             raise DeclarationError(
                 f"{len(names)} names for {w.size} features",
@@ -422,7 +423,7 @@ class LinearScore:
 
 
 def _number(value: Any, what: str) -> float:
-    return check_number(value, what, infinite=True)
+    return check_number(value, what)
 
 
 def _logistic(s: Floats) -> Floats:

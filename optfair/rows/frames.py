@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix, real, whole
+from optfair.numbers import check_matrix, check_seed, check_table, real, whole
 
 __all__ = [
     "Columns",
@@ -100,6 +100,7 @@ def _text(column: Any) -> bool:
 
 def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
     """Raise unless rows have the columns of the fit, in the same order."""
+    X = check_table(X, "X")
     names = column_names(X)
     if fitted is not None and names is not None and names != fitted:
         raise DataError(
@@ -146,7 +147,9 @@ def check_parameters(model: Any) -> None:
             raise DeclarationError(
                 f"{name}={getattr(model, name)!r} is not a positive integer", remedy="correct"
             )
-    if model.n_init != "auto" and (not _whole(model.n_init) or model.n_init < 1):
+    if not (isinstance(model.n_init, str) and model.n_init == "auto") and (
+        not _whole(model.n_init) or model.n_init < 1
+    ):
         raise DeclarationError(
             f"n_init={model.n_init!r} is not a positive integer", remedy='give one, or "auto"'
         )
@@ -162,6 +165,7 @@ def check_parameters(model: Any) -> None:
         value = getattr(model, name)
         if (name == "regularization" or value is not None) and not (_real(value) and value > 0):
             raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="correct")
+    check_seed(model.random_state, "random_state")
     if real(model.verbose) not in (0, 1, 2):
         raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="correct")
 
@@ -338,8 +342,7 @@ class Columns:
         DataError
             Other columns, missing or infinite numbers, text in numeric columns.
         """
-        if column_names(X) is None:
-            X = np.asarray(X)
+        X = check_table(X, "X")
         same_columns(X, self.names, self.width)
         if not self.categorical:
             try:

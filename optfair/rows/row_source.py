@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
+from optfair.numbers import floats
 from optfair.rows.frames import column_names, taken_apart, without_groups
 
 Floats = NDArray[np.float64]
@@ -191,8 +192,8 @@ class MatrixRows(RowSource):
         labels = self.labels if isinstance(self.labels, np.ndarray) else np.asarray(self.labels)
         for index, start in enumerate(range(0, len(self.X), self.chunk_rows)):
             rows = slice(start, start + self.chunk_rows)
-            weights = None if self.weights is None else np.asarray(self.weights[rows], dtype=float)
-            X = np.ascontiguousarray(self.X[rows], dtype=np.float64)
+            weights = None if self.weights is None else floats(self.weights[rows], "sample_weight")
+            X = floats(self.X[rows], "X")
             yield Chunk(X, np.asarray(labels[rows]), weights, index)
 
 

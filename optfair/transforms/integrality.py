@@ -225,7 +225,7 @@ def relax_integrality(problem: Problem, *names: str) -> RelaxedIntegrality:
             "solve it as it is",
         )
     for name in names:
-        if name not in problem.integers:
+        if not isinstance(name, str) or name not in problem.integers:
             raise DeclarationError(
                 f"{name!r} is not an integer variable", remedy=nearest(name, problem.integers)
             )

@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import io
 import json
+import re
 import signal
 import sys
 import tempfile
@@ -940,6 +941,8 @@ def _clusters_and_edits(add: Any) -> None:
             of.SparseCounterfactuals(model, **k).fit(factuals, counterfactuals).refine()
         ),
         {
+            "factuals": "table",
+            "counterfactuals": "table",
             "model": "thing",
             "budget": "count",
             "value": "choice",
@@ -971,6 +974,8 @@ def _clusters_and_edits(add: Any) -> None:
         "p_shap",
         s.p_shap,
         {
+            "factuals": "table",
+            "counterfactuals": "table",
             "model": "thing",
             "coupling": "matrix",
             "exact_features": "count",
@@ -1006,7 +1011,7 @@ def _clusters_and_edits(add: Any) -> None:
     add(
         "given_counterfactuals",
         s.given_counterfactuals,
-        {"rows": "matrix", "alignment": "choice"},
+        {"rows": "table", "alignment": "choice"},
         rows=X,
         alignment="rows",
     )
@@ -1020,7 +1025,7 @@ def _clusters_and_edits(add: Any) -> None:
     add(
         "nearest_unlike_neighbours",
         s.nearest_unlike_neighbours,
-        {"model": "thing", "candidates": "matrix", "n_neighbors": "count"},
+        {"factuals": "table", "model": "thing", "candidates": "table", "n_neighbors": "count"},
         model=predictor(),
         factuals=X,
         candidates=FAR,
@@ -1117,7 +1122,13 @@ def _metrics(add: Any) -> None:
     for verb in (m.distortion, m.lipschitz_constants):
         add(f"metrics.{verb.__name__}", verb, X=X, Z=FAR)
     add("metrics.transport_cost", m.transport_cost, X=X, Z=FAR, sample_weight=np.ones(12))
-    add("metrics.edit_mask", m.edit_mask, factuals=X, refined=FAR)
+    add(
+        "metrics.edit_mask",
+        m.edit_mask,
+        {"factuals": "table", "refined": "table"},
+        factuals=X,
+        refined=FAR,
+    )
     add("metrics.validity", m.validity, Z=X, score=SCORE, threshold=1.0)
     add(
         "metrics.silhouette",
@@ -1302,6 +1313,18 @@ def bad_values(kind: str, good: Any) -> dict[str, Any]:
     """Return bad values for an argument of a kind, by what they are called."""
     if kind in ("matrix", "vector", "sparse", "side"):
         return _array(good, infinite=kind == "side", sparse=kind == "sparse")
+    if kind == "table":  # texts are categories
+        texts = (
+            "numeric texts",
+            "text inside",
+            "None inside",
+            "an int beyond float inside",
+            "a huge number inside",
+            "inf inside",
+            "-inf inside",
+            "one entry less",
+        )
+        return {k: v for k, v in _array(good).items() if k not in texts}
     if kind == "number":
         return _number(good)
     if kind == "bound":
@@ -1445,13 +1468,44 @@ def cases() -> Iterator[Case]:
                     yield Case(one, argument, what, value)
 
 
-ACCEPTED: dict[str, tuple[tuple[str, ...], str]] = {}
+# (calls and arguments, values that are taken, why)
+ACCEPTED = (
+    (r".*\.(time_limit|seconds)", ("inf", "a huge number"), "no limit"),
+    (r".*Map.*\.[Kk]", ("inf",), "no bound"),
+    (r".*\.feature_costs", ("one number",), "of every feature"),
+    (r"(cluster_share|proportion|row_budget)\..*", ("an array", "a list"), "one per group or row"),
+    (
+        r".*\.(X|A|noise|centers|nutrition|cost|costs|log_prob)",
+        ("one entry less",),
+        "fewer columns",
+    ),
+    (
+        r"metrics\..*\.(outputs|factual|target)",
+        ("one entry less", "one number"),
+        "any number of them",
+    ),
+    (
+        r"from_arrays\.(P|q|A|G|l|u|lb|ub|h)",
+        ("a huge number inside",),
+        "what is solved is measured",
+    ),
+    (r"from_arrays\.(l|u|h|lb|ub)", ("one number",), "for all"),
+    (r".*\.(features|columns|rows|names)", ("numbers",), "names of columns may be numbers"),
+    (r"compare_solvers\.n_jobs", ("negative", "minus one of NumPy"), "-1 is all cores"),
+    (r"(SparseCounterfactuals\.budget|.*exact_features|row_budget.*)", ("zero",), "none"),
+    (r"FairMixture\.predict_proba\.groups", ("one label",), "rows of one group"),
+    (r"LinearScore\.coef", ("one number",), "one feature"),
+    (r"eps_path.*|lambda_path.*|shifted.*|counterfactual_front\.K", ("one entry less",), "fewer"),
+    (r"RidgeRegression.*|SimplexRegression.*", ("one entry less",), "fewer columns"),
+)
 
 
 def accepted(name: str, argument: str, what: str) -> bool:
     """Return whether the documentation says that this is taken."""
-    whats, _ = ACCEPTED.get(f"{name}.{argument}", ACCEPTED.get(f"*.{argument}", ((), "")))
-    return what in whats
+    return any(
+        what in whats and re.fullmatch(pattern, f"{name}.{argument}")
+        for pattern, whats, _ in ACCEPTED
+    )
 
 
 class Hang(BaseException):

@@ -25,6 +25,7 @@ from optfair.numbers import (
     check_names,
     check_number,
     check_seconds,
+    check_table,
     check_text,
     checked,
 )
@@ -440,7 +441,8 @@ class ClusterExplainer:
 
 def check_matrix_of(X: Any, columns: int) -> Floats:
     """Return rows as finite numbers with the columns of the clusters."""
-    width = np.shape(X)[1] if np.ndim(X) == 2 else None
+    X = check_table(X, "X")
+    width = X.shape[1] if X.ndim == 2 else None
     if width is not None and width != columns:
         raise DataError(
             f"X has {width} columns, the clusters have {columns}",

@@ -17,6 +17,7 @@ from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.numbers import (
     check_callable,
     check_count,
+    check_level,
     check_number,
     check_seconds,
     check_text,
@@ -154,6 +155,7 @@ class Alternation:
 @checked(
     problem=one_of(FairAssignment),
     max_iter=check_count,
+    verbose=check_level,
     tol=check_number,
     solver=check_text,
     time_limit=check_seconds,

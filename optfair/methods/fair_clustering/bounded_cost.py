@@ -20,6 +20,7 @@ from optfair.methods.fair_clustering.fairlets import check_clusters, check_start
 from optfair.methods.fair_clustering.rules import balance
 from optfair.numbers import (
     check_count,
+    check_level,
     check_number,
     check_positive,
     check_seconds,
@@ -182,6 +183,7 @@ SHARPEST = 1e-11
 @checked(
     problem=one_of(FairAssignment),
     budget=check_number,
+    verbose=check_level,
     tol=check_positive,
     solver=check_text,
     time_limit=check_seconds,

@@ -21,9 +21,11 @@ from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.numbers import (
     check_count,
     check_flag,
+    check_labels,
     check_matrix,
     check_number,
     check_seed,
+    check_table,
     check_text,
     check_weights,
     checked,
@@ -266,7 +268,7 @@ def fraction_gaps(groups: Any, assignment: Any, soft: bool, sample_weight: Any) 
 
 def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tuple[Floats, Floats]:
     """Return (weight of each group in each cluster, weight share of each group)."""
-    rows = int(np.shape(assignment)[0]) if np.ndim(assignment) else 0
+    rows = check_labels(groups, "groups").size
     fractions = cluster_fractions(assignment, rows, soft)
     weights = check_weights(sample_weight, rows)
     index, _, shares = encode_groups(groups, rows, weights)
@@ -280,9 +282,9 @@ def cluster_fractions(
     assignment: Any, rows: int, soft: bool, clusters: int | None = None
 ) -> Floats:
     """Return fractions (n, K): of labels, of the largest fraction of each row, or as they are."""
-    given = np.asarray(assignment)
+    given = check_table(assignment, "assignment")
     if given.ndim == 2:
-        fractions = check_matrix(given, "assignment")
+        fractions = check_matrix(assignment, "assignment")
         if fractions.shape != (rows, clusters or fractions.shape[1]):
             raise DataError(
                 "assignment does not fit the rows and centers",

@@ -17,7 +17,14 @@ from optfair.methods.fair_clustering.metrics import (
     cost,
     fraction_gaps,
 )
-from optfair.numbers import check_flag, check_text, check_weights, checked
+from optfair.numbers import (
+    check_flag,
+    check_labels,
+    check_table,
+    check_text,
+    check_weights,
+    checked,
+)
 
 Floats = NDArray[np.float64]
 
@@ -175,8 +182,8 @@ def category_profile(
     >>> names.tolist(), shares.tolist()
     (['own', 'rent'], [[0.5, 0.5], [0.0, 1.0]])
     """
-    given = np.asarray(values)
-    rows = int(np.shape(assignment)[0]) if np.ndim(assignment) else 0
+    given = check_labels(values, "values")
+    rows = given.size if np.ndim(check_table(assignment, "assignment")) else 0
     if given.shape != (rows,):
         raise DataError(
             "values does not fit the assignment",

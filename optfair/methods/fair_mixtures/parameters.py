@@ -15,7 +15,7 @@ from optfair.methods.fair_mixtures.expectation import Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.numbers import check_matrix, real, whole
+from optfair.numbers import check_matrix, check_seed, real, whole
 from optfair.rows.frames import Columns
 
 __all__ = [
@@ -66,7 +66,7 @@ def check_settings(model: Any) -> None:
         )
     for name in ("n_components", "max_iter", "inner_steps"):
         _whole(model, name)
-    if model.n_init != "auto":
+    if not (isinstance(model.n_init, str) and model.n_init == "auto"):
         _whole(model, "n_init")
     if model.n_jobs is not None and model.n_jobs != -1:
         _whole(model, "n_jobs")
@@ -92,6 +92,7 @@ def check_settings(model: Any) -> None:
             f"fairness is {model.fairness!r}",
             'give fairness="constraint"',
         )
+    check_seed(model.random_state, "random_state")
     if real(model.verbose) not in (0, 1, 2):
         raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="0 is silent")
 

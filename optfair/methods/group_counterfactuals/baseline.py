@@ -148,6 +148,8 @@ def bi_lipschitz_baseline(
             remedy="give a BiLipschitzCounterfactuals problem",
         )
     begin = time.perf_counter()
+    if solver is not None:
+        profile(solver)
     names = _local_solvers(problem, local)
     search = _Search(problem, None if time_limit is None else begin + time_limit, seed)
     search.begin(start)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
-from optfair.numbers import check_count, check_matrix, check_seed, checked
+from optfair.numbers import check_count, check_labels, check_matrix, check_seed, checked
 
 Indices = NDArray[np.intp]
 
@@ -99,7 +99,9 @@ def medoid_groups(
     Valero-Leal et al., Optimal transport group counterfactual explanations, Section 4.1.
     """
     points = check_matrix(X, "X")
-    found = np.zeros(points.shape[0], dtype=int) if labels is None else np.asarray(labels)
+    found = (
+        np.zeros(points.shape[0], dtype=int) if labels is None else check_labels(labels, "labels")
+    )
     if found.shape != (points.shape[0],):
         raise DataError(
             "labels does not fit the rows",

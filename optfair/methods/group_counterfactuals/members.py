@@ -24,6 +24,7 @@ from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.attainable import with_attainable
 from optfair.methods.group_counterfactuals.maps.moments import checked_costs
+from optfair.numbers import real
 
 __all__ = [
     "GroupCounterfactuals",
@@ -395,10 +396,7 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
         target_class: Any = None,
         feature_costs: Any = None,
     ) -> None:
-        try:
-            factor = float(K)
-        except (TypeError, ValueError):
-            factor = np.nan
+        factor = real(K)
         if not (np.isfinite(factor) and factor >= 0.0):
             raise DeclarationError(
                 f"K={K!r} is not a factor on distances",

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
-from optfair.numbers import check_matrix, check_names, check_path, checked, floats
+from optfair.numbers import check_count, check_matrix, check_names, check_path, checked, floats
 
 __all__ = [
     "MixtureTransport",
@@ -147,6 +147,8 @@ class TransportMap:
         )
         sigma = check_matrix(np.eye(d) if covariance is None else covariance, "covariance")
         names = tuple(f"x{j}" for j in range(d)) if features is None else tuple(map(str, features))
+        if len(set(names)) < len(names):
+            raise DataError("two features have one name", f"{names}", "give each its own")
         if b.size != d or mu.size != d or sigma.shape != (d, d) or len(names) != d:
             raise DataError(
                 f"offset, mean, covariance and features do not fit {d} features",
@@ -272,7 +274,13 @@ class TransportMap:
 
     def moved(self, feature: Any) -> bool:
         """Whether the map changes a feature at all, by name or column."""
-        j = self._features.index(feature) if isinstance(feature, str) else int(feature)
+        j = (
+            self._features.index(feature)
+            if feature in self._features
+            else check_count(feature, "feature", least=0)
+        )
+        if j >= len(self._features):
+            raise DataError(f"no feature {feature}", remedy=nearest("", self._features))
         return bool(self._movement()[j] > STILL)
 
     def _movement(self) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import check_matrix, floats
+from optfair.numbers import check_matrix, check_table, checked, floats, real
 
 __all__ = [
     "DIVERGENCES",
@@ -232,7 +232,7 @@ def output_mmd(outputs: Any, target: Any, *, bandwidth: float | None = None) -> 
     (0.0, 0.8871)
     """
     u, y = _outputs(outputs, "outputs"), _outputs(target, "target")
-    h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else float(bandwidth)
+    h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else real(bandwidth)
     if not (np.isfinite(h) and h > 0):
         raise DeclarationError(
             f"bandwidth={bandwidth!r} is not a positive number", remedy="correct"
@@ -349,6 +349,7 @@ def effect_from(factual: Any, target: Any, divergence: str = "ot") -> Callable[[
     )
 
 
+@checked(factuals=check_table, refined=check_table)
 def edit_mask(factuals: Any, refined: Any) -> Flags:
     """Return which cells of refined rows differ from the factual ones (n, d).
 
