@@ -414,8 +414,8 @@ def check_flag(value: Any, what: str) -> bool:
 
 
 def check_text(value: Any, what: str) -> str:
-    """Return a text that can be written to a file."""
-    if not isinstance(value, str):
+    """Return a text with something in it."""
+    if not isinstance(value, str) or not value:
         raise DataError(f"{what} {_shown(value)} is not a text", remedy="give a text")
     return value
 
@@ -459,10 +459,14 @@ def check_seed(value: Any, what: str) -> Any:
 
 
 def check_names(values: Any, what: str) -> tuple[Any, ...]:
-    """Return a list of names."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, np.ndarray)):
+    """Return names, of which each is a text or a number."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise DataError(f"{what} {_shown(values)} is no list of names", remedy="give a list")
-    return tuple(values)
+    names = tuple(values)
+    for name in names:
+        if not isinstance(name, (str, Real, np.generic)):
+            raise DataError(f"{what} has {_shown(name)}", "it is no name", "give texts")
+    return names
 
 
 def one_of(*kinds: type) -> Callable[[Any, str], Any]:

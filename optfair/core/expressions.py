@@ -87,7 +87,10 @@ class Evaluator:
                 for leaf, name in self._leaves.items():
                     if name not in values:
                         raise DataError(f"there is no value of {name!r}", remedy="give one")
-                    x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
+                    try:
+                        x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
+                    except (TypeError, ValueError) as e:
+                        raise DataError(f"the value of {name!r} does not fit", str(e)) from None
                     # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
                     leaf.save_value(x)
                 return what(self._copy)

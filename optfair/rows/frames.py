@@ -175,7 +175,7 @@ def _whole(value: Any) -> bool:
 
 
 def _real(value: Any) -> bool:
-    return bool(np.isfinite(real(value)))
+    return abs(real(value)) <= 1e15
 
 
 def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:
@@ -424,6 +424,8 @@ def is_text(column: Any) -> bool:
         return str(getattr(column, "dtype", "")) == "category"
     try:
         values.astype(float)
+    except OverflowError:  # no text: refused with the numbers
+        return False
     except (TypeError, ValueError):
         return True
     return values.dtype.kind in "US"

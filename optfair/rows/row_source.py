@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.numbers import floats
+from optfair.numbers import check_table, floats
 from optfair.rows.frames import column_names, taken_apart, without_groups
 
 Floats = NDArray[np.float64]
@@ -180,7 +180,7 @@ class MatrixRows(RowSource):
     def __post_init__(self) -> None:
         n = len(self.X)
         for name, given in (("groups", self.labels), ("sample_weight", self.weights)):
-            if given is not None and np.shape(given) != (n,):
+            if given is not None and check_table(given, name).shape != (n,):
                 raise DataError(
                     f"{name} does not fit the rows",
                     f"shape {np.shape(given)} for {n} rows",

@@ -419,7 +419,7 @@ def _language(add: Any) -> None:
     add(
         "box(name)",
         lambda name: psd_map().with_constraints(box=of.box({name: (-9.0, 9.0)})),
-        {"name": "name"},
+        {"name": "feature"},
         name=0,
     )
     add(
@@ -541,7 +541,7 @@ def _clustering(add: Any) -> None:
     add(
         "alternate",
         f.alternate,
-        {"callback": "thing", "warm_start": "thing", "verbose": "level"},
+        {"callback": "callback", "warm_start": "thing", "verbose": "level"},
         problem=assignment(),
         max_iter=2,
         tol=1e-3,
@@ -1344,7 +1344,7 @@ def bad_values(kind: str, good: Any) -> dict[str, Any]:
             "an array": np.ones(2),
             "a list": [],
         }
-    if kind in ("choice", "name", "key"):
+    if kind in ("choice", "name", "key", "feature"):
         wrong = _wrong_things() | {
             "a number": 77,
             "a fraction": 1.5,
@@ -1357,10 +1357,19 @@ def bad_values(kind: str, good: Any) -> dict[str, Any]:
             "a long text": "x" * 10**5,
             "a negative number": -77,
         }
-        if kind == "name":
+        if kind in ("name", "feature"):
             wrong["None"] = None
-        if kind == "key":
-            for name in ("a text", "half a character", "a long text"):
+        if kind == "feature":
+            wrong = {k: v for k, v in wrong.items() if k not in ("a mapping", "a list", "an array")}
+        if kind == "key":  # what Python itself takes as a key
+            for name in (
+                "a text",
+                "half a character",
+                "a long text",
+                "a mapping",
+                "a list",
+                "an array",
+            ):
                 wrong.pop(name)
         return wrong
     if kind == "names":
@@ -1421,6 +1430,8 @@ def bad_values(kind: str, good: Any) -> dict[str, Any]:
             "a boolean": True,
             "empty": "",
         }
+    if kind == "callback":
+        return {k: v for k, v in _wrong_things().items() if k not in ("a function", "a class")}
     if kind == "path":
         wrong = _wrong_things() | {
             "a number": 77,
@@ -1496,6 +1507,27 @@ ACCEPTED = (
     (r"FairMixture\.predict_proba\.groups", ("one label",), "rows of one group"),
     (r"LinearScore\.coef", ("one number",), "one feature"),
     (r"eps_path.*|lambda_path.*|shifted.*|counterfactual_front\.K", ("one entry less",), "fewer"),
+    (r"Exactness\.(values|multipliers)", ("a mapping", "odd keys", "odd values"), "it is not verified"),
+    (r"box\.(lower|upper)", ("-inf", "inf", "a huge number"), "no bound"),
+    (r"proportion\..*", ("a mapping",), "by group"),
+    (r"FairKMeans\.(predict|score)\.groups", ("one label",), "rows of one group"),
+    (
+        r"metrics.*\.(assignment|values)",
+        ("two dimensions", "one label", "one entry less"),
+        "fractions",
+    ),
+    (r"KantorovichCoupling\.shares", ("an array",), "two numbers"),
+    (r"optimality_gap\.clustering", ("a number", "a fraction"), "an objective"),
+    (r"(compare_solvers\.out|.*)\.?out", ("no such folder",), "it is made"),
+    (r"shifted.*\.values|from_arrays\.(rows|columns)", ("a generator", "a set"), "an iterable"),
+    (r"row_budget\.most", ("a fraction",), "costs are no counts"),
+    (r"counterfactual_front\.K", ("one number",), "one bound"),
+    (r"given_counterfactuals\.rows", ("NaN inside",), "told when they are compared"),
+    (
+        r"(MaximumEntropy|SmallestBall|LinearScore|FairKMeans\.fit_stream|from_arrays).*",
+        ("one entry less",),
+        "fewer columns, or one for all",
+    ),
     (r"RidgeRegression.*|SimplexRegression.*", ("one entry less",), "fewer columns"),
 )
 

@@ -282,7 +282,7 @@ class ClusterExplainer:
     def _diversity(self, target: Any, k: Any, diverse: str | None) -> str:
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise DeclarationError(f"k={k!r} is not a positive integer", remedy="give e.g. 3")
-        kind = diverse or ("targets" if target is None else "feature sets")
+        kind = diverse if diverse is not None else ("targets" if target is None else "feature sets")
         if kind not in DIVERSITY:
             raise DeclarationError(f"diverse={kind!r}", remedy=nearest(str(kind), DIVERSITY))
         if kind == "targets" and target is not None and k > 1:

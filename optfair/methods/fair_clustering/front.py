@@ -16,7 +16,7 @@ from optfair.core.composition import Rule
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
-from optfair.numbers import check_text, checked, real
+from optfair.numbers import real
 
 Floats = NDArray[np.float64]
 # (value, what fairness= takes), from tight to loose
@@ -121,7 +121,6 @@ class Front:
         return "\n".join(lines)
 
 
-@checked(label=check_text)
 def fairness_front(
     model: FairKMeans,
     X: Any,

@@ -103,6 +103,10 @@ def negative_log_likelihood(model: Any, X: Any, *, sample_weight: Any = None) ->
     >>> round(negative_log_likelihood(KernelDensity().fit(X), X), 3)
     1.138
     """
+    if not hasattr(model, "score_samples"):
+        raise DataError(
+            f"a {type(model).__name__} gives no log densities", remedy="give a fitted density"
+        )
     logs = np.asarray(model.score_samples(X), dtype=float)
     if logs.shape != (len(X),):
         raise DataError(

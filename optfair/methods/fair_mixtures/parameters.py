@@ -15,7 +15,7 @@ from optfair.methods.fair_mixtures.expectation import Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.numbers import check_matrix, check_seed, real, whole
+from optfair.numbers import LARGEST, check_matrix, check_seed, real, whole
 from optfair.rows.frames import Columns
 
 __all__ = [
@@ -140,7 +140,7 @@ def _between(model: Any, name: str, least: float, most: float, remedy: str) -> N
 
 
 def _real(value: Any) -> bool:
-    return bool(np.isfinite(real(value)))
+    return abs(real(value)) <= LARGEST
 
 
 # Components that a fit starts from.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.registry import profiles
+from optfair.backends.registry import profile, profiles
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import DataError, DeclarationError, OptfairError, SizeLimited

@@ -276,7 +276,7 @@ class TransportMap:
         """Whether the map changes a feature at all, by name or column."""
         j = (
             self._features.index(feature)
-            if feature in self._features
+            if isinstance(feature, str) and feature in self._features
             else check_count(feature, "feature", least=0)
         )
         if j >= len(self._features):

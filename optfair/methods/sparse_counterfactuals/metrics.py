@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import check_matrix, check_table, checked, floats, real
+from optfair.numbers import LARGEST, check_matrix, check_table, check_text, checked, floats, real
 
 __all__ = [
     "DIVERGENCES",
@@ -233,7 +233,7 @@ def output_mmd(outputs: Any, target: Any, *, bandwidth: float | None = None) -> 
     """
     u, y = _outputs(outputs, "outputs"), _outputs(target, "target")
     h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else real(bandwidth)
-    if not (np.isfinite(h) and h > 0):
+    if not 0.0 < h <= LARGEST:
         raise DeclarationError(
             f"bandwidth={bandwidth!r} is not a positive number", remedy="correct"
         )
@@ -281,6 +281,7 @@ def output_divergence(outputs: Any, target: Any, divergence: str = "ot") -> floa
     return float(path_divergences(u[None, :], y, divergence)[0])
 
 
+@checked(divergence=check_text)
 def counterfactual_effect(
     outputs: Any, factual: Any, target: Any, *, divergence: str = "ot"
 ) -> float:
