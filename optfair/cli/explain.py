@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optfair.cli.console import FAILED, Json, check_output, document, lines, reporting
+from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from optfair.convexity.prove import Answer
@@ -84,7 +85,7 @@ def _draw(found: Answer, picture: Path) -> None:
 
     figure, axes = plt.subplots()
     found.plot(axes)
-    figure.savefig(picture)
+    write_whole(picture, figure.savefig)
     plt.close(figure)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
 from optfair.core.problem import check_problem
-from optfair.errors import DataError
 from optfair.numbers import check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
+from optfair.storage import write_archive
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -82,18 +81,13 @@ class ConeProgram:
 
     @checked(path=check_path)
     def save(self, path: str | Path) -> None:
-        """Write ``path.npz`` (arrays) and ``path.json`` (cones, names, sense).
+        """Write ``path.npz``: the arrays, and cones, names and sense in its ``record.json``.
 
         Raises
         ------
         DataError
-            A file of that name exists.
+            A file of that name exists, or it cannot be written.
         """
-        base = Path(path)
-        files = [base.with_name(base.name + end) for end in (".json", ".npz")]
-        for file in files:
-            if file.exists():
-                raise DataError(f"{file} exists", remedy="remove it or choose another name")
         arrays: dict[str, Any] = {"q": self.q, "b": self.b, "integer": self.integer}
         for letter, matrix in (("P", self.P), ("A", self.A)):
             m = sp.csc_array(matrix)
@@ -116,8 +110,7 @@ class ConeProgram:
                 for c in self.cones
             ],
         }
-        files[0].write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        np.savez_compressed(files[1], allow_pickle=False, **arrays)
+        write_archive(path, record, arrays)
 
 
 @checked(problem=check_problem, quadratic=check_flag)

@@ -22,8 +22,9 @@ from optfair.formats.file_problem import FileProblem
 from optfair.formats.lp import lp_lines, read_lp
 from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines
-from optfair.formats.text import format_of, number, replace_file, write_lines
+from optfair.formats.text import format_of, number, write_lines
 from optfair.numbers import check_path, check_text, checked
+from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -294,10 +295,10 @@ def to_cip(problem: Problem, file: Path) -> None:
     """Let SCIP write the problem."""
     from optfair.backends.scip_backend import export_scip
 
-    export_scip(problem, file)
+    write_whole(file, lambda part: export_scip(problem, part))
 
 
 def to_nl(problem: Problem, file: Path) -> None:
     """Let Pyomo write the problem."""
     model = to_pyomo(problem)
-    replace_file(file, lambda name: model.write(str(name), format="nl"))
+    write_whole(file, lambda name: model.write(str(name), format="nl"))

@@ -1507,7 +1507,11 @@ ACCEPTED = (
     (r"FairMixture\.predict_proba\.groups", ("one label",), "rows of one group"),
     (r"LinearScore\.coef", ("one number",), "one feature"),
     (r"eps_path.*|lambda_path.*|shifted.*|counterfactual_front\.K", ("one entry less",), "fewer"),
-    (r"Exactness\.(values|multipliers)", ("a mapping", "odd keys", "odd values"), "it is not verified"),
+    (
+        r"Exactness\.(values|multipliers)",
+        ("a mapping", "odd keys", "odd values"),
+        "it is not verified",
+    ),
     (r"box\.(lower|upper)", ("-inf", "inf", "a huge number"), "no bound"),
     (r"proportion\..*", ("a mapping",), "by group"),
     (r"FairKMeans\.(predict|score)\.groups", ("one label",), "rows of one group"),
