@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -265,21 +263,11 @@ def check_file(path: Path, facts: DatasetFacts) -> None:
         )
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
-    """Yield a text file, ``.gz`` or plain, open for reading.
-
-    Raises
-    ------
-    DataError
-        It cannot be read, or is damaged.
-    """
-    opened: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as f:
-            yield f
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as e:
-        raise DataError(f"{path} cannot be read", str(e), "give a CSV file in UTF-8") from None
+def open_text(path: Path) -> TextIO:
+    """Return a text file, ``.gz`` or plain, open for reading."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
 
 
 def check_header(header: Sequence[str], facts: DatasetFacts) -> None:

@@ -65,8 +65,11 @@ def between(value: Any, lower: float, upper: float) -> bool:
 
 def finite_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:
     """Return ``size`` finite numbers from one number or as many."""
-    numbers = floats(value, what)
-    if numbers.shape not in ((), (size,)) or not np.isfinite(numbers).all():
+    try:
+        numbers = floats(value, what)
+    except DataError:
+        numbers = np.zeros(size + 1)
+    if numbers.shape not in ((), (size,)):
         raise DeclarationError(
             f"{what}={value!r} is neither a finite number nor {size} of them",
             remedy=f"give one number, or {size}",
