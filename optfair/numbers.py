@@ -441,9 +441,10 @@ def check_path(value: Any, what: str = "path") -> Path:
         if not path.name or "\0" in str(path):
             raise ValueError("it names no file")
         os.fsencode(path)
-    except (TypeError, ValueError) as e:
+        path.exists()
+    except (TypeError, ValueError, OSError) as e:
         raise DataError(
-            f"{what} {_shown(value)} is no path of a file", str(e), "give the name of a file"
+            f"{what} {_shown(value)} is no path of a file", str(e)[:100], "give the name of a file"
         ) from None
     return path
 

@@ -217,7 +217,7 @@ def read_text(path: Path, *, largest: int = LARGEST) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise DataError(
-            f"{path} is not in UTF-8",
+            f"{path} cannot be read: it is not in UTF-8",
             f"byte {e.start} is 0x{data[e.start]:02x}",
             "save it in UTF-8; in another encoding its names would be others",
         ) from None

@@ -273,6 +273,9 @@ class Problem(ProblemVerbs, Labels):
     @checked(values=check_mapping)
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
+        for name in frozenset[str]().union(*(t.scope for t in self.objective.values())):
+            if name not in values:
+                raise DeclarationError(f"there is no value of {name!r}", remedy="give one")
         return float(sum(t.number(values) for t in self.objective.values()))
 
     def explain(self) -> Explanation:

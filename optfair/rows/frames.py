@@ -286,7 +286,7 @@ class Columns:
         """
         names = column_names(X)
         if names is None:
-            X = np.asarray(X)
+            X = check_table(X, "X")
         if np.ndim(X) != 2 or not len(X):
             raise DataError("X is no table", f"shape {np.shape(X)}", "give rows x columns")
         width = int(np.shape(X)[1])
