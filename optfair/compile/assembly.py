@@ -214,4 +214,4 @@ class Moving:
             changes |= {"q": q, "offset": offset}
             same = P.nnz == form.P.nnz and np.array_equal(P.data, form.P.data)
             changes |= {} if same else {"P": P}
-        return replace(self.first, form=form.moved(changes), curvature=squares)
+        return replace(self.first, form=form.moved(changes), curvature=squares, first=self.first)

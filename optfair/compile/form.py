@@ -34,7 +34,7 @@ from optfair.compile.assembly import (
     entries_of,
     objective_of,
 )
-from optfair.compile.stuffing import cvxpy_program, height, moved, stuff, turn
+from optfair.compile.stuffing import arranged, cvxpy_program, height, moved, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical
 from optfair.core.expressions import check_parameters, parameter_values
 from optfair.errors import DeclarationError, UnsupportedProblem
@@ -101,6 +101,8 @@ class Compiled:
         Objective term -> its part of P, where it has one.
     plan : Plan or None
         Where numbers go, if parameters move some.
+    first : Compiled or None
+        The same at other values of the parameters, compiled before.
     ended : dict
         Solver -> where its last solve ended, for the next one to start from; one for all values
         of the parameters.
@@ -118,11 +120,17 @@ class Compiled:
     _canonical: Sequence[Any]  # the constraints in the order of their rows
     _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # first rows of their constraints
     plan: Plan | None = None
+    first: Compiled | None = None
     ended: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def handed(self) -> tuple[Any, Any]:
         """What CVXPY's interface makes of the form to call the solver, and to read its result."""
+        if self.first is not None:
+            data, inverse = self.first.handed
+            again = arranged(self.first.form, data, self.form, turn(self.interface, self.form))
+            if again is not None:
+                return again, inverse
         found: tuple[Any, Any] = self.interface.apply(self.program(self.interface))
         return found
 

@@ -32,7 +32,17 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-__all__ = ["Numbers", "Part", "Stuffing", "cvxpy_program", "height", "moved", "stuff", "turn"]
+__all__ = [
+    "Numbers",
+    "Part",
+    "Stuffing",
+    "arranged",
+    "cvxpy_program",
+    "height",
+    "moved",
+    "stuff",
+    "turn",
+]
 
 # The order in which every interface lists its cones.
 _ORDER = (Zero, NonNeg, SOC, SvecPSD, ExpCone, PowCone3D)
@@ -314,6 +324,45 @@ def cvxpy_program(
         {CONSTANT_ID: 0},
         P=squares,
         formatted=not bare,
+    )
+
+
+def arranged(
+    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
+) -> dict[str, Any] | None:
+    """Return what an interface was handed of one form with the numbers of another.
+
+    None where it arranges them in a way of its own.
+    """
+    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
+    if any(not _same(data[k], v) for k, v in before.items()):
+        return None
+    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
+    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
+
+
+def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
+    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
+    A, b = form.A, form.b
+    if turned is not None:
+        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
+    costs = {"P": form.P} if data.get("P") is not None else {}
+    if "F" not in data:
+        return {"A": A, "b": b, "c": form.q, **costs}
+    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
+    rows = sp.csr_array(A)
+    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
+    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if np.shape(one) != np.shape(other):
+        return False
+    if not hasattr(other, "toarray"):
+        return np.array_equal(one, other)
+    ours, theirs = sp.csc_array(one), sp.csc_array(other)
+    return all(
+        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cvxpy as cp
 import numpy as np
@@ -139,7 +139,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
         found[name] = Parameter(name, frozen.value, tuple(where[i]), frozen.parameter)
     for label, rule in problem.rules.items():
         terms = tuple(t for t in problem.constraints if t == label or family(t) == label)
-        for f in fields(rule) if is_dataclass(rule) and terms else ():
+        for f in fields(cast("Any", rule)) if is_dataclass(rule) else ():
             value = getattr(rule, f.name)
             if isinstance(value, (int, float, np.ndarray)) and not isinstance(value, bool):
                 name = f"{label}.{f.name}"
@@ -191,7 +191,7 @@ def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
 def _bound_again(problem: Problem, label: str, changed: Mapping[str, Any]) -> Any:
     """Return the problem with a rule bound with other numbers, its terms where they were."""
     try:
-        rule = replace(problem.rules[label], **changed)
+        rule = replace(cast("Any", problem.rules[label]), **changed)
     except OptfairError as e:
         raise DeclarationError(
             f"{label!r} cannot have {', '.join(f'{k}={v}' for k, v in changed.items())}",
@@ -222,6 +222,9 @@ def _moved(problem: Problem, held: Mapping[int, Any]) -> Any:
     constraints = {name: one(t) for name, t in problem.constraints.items()}
     forms = problem.__dict__.get("_family")
     if forms is None:
+        for term in problem.terms:  # what is compiled for one value of one serves all of all
+            if term.written is not None:
+                Family.of(problem, term)
         forms = {}
         problem._set(_family=forms)
     made = problem._child(
@@ -333,7 +336,7 @@ class Family:
             return as_latex(substitute(expression, swaps))
 
         held = self.evaluator.holding(values)
-        common = {"build": build, "latex": latex, "parameters": tuple(frozen)}
+        common: dict[str, Any] = {"build": build, "latex": latex, "parameters": tuple(frozen)}
         if not isinstance(term, ConstraintTerm):
             return replace(term, value=lambda point: float(held.value(point)), **common)
         zeros = {self.names[v.id]: np.zeros(v.shape) for v in expression.variables()}
