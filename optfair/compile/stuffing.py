@@ -227,6 +227,7 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
     # CVXPY: A x + b = 0 or in K; here: b - A x in K
     side = np.where(zero, 1.0, -1.0)
     numbers = None
+    own: tuple[Any, Floats, float]
     if program.parameters:
         numbers, row, column = Numbers.of(program, side)
         entry, b = np.zeros(row.size), np.zeros(m)  # nothing is read before they have values

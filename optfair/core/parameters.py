@@ -139,7 +139,8 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
         found[name] = Parameter(name, frozen.value, tuple(where[i]), frozen.parameter)
     for label, rule in problem.rules.items():
         terms = tuple(t for t in problem.constraints if t == label or family(t) == label)
-        for f in fields(cast("Any", rule)) if is_dataclass(rule) else ():
+        stated: Any = fields(rule) if is_dataclass(rule) else ()
+        for f in stated:
             value = getattr(rule, f.name)
             if isinstance(value, (int, float, np.ndarray)) and not isinstance(value, bool):
                 name = f"{label}.{f.name}"
