@@ -39,9 +39,7 @@ def regulator(n: int = 6, m: int = 2, steps: int = 20) -> tuple[Any, Any]:
     rows = [x[:, 0] == state]
     for t in range(steps):
         rows += [x[:, t + 1] == A @ x[:, t] + B @ u[:, t], cp.norm_inf(u[:, t]) <= 1]
-    goal = sum(
-        cp.sum_squares(x[:, t + 1]) + 0.1 * cp.sum_squares(u[:, t]) for t in range(steps)
-    )
+    goal = sum(cp.sum_squares(x[:, t + 1]) + 0.1 * cp.sum_squares(u[:, t]) for t in range(steps))
     return cp.Problem(cp.Minimize(goal), rows), state
 
 

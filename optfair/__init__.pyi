@@ -10,7 +10,6 @@ from optfair import library as library
 from optfair import metrics as metrics
 from optfair import plots as plots
 from optfair import rows as rows
-from optfair import sensitivity as sensitivity
 from optfair import solution as solution
 from optfair import transforms as transforms
 from optfair.backends.registry import solvers as solvers
@@ -65,9 +64,10 @@ from optfair.methods.group_counterfactuals import (
 from optfair.methods.group_counterfactuals import PSDMap as PSDMap
 from optfair.methods.sparse_counterfactuals import ActionPlan as ActionPlan
 from optfair.methods.sparse_counterfactuals import SparseCounterfactuals as SparseCounterfactuals
-from optfair.sensitivity.sweeps import sweep as sweep
 from optfair.solution.files import load_solution as load_solution
 from optfair.solution.residuals import residuals as residuals
 from optfair.solution.shadow_prices import shadow_prices as shadow_prices
+from optfair.sweeps.along import sweep as sweep
+from optfair.sweeps.ranges import sensitivity as sensitivity
 
 __version__: str

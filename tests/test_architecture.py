@@ -43,7 +43,7 @@ LANGUAGE = {
     "metrics": set(),
     "plots": {"errors"},
     "rows": {"errors", "numbers"},
-    "sensitivity": {"backends", "compile", "core", "errors", "plots"},
+    "sweeps": {"backends", "compile", "core", "errors", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.

@@ -150,6 +150,11 @@ class Compiled:
             found.setdefault((o.term, o.bound), []).append(np.arange(o.start, o.stop))
         return {key: np.concatenate(own) for key, own in found.items()}
 
+    def plain_rows(self, term: str) -> slice | None:
+        """Return the rows of a constraint term that stand as they are written, entry by entry."""
+        part, starts = self._terms[term]
+        return None if part.plain is None else slice(starts[0], starts[0] + part.plain[0])
+
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
         if not raw.dual_vars:

@@ -57,7 +57,7 @@ def dependence(problem: Problem, name: str, low: float, high: float) -> Dependen
     Examples
     --------
     >>> import cvxpy as cp, optfair as of
-    >>> from optfair.sensitivity import dependence
+    >>> from optfair.sweeps import dependence
     >>> x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=1.0)
     >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) == b]))
     >>> print(dependence(p, "b", 0.0, 2.0))

@@ -18,8 +18,8 @@ from optfair.compile.value_line import ValueLine
 from optfair.core.fingerprint import fingerprint
 from optfair.core.parameters import parameters
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError
-from optfair.sensitivity.sweep_result import Point, Sweep, gaps
-from optfair.sensitivity.value_function import Dependence, dependence
+from optfair.sweeps.sweep_result import Point, Sweep, gaps
+from optfair.sweeps.value_function import Dependence, dependence
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -12,7 +12,7 @@ import numpy as np
 from optfair.compile.value_line import ValueLine
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.plots.axes import COLOURS, new_axes
-from optfair.sensitivity.value_function import Dependence
+from optfair.sweeps.value_function import Dependence
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

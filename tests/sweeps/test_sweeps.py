@@ -13,7 +13,7 @@ import pytest
 
 import optfair as of
 from optfair.compile.form import compile_problem
-from optfair.sensitivity import dependence, sweep
+from optfair.sweeps import dependence, sweep
 
 RNG = np.random.default_rng(0)
 A = RNG.random((12, 8))
