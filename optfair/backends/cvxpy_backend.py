@@ -128,12 +128,13 @@ def _call(
     for part in ("c", "q", "P"):
         if data.get(part) is not None:
             data[part] = data[part] * scale
-    # the solver that met other values of the parameters takes these in their place
-    cache = None
-    if profile.updates and compiled.plan is not None and not warm.given and units is None:
-        cache = compiled.ended.pop(profile.name, {}) if seconds is None else None
-    kept = "the solver of the last values" if cache else ""
     options = _nested(options)
+    # the solver that met other values of the parameters takes these in their place
+    cache: dict[str, Any] | None = None
+    if profile.updates and compiled.plan is not None and not (warm.given or units or seconds):
+        settled, cache = compiled.ended.pop(profile.name, (options, {}))
+        cache = cache if settled == options else {}  # settings would stay
+    kept = "the solver of the last values" if cache else ""
     held = environment(profile)
     if held is not None:
         options = {**options, "env": held}
@@ -167,7 +168,7 @@ def _call(
     if raw is None:
         return RawPoint("time_limit")
     if cache is not None:
-        compiled.ended[profile.name] = cache
+        compiled.ended[profile.name] = (given, cache)
     taken = (raw.attr or {}).get(s.NUM_ITERS)
     work: dict[str, Any] = {"kept": kept, "iterations": None if taken is None else int(taken)}
     status = _STATUS.get(raw.status, str(raw.status))

@@ -368,8 +368,8 @@ class Problem(ProblemVerbs, Labels):
         >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + 2 * x[1]), [cp.sum(x) >= need, x >= 0]))
         >>> p.at(need=3.0).solve().objective, p.solve().objective
         (3.0, 1.0)
-        >>> need.value
-        array(1.)
+        >>> float(need.value)
+        1.0
         """
         from optfair.core.parameters import at
 
