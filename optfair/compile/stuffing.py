@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.atoms.affine.binary_operators import MulExpression
+from cvxpy.atoms.affine.index import index
+from cvxpy.atoms.affine.sum import Sum
+from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.constraints import (
     SOC,
     Equality,
@@ -85,7 +91,12 @@ def stuff(parts: Sequence[Canonical]) -> None:
         # the same constraint may have two names
         (alone if (p.cost is not None and p is not first) or own & seen else together).append(p)
         seen |= own
-    _stuff_group(together, first)
+    read = {id(p): rows for p in together if (rows := _read_rows(p)) is not None}
+    if read:
+        _join([(p, read[id(p)]) for p in together if id(p) in read])
+    rest = [p for p in together if id(p) not in read]
+    if rest:
+        _stuff_group(rest, first)
     for p in alone:
         _stuff_group([p], None if p.cost is None else p)
 
@@ -126,6 +137,132 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         own = (None if P is None else sp.coo_array(P), np.asarray(q, dtype=float), float(constant))
         blocks = tuple(at[c.id] for c in p.constraints)
         p.matrices = Part(stuffing, blocks, own if p is cost else None)
+
+
+# Rows as they are usually written are read without CVXPY's matrices, which take ten times as long.
+
+# (variable id, rows, positions in the variable, entries), and the constants
+_Sum = tuple[list[tuple[int, Indices, Indices, Floats]], Floats]
+
+
+def _read_rows(part: Canonical) -> _Sum | None:
+    """Return A x + b of the rows of a term, None where they are written in another way.
+
+    Read are sums of variables, their slices and totals, constants, and products with constants:
+    ``a @ x <= b``, ``A @ x == b``, ``x[2:] >= 0``, ``cp.sum(x) == 1``. Every entry is one number
+    of the data, so CVXPY's are the same.
+    """
+    if part.cost is not None or len(part.constraints) != 1:
+        return None
+    c = part.constraints[0]
+    sides = c.args if isinstance(c, (Equality, Inequality)) else c.args[:1]
+    if type(c) not in _SIGNS or any(len(side.shape) > 2 for side in sides):
+        return None
+    shape = np.broadcast_shapes(*(side.shape for side in sides))
+    found: _Sum = ([], np.zeros(int(np.prod(shape))))
+    for side, sign in zip(sides, (1.0, -1.0), strict=False):
+        if not _add(side, sign * _SIGNS[type(c)], shape, found):
+            return None
+    return found
+
+
+# What b - A x is, as a multiple of the difference of the sides.
+_SIGNS: dict[type, float] = {Equality: 1.0, Zero: 1.0, Inequality: 1.0, NonNeg: -1.0}
+
+
+def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
+    """Add a multiple of an expression to rows of that shape; whether it could be read."""
+    if isinstance(e, AddExpression):
+        return all(_add(arg, sign, shape, to) for arg in e.args)
+    if isinstance(e, NegExpression):
+        return _add(e.args[0], -sign, shape, to)
+    if e.is_constant():
+        value = e.value
+        value = value.toarray() if hasattr(value, "toarray") else np.asarray(value, dtype=float)
+        if not np.isrealobj(value):
+            return False
+        to[1][:] += sign * np.ravel(np.broadcast_to(value, shape), order="F")
+        return True
+    if e.shape != shape:  # spread over the rows
+        return False
+    if type(e) is MulExpression and e.args[0].is_constant():
+        seen, A = _seen(e.args[1]), e.args[0].value
+        if seen is None or len(e.args[1].shape) != 1 or not np.ndim(A):
+            return False
+        entries = sp.coo_array(A if np.ndim(A) == 2 else np.asarray(A)[None, :])
+        row, at, data = entries.coords[0], seen[1][entries.coords[1]], entries.data
+    elif type(e) is Sum and e.axis is None:
+        seen = _seen(e.args[0])
+        if seen is None:
+            return False
+        row, at = np.zeros(seen[1].size, dtype=np.intp), seen[1]
+        data = np.ones(at.size)
+    else:
+        seen = _seen(e)
+        if seen is None:
+            return False
+        row, at, data = np.arange(seen[1].size), seen[1], np.ones(seen[1].size)
+    if not np.isrealobj(data):
+        return False
+    here = data != 0.0
+    to[0].append((seen[0], row[here], at[here], sign * np.asarray(data[here], dtype=float)))
+    return True
+
+
+def _seen(e: Any) -> tuple[int, Indices] | None:
+    """Return a variable and the positions in it that an expression shows, column by column."""
+    if isinstance(e, cp.Variable):
+        return e.id, np.arange(e.size)
+    if type(e) is index and isinstance(e.args[0], cp.Variable):
+        x = e.args[0]
+        shown = e.numeric([np.arange(x.size).reshape(x.shape, order="F")])
+        return x.id, np.ravel(shown, order="F")
+    return None
+
+
+def _join(parts: Sequence[tuple[Canonical, _Sum]]) -> None:
+    """Make one stuffing of rows that were read."""
+    variables: dict[int, int] = {}
+    width = 0
+    for p, _ in parts:
+        for own, _, size in p.variables:
+            if own not in variables:
+                variables[own] = width
+                width += size
+    sizes = np.array([rows[1].size for _, rows in parts], dtype=np.intp)
+    first = np.cumsum(sizes) - sizes
+    nothing = np.zeros(0, dtype=np.intp)
+    row, column, entry = [nothing], [nothing], [np.zeros(0)]
+    constraints, ranks = [], []
+    for (p, (entries, _)), start in zip(parts, first, strict=True):
+        for variable, i, at, data in entries:
+            row.append(start + i)
+            column.append(variables[variable] + at)
+            entry.append(data)
+        c = p.constraints[0]
+        kind = Zero if type(c) in (Equality, Zero) else NonNeg
+        ranks.append(_RANK[kind])
+        # its sides are in the matrix: what CVXPY reads of it is its size
+        constraints.append(kind(_blank(c.shape), constr_id=c.constr_id))
+    stuffing = Stuffing(
+        row=np.concatenate(row),
+        column=np.concatenate(column),
+        entry=np.concatenate(entry),
+        b=np.concatenate([-rows[1] for _, rows in parts]) + 0.0,
+        sizes=sizes,
+        place=np.concatenate([np.arange(size) for size in sizes]),
+        ranks=ranks,
+        constraints=constraints,
+        variables=variables,
+        width=width,
+    )
+    for k, (p, _) in enumerate(parts):
+        p.matrices = Part(stuffing, (k,), None)
+
+
+@lru_cache(maxsize=64)
+def _blank(shape: tuple[int, ...]) -> Any:
+    return cp.Variable(shape)
 
 
 def _places(constraint: Any) -> Indices:
