@@ -291,7 +291,7 @@ class HeldRows:
         low = np.where(on & form.equal[self._other], form.b[self._other], -np.inf)
         lower, upper, least, most = self._bounds(held[self._single])
         apart = np.where(np.isfinite(lower) & np.isfinite(upper), lower - upper, -np.inf)
-        crossed = np.flatnonzero(apart > self._tolerance * (1.0 + np.maximum(lower, -upper)))
+        crossed = np.flatnonzero(apart > self._tolerance)
         if crossed.size:
             z = np.zeros(form.b.size)
             j = crossed[apart[crossed].argmax()]

@@ -189,8 +189,11 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         seen, A = _seen(e.args[1]), e.args[0].value
         if seen is None or len(e.args[1].shape) != 1 or not np.ndim(A):
             return False
-        entries = sp.coo_array(A if np.ndim(A) == 2 else np.asarray(A)[None, :])
-        row, at, data = entries.coords[0], seen[1][entries.coords[1]], entries.data
+        if np.ndim(A) == 1 and isinstance(A, np.ndarray):
+            row, at, data = np.zeros(A.size, dtype=np.intp), seen[1], A
+        else:
+            entries = sp.coo_array(A if np.ndim(A) == 2 else A.reshape((1, -1)))
+            row, at, data = entries.coords[0], seen[1][entries.coords[1]], entries.data
     elif type(e) is Sum and e.axis is None:
         seen = _seen(e.args[0])
         if seen is None:
