@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from optfair import registry
+from optfair.backends.exact import exactly
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
@@ -142,8 +143,6 @@ def solve(
     except SolverFailure as e:
         raise _explained(problem, e) from None
     if exact:
-        from optfair.backends.exact import exactly
-
         left = None if time_limit is None else max(1e-3, request.seconds_left)
         return exactly(found, left)
     return found
@@ -168,13 +167,15 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     """
     begin = time.perf_counter()
     check_parameters(problem.terms)
-    search = _Search(problem, request, choose(problem, solver), begin)
+    search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
     search.spent["choose"] = time.perf_counter() - begin
     return search.run()
 
 
 # Asks after an answer that nothing proves yet, in the hope of one with a proof.
 HOPE = 2
+# Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
+BASIS, BASIS_SECONDS = 2_000, 10.0
 # Share of the time that is left which a solver may take when others are to be asked after it.
 PATIENCE = 0.6
 
@@ -190,14 +191,22 @@ class _Search:
         Whom to ask, in this order.
     begin : float
         ``time.perf_counter()`` when they were looked for.
+    named : bool
+        Whether somebody named the solver: then nothing but its own numbers counts.
     """
 
     def __init__(
-        self, problem: Problem, request: Request, candidates: Sequence[SolverProfile], begin: float
+        self,
+        problem: Problem,
+        request: Request,
+        candidates: Sequence[SolverProfile],
+        begin: float,
+        *,
+        named: bool,
     ) -> None:
         self.problem, self.request, self.candidates = problem, request, candidates
         self.provable = problem.problem_class.convex and not problem.integers
-        self.begin = begin
+        self.begin, self.named = begin, named
         self.spent: dict[str, float] = {}
         self.attempts: list[str] = []
         self.refused: dict[str, OptfairError] = {}
@@ -219,6 +228,8 @@ class _Search:
             stop = "interrupted"
             self.attempts.append("stopped by hand")
             logger.info("stopped by hand: the best attempt is returned")
+        if self.answer is None and self.best is not None and stop != "interrupted":
+            self._prove(self.best[1])
         if self.answer is not None:
             seconds = dict(self.answer.seconds)
             if self.hope < HOPE:
@@ -251,18 +262,38 @@ class _Search:
                 continue
             if solution is not None and (self.answer is None or solution.grade.sound):
                 self.answer = solution
+                if solution.grade.word != "proved" and solution.status.termination == "optimal":
+                    self._prove(solution)
             elif solution is not None:
                 self.attempts.append(f"{profile.name}: {solution.grade}, no better")
             if self._enough():
                 return True
         return False
 
+    def _prove(self, solution: Solution) -> None:
+        """Solve a basis of a small linear program in fractions; not for a solver that was named."""
+        form = getattr(getattr(solution.proof, "compiled", None), "form", None)
+        left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
+        small = form is not None and form.polyhedral and form.A.nnz <= BASIS
+        if self.named or not (small and self.provable and left > 0.0):
+            return
+        with contextlib.suppress(SolverFailure):
+            exact = exactly(solution, left)
+            if not exact.residuals().above(self.request.tolerance):
+                self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
+                self.answer = exact
+
     def _enough(self) -> bool:
-        answer = self.answer
-        if answer is None:
+        if self.answer is None:
             return False
-        hopeful = self.provable and answer.status.termination == "optimal"
-        return answer.grade.sound or not hopeful or self.hope == 0
+        return self._final or self.hope == 0
+
+    @property
+    def _final(self) -> bool:
+        """Whether nothing better than the answer can be hoped for."""
+        answer = self.answer
+        hopeful = self.provable and answer is not None and answer.status.termination == "optimal"
+        return answer is not None and (answer.grade.sound or not hopeful)
 
     def _ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | None:
         """Return what a solver solved; None for a result that is rejected."""

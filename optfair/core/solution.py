@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from optfair.core.certificate import DualProof, Optimality
+from optfair.core.certificate import Certificate, DualProof, Optimality
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
 from optfair.proofs.grade import UNKNOWN, Grade, reported
@@ -107,8 +107,6 @@ class Solution(SolutionVerbs):
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
-    exact : ExactOptimum or None
-        Objective and values in fractions, where they were asked for.
     """
 
     problem: Problem
@@ -126,7 +124,6 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
-    exact: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem
@@ -157,6 +154,11 @@ class Solution(SolutionVerbs):
     def grade(self) -> Grade:
         """What the bound rests on, at the tolerance that was asked for."""
         return self.status.grade
+
+    @property
+    def exact(self) -> Any:
+        """The optimum in fractions, an `ExactOptimum`, where the proof is one; else None."""
+        return self.proof if isinstance(self.proof, Certificate) else None
 
     @property
     def certificate(self) -> Optimality:
