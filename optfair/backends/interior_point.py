@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,9 @@ HELD = 8_000_000
 # Seconds for one product of entries, and for one of a dense product of matrices (measured).
 GATHERED, MULTIPLIED = 6e-9, 3e-11
 # Iterations without a better point after which it has ended.
-PATIENCE = 8
+PATIENCE = 15
+# Products of numbers in an iteration up to which it is repeated with the digits of a long double.
+LONG, FINER = 4e8, bool(np.finfo(np.longdouble).eps < 1e-3 * np.finfo(float).eps)
 # Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
 EVIDENT = 1e-8
 
@@ -112,6 +114,7 @@ class _Block:
         some = np.concatenate([[0], np.cumsum(count[order])])
         dense = (k - np.arange(k + 1)) * (4.0 * n**3 * MULTIPLIED + 2e-9 * k * n)
         best = int(np.argmin(GATHERED * some.astype(float) ** 2 + dense))
+        self.products = some[best].astype(float) ** 2 + 4.0 * (k - best) * n**3
         sparse = np.zeros(k, dtype=bool)
         sparse[order[:best]] = True
         self.few, self.many = np.flatnonzero(sparse), np.flatnonzero(~sparse)
@@ -125,7 +128,7 @@ class _Block:
 
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of scaled entries."""
-        full = np.zeros((self.n, self.n))
+        full = np.zeros((self.n, self.n), dtype=entries.dtype)
         full[self.i, self.j] = entries / self.weight
         full[self.j, self.i] = full[self.i, self.j]
         return full
@@ -141,7 +144,7 @@ class _Block:
             left, right = self.stack @ Z, self.stack @ inverse
             at, count = self.line_row, self.line_row.size
             right = right[:, at]
-            found = np.empty((count, few.size))
+            found = np.empty((count, few.size), dtype=M.dtype)
             step = max(1, HELD // max(count, 1))
             for k in range(0, count, step):
                 part = left[k : k + step][:, at] * right[:, k : k + step].T
@@ -175,6 +178,24 @@ class _Point:
         return float(sum(np.vdot(a, b) for a, b in pairs) + self.line @ other.line)
 
 
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    """A pair with its error."""
+
+    error: float
+    x: Floats
+    w: Floats
+    S: _Point
+    Z: _Point
+
+    def point(self, dtype: Any) -> tuple[Floats, Floats, _Point, _Point]:
+        S, Z = (
+            _Point([m.astype(dtype) for m in p.blocks], p.line.astype(dtype))
+            for p in (self.S, self.Z)
+        )
+        return self.x.astype(dtype), self.w.astype(dtype), S, Z
+
+
 def interior_point(
     q: Floats,
     A: Any,
@@ -201,7 +222,14 @@ def interior_point(
     log : callable, optional
         Gets a line for each iteration.
     """
-    return _Method(q, sp.csc_array(A), b, cones).run(tolerance, deadline, iterations, log)
+    found = _Method(q, sp.csc_array(A), b, cones)
+    ended = found.run(tolerance, deadline, iterations, log)
+    if ended.status == "inaccurate" and found.work <= LONG and FINER:
+        # rounding stopped it: go on from the best pair with more digits
+        finer = _Method(q, sp.csc_array(A), b, cones, np.longdouble)
+        again = finer.run(tolerance, deadline, iterations, log, found.best)
+        return replace(again, iterations=ended.iterations + again.iterations)
+    return ended
 
 
 def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indices:
@@ -211,19 +239,25 @@ def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indi
 
 
 class _Method:
-    def __init__(self, q: Floats, A: Any, b: Floats, cones: Sequence[Cone]) -> None:
+    def __init__(
+        self, q: Floats, A: Any, b: Floats, cones: Sequence[Cone], dtype: Any = np.float64
+    ) -> None:
         self.m, self.n = A.shape
+        self.dtype = dtype
+        A, q, b = A.astype(dtype), q.astype(dtype), b.astype(dtype)
         # columns by their size, then objective and sides: residuals are relative to these
         size = np.sqrt(np.asarray(A.multiply(A).sum(axis=0)).ravel())
         self.unit = np.where(size > 0.0, size, 1.0)
         self.A = sp.csc_array(A @ sp.diags_array(1.0 / self.unit))
-        self.side = max(float(np.linalg.norm(b)), 1e-300)
+        self.side = max(float(np.sqrt(b @ b)), 1e-300)
         cost = q / self.unit
-        self.cost = max(float(np.linalg.norm(cost)), 1e-300)
+        self.cost = max(float(np.sqrt(cost @ cost)), 1e-300)
         self.q, self.b = cost / self.cost, b / self.side
         self._split(cones)
         self.At = sp.csr_array(self.A.T)
         self.total = sum(k.n for k in self.blocks) + self.line.size
+        self.best: _Iterate | None = None
+        self.work = self.n**3 / 3.0 + sum(40.0 * k.n**3 + k.products for k in self.blocks)
 
     def _split(self, cones: Sequence[Cone]) -> None:
         """Take blocks apart where nothing ties their rows together."""
@@ -261,7 +295,7 @@ class _Method:
         return _Point([k.matrix(v[k.rows]) for k in self.blocks], v[self.line])
 
     def vector(self, p: _Point) -> Floats:
-        v = np.zeros(self.m)
+        v = np.zeros(self.m, dtype=self.dtype)
         v[self.line] = p.line
         for block, matrix in zip(self.blocks, p.blocks, strict=True):
             v[block.rows] = block.entries(matrix)
@@ -273,16 +307,11 @@ class _Method:
         deadline: float,
         iterations: int,
         log: Callable[[str], None] | None,
+        start: _Iterate | None = None,
     ) -> Ended:
-        x, w = np.zeros(self.n), np.zeros(self.zero.size)
-        # how far apart the start is: as in CSDP, on data of size 1
-        far = 10.0 * self.total
-        far_z = far * float((1.0 + np.abs(self.q)).max(initial=1.0)) / 2.0
-        far_s = far * (2.0) / np.sqrt(max(self.total, 1))
-        S = _Point([far_s * np.eye(k.n) for k in self.blocks], np.full(self.line.size, far_s))
-        Z = _Point([far_z * np.eye(k.n) for k in self.blocks], np.full(self.line.size, far_z))
-        best: tuple[float, Floats, Floats] = (np.inf, x, np.zeros(self.m))
+        x, w, S, Z = self._start() if start is None else start.point(self.dtype)
         since, status, k = 0, "inaccurate", 0
+        best = _Iterate(np.inf, x, w, S, Z)
         for k in range(iterations):
             zv, sv = self.vector(Z), self.vector(S)
             zv[self.zero] = w
@@ -291,23 +320,23 @@ class _Method:
             primal, dual = float(self.q @ x), -float(self.b @ zv)
             scale = self.side * self.cost
             big = max(abs(primal), abs(dual))
-            gap = abs(primal - dual) / (1.0 / scale + big)
-            off_p, off_d = float(np.linalg.norm(off)), float(np.linalg.norm(rp))
-            error = max(gap, off_p / 2.0, off_d / 2.0)
             mu = S.dot(Z) / self.total
+            gap = max(abs(primal - dual), mu * self.total) / (1.0 / scale + big)
+            off_p, off_d = float(np.sqrt(off @ off)), float(np.sqrt(rp @ rp))
+            error = max(gap, off_p / 2.0, off_d / 2.0)
             if log is not None:
                 log(f"{k:3d} {primal * scale: .10e} {dual * scale: .10e} {off_p:.1e} {off_d:.1e} {mu:.1e}")
-            if error < best[0]:
-                since, best = 0, (error, x.copy(), zv)
+            if error < best.error:
+                since, best = 0, _Iterate(error, x, w, S, Z)
             else:
                 since += 1
             if error <= tolerance:
                 status = "optimal"
                 break
-            if dual > 0.0 and off_d > tolerance and float(np.linalg.norm(Az)) <= EVIDENT * dual:
+            if dual > 0.0 and off_d > tolerance and float(np.sqrt(Az @ Az)) <= EVIDENT * dual:
                 return Ended("infeasible", self._x(x), self._z(zv / dual), k, error)
             if primal < 0.0 and off_p > tolerance:
-                ray = float(np.linalg.norm(Ax + sv))
+                ray = float(np.sqrt((Ax + sv) @ (Ax + sv)))
                 if ray <= EVIDENT * -primal:
                     return Ended("unbounded", self._x(x / -primal), self._z(zv), k, error)
             if time.perf_counter() > deadline:
@@ -321,15 +350,30 @@ class _Method:
                 if log is not None:
                     log(str(e))
                 break
-        if status == "inaccurate" and best[0] <= tolerance:
-            status = "optimal"
-        return Ended(status, self._x(best[1]), self._z(best[2]), k, best[0])
+        self.best = best
+        z = self.vector(best.Z)
+        z[self.zero] = best.w
+        return Ended(status, self._x(best.x), self._z(z), k, best.error)
+
+    def _start(self) -> tuple[Floats, Floats, _Point, _Point]:
+        """Return a start far out on the diagonal, as in CSDP, for data of size 1."""
+        far = 10.0 * self.total
+        far_z = 0.5 * far * float((1.0 + np.abs(self.q)).max(initial=1.0))
+        far_s = 2.0 * far / np.sqrt(max(self.total, 1))
+        S, Z = (
+            _Point(
+                [size * np.eye(k.n, dtype=self.dtype) for k in self.blocks],
+                np.full(self.line.size, size, dtype=self.dtype),
+            )
+            for size in (far_s, far_z)
+        )
+        return np.zeros(self.n, self.dtype), np.zeros(self.zero.size, self.dtype), S, Z
 
     def _x(self, x: Floats) -> Floats:
-        return np.asarray(x / self.unit * self.side)
+        return np.asarray(x / self.unit * self.side, dtype=float)
 
     def _z(self, z: Floats) -> Floats:
-        return np.asarray(z * self.cost)
+        return np.asarray(z * self.cost, dtype=float)
 
     def _step(
         self,
@@ -393,7 +437,7 @@ class _Method:
     def _factored(
         self, Z: _Point, inverse: _Point
     ) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
-        M = np.zeros((self.n, self.n))
+        M = np.zeros((self.n, self.n), dtype=self.dtype)
         for block, z, i in zip(self.blocks, Z.blocks, inverse.blocks, strict=True):
             block.add_to(M, z, i)
         if self.line.size:
@@ -407,19 +451,19 @@ class _Method:
             rho, extra = 0.0, 0.0
         factor = _cholesky(M + extra)
         if not E.shape[0]:
-            return lambda h, e: (_refined(M, factor, h), np.zeros(0))
+            return lambda h, e: (_refined(M, factor, h), np.zeros(0, self.dtype))
         dense = E.toarray()
-        across = sl.cho_solve(factor, dense.T, check_finite=False)
+        across = _solved(factor, dense.T)
         second = _cholesky(dense @ across)
         K = M + extra
 
         def solve(h: Floats, e: Floats) -> tuple[Floats, Floats]:
             # (M + ρEᵀE) dx + Eᵀdw = h + ρEᵀe, E dx = e
-            dx, dw = np.zeros(self.n), np.zeros(e.size)
+            dx, dw = np.zeros(self.n, self.dtype), np.zeros(e.size, self.dtype)
             for _ in range(3):
                 r1, r2 = h + rho * (E.T @ e) - K @ dx - E.T @ dw, e - E @ dx
-                first = sl.cho_solve(factor, r1, check_finite=False)
-                more = sl.cho_solve(second, E @ first - r2, check_finite=False)
+                first = _solved(factor, r1)
+                more = _solved(second, E @ first - r2)
                 dw = dw + more
                 dx = dx + first - across @ more
             return dx, dw
@@ -428,9 +472,9 @@ class _Method:
 
 
 def _refined(M: Floats, factor: Any, h: Floats) -> Floats:
-    x = sl.cho_solve(factor, h, check_finite=False)
+    x = _solved(factor, h)
     for _ in range(2):
-        x = x + sl.cho_solve(factor, h - M @ x, check_finite=False)
+        x = x + _solved(factor, h - M @ x)
     return np.asarray(x)
 
 
@@ -442,11 +486,7 @@ def _cholesky(M: Floats) -> Any:
     own = np.abs(np.diag(M))
     for more in (0.0, 1e-15, 1e-13, 1e-11, 1e-9):
         try:
-            return sl.cho_factor(
-                M + np.diag(more * np.maximum(own, 1e-3 * size)) if more else M,
-                lower=True,
-                check_finite=False,
-            )
+            return _root(M + np.diag(more * np.maximum(own, 1e-3 * size)) if more else M)
         except np.linalg.LinAlgError:
             continue
     raise np.linalg.LinAlgError("the system is singular")
@@ -456,13 +496,44 @@ def _symmetric(a: Floats) -> Floats:
     return np.asarray(0.5 * (a + a.T))
 
 
+def _root(M: Floats) -> Floats:
+    """Return the lower Cholesky factor."""
+    if M.dtype == np.float64:
+        return np.asarray(sl.cholesky(M, lower=True, check_finite=False))
+    L = M.copy()
+    for k in range(len(L)):
+        if not L[k, k] > 0.0:
+            raise np.linalg.LinAlgError("a matrix is not positive definite")
+        L[k, k] = np.sqrt(L[k, k])
+        L[k + 1 :, k] /= L[k, k]
+        L[k + 1 :, k + 1 :] -= np.multiply.outer(L[k + 1 :, k], L[k + 1 :, k])
+    return np.asarray(np.tril(L))
+
+
+def _solved(root: Floats, h: Floats) -> Floats:
+    """Return the solution of L Lᵀ x = h."""
+    if root.dtype == np.float64:
+        return np.asarray(sl.cho_solve((root, True), h, check_finite=False))
+    x = np.array(h)
+    for k in range(len(root)):
+        x[k] = (x[k] - root[k, :k] @ x[:k]) / root[k, k]
+    for k in range(len(root) - 1, -1, -1):
+        x[k] = (x[k] - root[k + 1 :, k] @ x[k + 1 :]) / root[k, k]
+    return x
+
+
 def _inverse_root(s: Floats) -> Floats:
     """Return the inverse of the lower Cholesky factor."""
-    root = sl.cholesky(s, lower=True, check_finite=False)
-    inverse, fault = sl.lapack.dtrtri(root, lower=1)
-    if fault:
-        raise np.linalg.LinAlgError("a block is singular")
-    return np.asarray(np.tril(inverse))
+    root = _root(s)
+    if root.dtype == np.float64:
+        inverse, fault = sl.lapack.dtrtri(root, lower=1)
+        if fault:
+            raise np.linalg.LinAlgError("a block is singular")
+        return np.asarray(np.tril(inverse))
+    inverse = np.eye(len(root), dtype=root.dtype)
+    for k in range(len(root)):
+        inverse[k] = (inverse[k] - root[k, :k] @ inverse[:k]) / root[k, k]
+    return np.asarray(inverse)
 
 
 def _length(p: _Point, d: _Point, roots: Sequence[Floats]) -> float:
@@ -477,7 +548,8 @@ def _length(p: _Point, d: _Point, roots: Sequence[Floats]) -> float:
 
 def _least(M: Floats) -> float:
     """Return the least eigenvalue."""
-    return float(sl.eigvalsh(_symmetric(M), subset_by_index=[0, 0], check_finite=False)[0])
+    own = _symmetric(M).astype(float)
+    return float(sl.eigvalsh(own, subset_by_index=[0, 0], check_finite=False)[0])
 
 
 def _inside(p: _Point, step: float, d: _Point) -> tuple[_Point, float]:
@@ -489,7 +561,7 @@ def _inside(p: _Point, step: float, d: _Point) -> tuple[_Point, float]:
             continue
         try:
             for block in found.blocks:
-                sl.cholesky(block, lower=True, check_finite=False)
+                _root(block)
         except np.linalg.LinAlgError:
             step *= 0.8
             continue
