@@ -32,15 +32,16 @@ Indices = NDArray[np.int64]
 
 __all__ = ["Ended", "interior_point"]
 
-ROOT = float(np.sqrt(2.0))
+
 # Entries of a stack of matrices that are held at a time.
 HELD = 8_000_000
 # Seconds for one product of entries, and for one of a dense product of matrices (measured).
 GATHERED, MULTIPLIED = 6e-9, 3e-11
 # Iterations without a better point after which it has ended.
 PATIENCE = 15
-# Products of numbers in an iteration up to which it is repeated with the digits of a long double.
-LONG, FINER = 4e8, bool(np.finfo(np.longdouble).eps < 1e-3 * np.finfo(float).eps)
+# Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
+# stopped the normal equations.
+CHEAP, DEAR = 3e7, 3e11
 # Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
 EVIDENT = 1e-8
 
@@ -95,7 +96,7 @@ class _Block:
         self.columns = np.flatnonzero(np.diff(own.indptr))
         own = sp.coo_array(own[:, self.columns])
         k, n = self.columns.size, self.n
-        self.weight = np.where(self.i == self.j, 1.0, ROOT)
+        self.weight = np.where(self.i == self.j, 1.0, np.sqrt(2.0))
         i, j, v = self.i[own.row], self.j[own.row], own.data / self.weight[own.row]
         off = i != j
         place = np.concatenate([i * n + j, (j * n + i)[off]])
@@ -114,7 +115,6 @@ class _Block:
         some = np.concatenate([[0], np.cumsum(count[order])])
         dense = (k - np.arange(k + 1)) * (4.0 * n**3 * MULTIPLIED + 2e-9 * k * n)
         best = int(np.argmin(GATHERED * some.astype(float) ** 2 + dense))
-        self.products = some[best].astype(float) ** 2 + 4.0 * (k - best) * n**3
         sparse = np.zeros(k, dtype=bool)
         sparse[order[:best]] = True
         self.few, self.many = np.flatnonzero(sparse), np.flatnonzero(~sparse)
@@ -128,7 +128,7 @@ class _Block:
 
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of scaled entries."""
-        full = np.zeros((self.n, self.n), dtype=entries.dtype)
+        full = np.zeros((self.n, self.n))
         full[self.i, self.j] = entries / self.weight
         full[self.j, self.i] = full[self.i, self.j]
         return full
@@ -137,6 +137,17 @@ class _Block:
         """Return scaled entries of the symmetric part of a matrix."""
         return np.asarray(0.5 * (matrix[self.i, self.j] + matrix[self.j, self.i]) * self.weight)
 
+    def scaled(self, to: Floats) -> Floats:
+        """Return the scaled entries of T A_j Tᵀ, a column for each."""
+        k, n = self.columns.size, self.n
+        found = np.empty((self.rows.size, k))
+        step = max(1, HELD // (n * n))
+        for at in range(0, k, step):
+            own = self.full[at : at + step].toarray().reshape(-1, n, n)
+            own = to @ own @ to.T
+            found[:, at : at + step] = own[:, self.i, self.j].T * self.weight[:, None]
+        return found
+
     def add_to(self, M: Floats, Z: Floats, inverse: Floats) -> None:
         """Add tr(A_i Z A_j S⁻¹) to M, for all pairs of columns."""
         n, few, many = self.n, self.few, self.many
@@ -144,7 +155,7 @@ class _Block:
             left, right = self.stack @ Z, self.stack @ inverse
             at, count = self.line_row, self.line_row.size
             right = right[:, at]
-            found = np.empty((count, few.size), dtype=M.dtype)
+            found = np.empty((count, few.size))
             step = max(1, HELD // max(count, 1))
             for k in range(0, count, step):
                 part = left[k : k + step][:, at] * right[:, k : k + step].T
@@ -178,24 +189,6 @@ class _Point:
         return float(sum(np.vdot(a, b) for a, b in pairs) + self.line @ other.line)
 
 
-@dataclass(frozen=True, eq=False)
-class _Iterate:
-    """A pair with its error."""
-
-    error: float
-    x: Floats
-    w: Floats
-    S: _Point
-    Z: _Point
-
-    def point(self, dtype: Any) -> tuple[Floats, Floats, _Point, _Point]:
-        S, Z = (
-            _Point([m.astype(dtype) for m in p.blocks], p.line.astype(dtype))
-            for p in (self.S, self.Z)
-        )
-        return self.x.astype(dtype), self.w.astype(dtype), S, Z
-
-
 def interior_point(
     q: Floats,
     A: Any,
@@ -222,13 +215,15 @@ def interior_point(
     log : callable, optional
         Gets a line for each iteration.
     """
-    found = _Method(q, sp.csc_array(A), b, cones)
-    ended = found.run(tolerance, deadline, iterations, log)
-    if ended.status == "inaccurate" and found.work <= LONG and FINER:
-        # rounding stopped it: go on from the best pair with more digits
-        finer = _Method(q, sp.csc_array(A), b, cones, np.longdouble)
-        again = finer.run(tolerance, deadline, iterations, log, found.best)
-        return replace(again, iterations=ended.iterations + again.iterations)
+    method = _Method(q, sp.csc_array(A), b, cones)
+    method.orthogonal = method.factored <= CHEAP
+    ended = method.run(tolerance, deadline, iterations, log)
+    fits = method.factored <= DEAR and method.m * method.n <= HELD
+    if ended.status == "inaccurate" and fits and not method.orthogonal:
+        method.orthogonal = True
+        again = method.run(tolerance, deadline, iterations, log)
+        again = replace(again, iterations=ended.iterations + again.iterations)
+        return ended if ended.error < again.error else again
     return ended
 
 
@@ -239,25 +234,21 @@ def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indi
 
 
 class _Method:
-    def __init__(
-        self, q: Floats, A: Any, b: Floats, cones: Sequence[Cone], dtype: Any = np.float64
-    ) -> None:
+    def __init__(self, q: Floats, A: Any, b: Floats, cones: Sequence[Cone]) -> None:
         self.m, self.n = A.shape
-        self.dtype = dtype
-        A, q, b = A.astype(dtype), q.astype(dtype), b.astype(dtype)
         # columns by their size, then objective and sides: residuals are relative to these
         size = np.sqrt(np.asarray(A.multiply(A).sum(axis=0)).ravel())
         self.unit = np.where(size > 0.0, size, 1.0)
         self.A = sp.csc_array(A @ sp.diags_array(1.0 / self.unit))
-        self.side = max(float(np.sqrt(b @ b)), 1e-300)
+        self.side = max(_norm(b), 1e-300)
         cost = q / self.unit
-        self.cost = max(float(np.sqrt(cost @ cost)), 1e-300)
+        self.cost = max(_norm(cost), 1e-300)
         self.q, self.b = cost / self.cost, b / self.side
         self._split(cones)
         self.At = sp.csr_array(self.A.T)
         self.total = sum(k.n for k in self.blocks) + self.line.size
-        self.best: _Iterate | None = None
-        self.work = self.n**3 / 3.0 + sum(40.0 * k.n**3 + k.products for k in self.blocks)
+        self.orthogonal = False
+        self.factored = 2.0 * self.m * float(self.n) ** 2
 
     def _split(self, cones: Sequence[Cone]) -> None:
         """Take blocks apart where nothing ties their rows together."""
@@ -295,7 +286,7 @@ class _Method:
         return _Point([k.matrix(v[k.rows]) for k in self.blocks], v[self.line])
 
     def vector(self, p: _Point) -> Floats:
-        v = np.zeros(self.m, dtype=self.dtype)
+        v = np.zeros(self.m)
         v[self.line] = p.line
         for block, matrix in zip(self.blocks, p.blocks, strict=True):
             v[block.rows] = block.entries(matrix)
@@ -307,175 +298,246 @@ class _Method:
         deadline: float,
         iterations: int,
         log: Callable[[str], None] | None,
-        start: _Iterate | None = None,
     ) -> Ended:
-        x, w, S, Z = self._start() if start is None else start.point(self.dtype)
+        """Go on until the residuals are small, or nothing gets better."""
+        now = best = self._start()
         since, status, k = 0, "inaccurate", 0
-        best = _Iterate(np.inf, x, w, S, Z)
         for k in range(iterations):
-            zv, sv = self.vector(Z), self.vector(S)
-            zv[self.zero] = w
-            Ax, Az = self.A @ x, self.At @ zv
+            zv, sv = self._multipliers(now), self.vector(now.S)
+            Ax, Az = self.A @ now.x, self.At @ zv
             rp, off = -self.q - Az, self.b - Ax - sv
-            primal, dual = float(self.q @ x), -float(self.b @ zv)
-            scale = self.side * self.cost
-            big = max(abs(primal), abs(dual))
-            mu = S.dot(Z) / self.total
-            gap = max(abs(primal - dual), mu * self.total) / (1.0 / scale + big)
-            off_p, off_d = float(np.sqrt(off @ off)), float(np.sqrt(rp @ rp))
-            error = max(gap, off_p / 2.0, off_d / 2.0)
+            off_p, off_d = _norm(off), _norm(rp)
+            primal, dual = float(self.q @ now.x), -float(self.b @ zv)
+            mu = now.S.dot(now.Z) / self.total
+            gap = max(abs(primal - dual), mu * self.total)
+            size = max(abs(primal), abs(dual)) + 1.0 / (self.side * self.cost)
+            error = max(gap / size, 0.5 * off_p, 0.5 * off_d)
+            now = replace(now, error=error)
             if log is not None:
-                log(f"{k:3d} {primal * scale: .10e} {dual * scale: .10e} {off_p:.1e} {off_d:.1e} {mu:.1e}")
-            if error < best.error:
-                since, best = 0, _Iterate(error, x, w, S, Z)
-            else:
-                since += 1
+                values = (
+                    f"{primal * self.side * self.cost: .9e} {dual * self.side * self.cost: .9e}"
+                )
+                log(f"{k:3d} {values} {off_p:.1e} {off_d:.1e} {mu:.1e}")
+            since = 0 if error < best.error else since + 1
+            best = now if error < best.error else best
             if error <= tolerance:
                 status = "optimal"
                 break
-            if dual > 0.0 and off_d > tolerance and float(np.sqrt(Az @ Az)) <= EVIDENT * dual:
-                return Ended("infeasible", self._x(x), self._z(zv / dual), k, error)
-            if primal < 0.0 and off_p > tolerance:
-                ray = float(np.sqrt((Ax + sv) @ (Ax + sv)))
-                if ray <= EVIDENT * -primal:
-                    return Ended("unbounded", self._x(x / -primal), self._z(zv), k, error)
+            if dual > 0.0 and off_d > tolerance and _norm(Az) <= EVIDENT * dual:
+                return self._ended("infeasible", now.x, zv / dual, k, error)
+            if primal < 0.0 and off_p > tolerance and _norm(Ax + sv) <= EVIDENT * -primal:
+                return self._ended("unbounded", now.x / -primal, zv, k, error)
             if time.perf_counter() > deadline:
                 status = "time_limit"
                 break
             if since > PATIENCE or not np.isfinite(error):
                 break
             try:
-                x, w, S, Z = self._step(x, w, S, Z, rp, off, mu, k, log)
-            except np.linalg.LinAlgError as e:
+                now = self._step(now, rp, off, mu)
+            except (np.linalg.LinAlgError, ValueError) as e:
                 if log is not None:
                     log(str(e))
                 break
-        self.best = best
-        z = self.vector(best.Z)
-        z[self.zero] = best.w
-        return Ended(status, self._x(best.x), self._z(z), k, best.error)
+        return self._ended(status, best.x, self._multipliers(best), k, best.error)
 
-    def _start(self) -> tuple[Floats, Floats, _Point, _Point]:
+    def _multipliers(self, now: _Iterate) -> Floats:
+        z = self.vector(now.Z)
+        z[self.zero] = now.w
+        return z
+
+    def _ended(self, status: str, x: Floats, z: Floats, k: int, error: float) -> Ended:
+        return Ended(status, x / self.unit * self.side, z * self.cost, k, error)
+
+    def _start(self) -> _Iterate:
         """Return a start far out on the diagonal, as in CSDP, for data of size 1."""
         far = 10.0 * self.total
         far_z = 0.5 * far * float((1.0 + np.abs(self.q)).max(initial=1.0))
         far_s = 2.0 * far / np.sqrt(max(self.total, 1))
         S, Z = (
-            _Point(
-                [size * np.eye(k.n, dtype=self.dtype) for k in self.blocks],
-                np.full(self.line.size, size, dtype=self.dtype),
-            )
+            _Point([size * np.eye(k.n) for k in self.blocks], np.full(self.line.size, size))
             for size in (far_s, far_z)
         )
-        return np.zeros(self.n, self.dtype), np.zeros(self.zero.size, self.dtype), S, Z
+        return _Iterate(np.inf, np.zeros(self.n), np.zeros(self.zero.size), S, Z)
 
-    def _x(self, x: Floats) -> Floats:
-        return np.asarray(x / self.unit * self.side, dtype=float)
-
-    def _z(self, z: Floats) -> Floats:
-        return np.asarray(z * self.cost, dtype=float)
-
-    def _step(
-        self,
-        x: Floats,
-        w: Floats,
-        S: _Point,
-        Z: _Point,
-        rp: Floats,
-        off: Floats,
-        mu: float,
-        k: int,
-        log: Any,
-    ) -> tuple[Floats, Floats, _Point, _Point]:
-        roots = [_inverse_root(s) for s in S.blocks]
-        inverse = _Point([r.T @ r for r in roots], 1.0 / S.line)
-        roots_z = [_inverse_root(z) for z in Z.blocks]
-        solve = self._factored(Z, inverse)
-        R = self.point(off)
-        equal = off[self.zero]
-
-        def between(left: _Point, middle: _Point) -> _Point:
-            """sym(left · middle · S⁻¹)"""
-            blocks = [
-                _symmetric(a @ (d @ i))
-                for a, d, i in zip(left.blocks, middle.blocks, inverse.blocks, strict=True)
-            ]
-            return _Point(blocks, left.line * middle.line * inverse.line)
-
-        fixed = between(Z, R)
-
-        def direction(sigma: float, second: _Point | None) -> tuple[Floats, Floats, _Point, _Point]:
-            target = Z.plus(-sigma * mu, inverse)  # Z - σμ S⁻¹
-            if second is not None:
-                target = target.plus(1.0, second)
-            target = target.plus(1.0, fixed)
-            h = rp + self.At @ self.vector(target)
-            dx, dw = solve(h, equal)
-            moved = self.A @ dx
-            dS = self.point(off - moved)
-            back = between(Z, self.point(moved))
-            dZ = _Point([-t for t in target.blocks], -target.line).plus(1.0, back)
-            return dx, dw, dS, dZ
-
-        dx, dw, dS, dZ = direction(0.0, None)
-        a_s, a_z = _length(S, dS, roots), _length(Z, dZ, roots_z)
-        a_s, a_z = min(1.0, a_s), min(1.0, a_z)
-        after = S.plus(a_s, dS).dot(Z.plus(a_z, dZ)) / self.total
+    def _step(self, now: _Iterate, rp: Floats, off: Floats, mu: float) -> _Iterate:
+        """Go one step: predict, then correct."""
+        move = (_Orthogonal if self.orthogonal else _Normal)(self, now, rp, off)
+        dx, dw, dS, dZ = move.direction(0.0, None)
+        a_s, a_z = min(1.0, move.length_s(dS)), min(1.0, move.length_z(dZ))
+        after = move.S.plus(a_s, dS).dot(move.Z.plus(a_z, dZ)) / self.total
         power = max(1.0, 3.0 * min(a_s, a_z) ** 2) if mu > 1e-6 else 1.0
-        sigma = min(1.0, max(after / mu, 0.0) ** power) if mu > 0.0 else 0.1
-        sigma = max(sigma, 1e-6)
-        dx, dw, dS, dZ = direction(sigma, between(dZ, dS))
+        sigma = max(min(1.0, max(after / mu, 0.0) ** power), 1e-6)
+        dx, dw, dS, dZ = move.direction(sigma * mu, (dZ, dS))
         close = 0.9 + 0.09 * min(a_s, a_z)
-        a_s, a_z = _length(S, dS, roots), _length(Z, dZ, roots_z)
-        a_s, a_z = min(1.0, close * a_s), min(1.0, close * a_z)
-        S, a_s = _inside(S, a_s, dS)
-        Z, a_z = _inside(Z, a_z, dZ)
-        if log is not None:
-            log(f"      sigma {sigma:.1e} steps {a_s:.3f} {a_z:.3f}")
-        return x + a_s * dx, w + a_z * dw, S, Z
+        a_s = min(1.0, close * move.length_s(dS))
+        a_z = min(1.0, close * move.length_z(dZ))
+        S, a_s = _inside(now.S, a_s, self.point(off - self.A @ dx))
+        Z, a_z = _inside(now.Z, a_z, move.raised(dZ))
+        return _Iterate(np.inf, now.x + a_s * dx, now.w + a_z * dw, S, Z)
 
-    def _factored(
-        self, Z: _Point, inverse: _Point
-    ) -> Callable[[Floats, Floats], tuple[Floats, Floats]]:
-        M = np.zeros((self.n, self.n), dtype=self.dtype)
-        for block, z, i in zip(self.blocks, Z.blocks, inverse.blocks, strict=True):
+
+@dataclass(frozen=True, eq=False)
+class _Iterate:
+    """A pair with its error."""
+
+    error: float
+    x: Floats
+    w: Floats
+    S: _Point
+    Z: _Point
+
+
+class _Normal:
+    """Directions from normal equations: cheap, as accurate as M is well conditioned."""
+
+    def __init__(self, method: _Method, now: _Iterate, rp: Floats, off: Floats) -> None:
+        self.method, self.S, self.Z, self.rp, self.off = method, now.S, now.Z, rp, off
+        self.roots = [_inverse_root(s) for s in now.S.blocks]
+        self.roots_z = [_inverse_root(z) for z in now.Z.blocks]
+        self.inverse = _Point([r.T @ r for r in self.roots], 1.0 / now.S.line)
+        self._factor()
+        self.fixed = self._between(self.Z, method.point(off))
+
+    def _between(self, left: _Point, middle: _Point) -> _Point:
+        """Return the symmetric part of left · middle · S⁻¹."""
+        triples = zip(left.blocks, middle.blocks, self.inverse.blocks, strict=True)
+        blocks = [_symmetric(a @ (d @ i)) for a, d, i in triples]
+        return _Point(blocks, left.line * middle.line * self.inverse.line)
+
+    def direction(
+        self, target: float, second: tuple[_Point, _Point] | None
+    ) -> tuple[Floats, Floats, _Point, _Point]:
+        """Return the moves of x, of prices of equations, of S and of Z."""
+        method = self.method
+        back = self.Z.plus(-target, self.inverse).plus(1.0, self.fixed)
+        if second is not None:
+            back = back.plus(1.0, self._between(*second))
+        dx, dw = self._solved(self.rp + method.At @ method.vector(back), self.off[method.zero])
+        moved = method.A @ dx
+        dZ = self._between(self.Z, method.point(moved)).plus(-1.0, back)
+        return dx, dw, method.point(self.off - moved), dZ
+
+    def length_s(self, d: _Point) -> float:
+        """Return how far the slack can go."""
+        return _length(self.S, d, self.roots)
+
+    def length_z(self, d: _Point) -> float:
+        """Return how far the multipliers can go."""
+        return _length(self.Z, d, self.roots_z)
+
+    def raised(self, d: _Point) -> _Point:
+        """Return a move of Z in its own units."""
+        return d
+
+    def _factor(self) -> None:
+        method = self.method
+        M = np.zeros((method.n, method.n))
+        blocks = zip(method.blocks, self.Z.blocks, self.inverse.blocks, strict=True)
+        for block, z, i in blocks:
             block.add_to(M, z, i)
-        if self.line.size:
-            M += (self.L.T @ sp.diags_array(Z.line * inverse.line) @ self.L).toarray()
-        E = self.E
-        if E.shape[0]:
-            # adding EᵀE moves no solution, and columns that only equations tie get a pivot
-            rho = max(float(np.abs(np.diag(M)).max(initial=0.0)), 1e-300)
-            extra = (E.T @ E).toarray() * rho
-        else:
-            rho, extra = 0.0, 0.0
-        factor = _cholesky(M + extra)
-        if not E.shape[0]:
-            return lambda h, e: (_refined(M, factor, h), np.zeros(0, self.dtype))
-        dense = E.toarray()
-        across = _solved(factor, dense.T)
-        second = _cholesky(dense @ across)
-        K = M + extra
+        if method.line.size:
+            own = sp.diags_array(self.Z.line * self.inverse.line)
+            M += (method.L.T @ own @ method.L).toarray()
+        self.rho = 0.0
+        if method.zero.size:
+            # adding ρEᵀE moves no solution, and columns that only equations tie get a pivot
+            self.rho = max(float(np.abs(np.diag(M)).max(initial=0.0)), 1e-300)
+            M += (method.E.T @ method.E).toarray() * self.rho
+        self.M, self.root = M, _cholesky(M)
+        if method.zero.size:
+            self.across = sl.cho_solve(self.root, method.E.toarray().T, check_finite=False)
+            self.second = _cholesky(method.E @ self.across)
 
-        def solve(h: Floats, e: Floats) -> tuple[Floats, Floats]:
-            # (M + ρEᵀE) dx + Eᵀdw = h + ρEᵀe, E dx = e
-            dx, dw = np.zeros(self.n, self.dtype), np.zeros(e.size, self.dtype)
-            for _ in range(3):
-                r1, r2 = h + rho * (E.T @ e) - K @ dx - E.T @ dw, e - E @ dx
-                first = _solved(factor, r1)
-                more = _solved(second, E @ first - r2)
-                dw = dw + more
-                dx = dx + first - across @ more
-            return dx, dw
-
-        return solve
+    def _solved(self, h: Floats, e: Floats) -> tuple[Floats, Floats]:
+        """Return dx and dw of (M + ρEᵀE) dx + Eᵀdw = h + ρEᵀe, E dx = e."""
+        E = self.method.E
+        h = h + self.rho * (E.T @ e) if e.size else h
+        dx, dw = np.zeros(h.size), np.zeros(e.size)
+        for _ in range(3):  # the first and two refinements
+            left = h - self.M @ dx - (E.T @ dw if e.size else 0.0)
+            more = sl.cho_solve(self.root, left, check_finite=False)
+            if e.size:
+                price = sl.cho_solve(self.second, E @ (dx + more) - e, check_finite=False)
+                dw, more = dw + price, more - self.across @ price
+            dx = dx + more
+        return dx, dw
 
 
-def _refined(M: Floats, factor: Any, h: Floats) -> Floats:
-    x = _solved(factor, h)
-    for _ in range(2):
-        x = x + _solved(factor, h - M @ x)
-    return np.asarray(x)
+class _Orthogonal:
+    """Directions in the scaling of Nesterov and Todd, by orthogonal factors.
+
+    With :math:`G^{-1} S G^{-T} = G^T Z G = D` diagonal, B the scaled columns, the system is one
+    of least squares, and its condition the root of that of :math:`B^T B`: multipliers meet their
+    equations to the last digits where `_Normal` loses them all.
+    """
+
+    def __init__(self, method: _Method, now: _Iterate, rp: Floats, off: Floats) -> None:
+        self.method, self.off = method, off
+        self.to: list[Floats] = []  # G⁻¹
+        sizes = []
+        for s, z in zip(now.S.blocks, now.Z.blocks, strict=True):
+            upper = _root(z).T
+            u, size, _ = sl.svd(upper @ _root(s), check_finite=False)
+            self.to.append((u.T @ upper) / np.sqrt(size)[:, None])
+            sizes.append(size)
+        self.sizes, self.line = sizes, np.sqrt(now.Z.line * now.S.line)
+        self.ratio = np.sqrt(now.Z.line / now.S.line)
+        self.S = self.Z = _Point([np.diag(size) for size in sizes], self.line)
+        B = np.zeros((method.m, method.n))
+        for block, to in zip(method.blocks, self.to, strict=True):
+            B[np.ix_(block.rows, block.columns)] = block.scaled(to)
+        B[method.line] = method.L.toarray() * self.ratio[:, None]
+        E = method.E.toarray()
+        # equations among the rows move no solution
+        B[method.zero] = E
+        self.Q, self.T = sl.qr(B, mode="economic", overwrite_a=True, check_finite=False)
+        if not np.abs(np.diag(self.T)).min(initial=np.inf) > 0.0:
+            raise np.linalg.LinAlgError("columns depend on each other")
+        self.F = self._triangular(E.T, "T") if E.size else np.zeros((method.n, 0))
+        self.rp = self._triangular(rp, "T")
+        inside = method.point(off)
+        triples = zip(self.to, inside.blocks, strict=True)
+        self.inside = _Point([t @ r @ t.T for t, r in triples], inside.line * self.ratio)
+
+    def _triangular(self, h: Floats, transposed: str = "N") -> Floats:
+        found = sl.solve_triangular(self.T, h, trans=transposed, check_finite=False)
+        return np.asarray(found)
+
+    def direction(
+        self, target: float, second: tuple[_Point, _Point] | None
+    ) -> tuple[Floats, Floats, _Point, _Point]:
+        """Return the moves of x, of prices of equations, of S and of Z, these two scaled."""
+        method, blocks = self.method, []
+        line = target - self.line**2
+        for k, size in enumerate(self.sizes):
+            side = 2.0 * np.diag(target - size**2)
+            if second is not None:
+                side -= 2.0 * _symmetric(second[0].blocks[k] @ second[1].blocks[k])
+            blocks.append(side / (size[:, None] + size))
+        if second is not None:
+            line = line - second[0].line * second[1].line
+        both = _Point(blocks, line / self.line)  # what the moves of S and Z add up to
+        c = method.vector(both.plus(-1.0, self.inside))
+        equal = self.off[method.zero]
+        c[method.zero] = -equal
+        y = self.rp - self.Q.T @ c
+        dw = np.zeros(equal.size)
+        if equal.size:
+            dw = np.linalg.solve(self.F.T @ self.F, self.F.T @ y - equal)
+            y = y - self.F @ dw
+        dZ = method.point(c + self.Q @ y)
+        return self._triangular(y), dw, both.plus(-1.0, dZ), dZ
+
+    def length_s(self, d: _Point) -> float:
+        """Return how far the slack can go."""
+        return _length(self.S, d, [np.diag(size**-0.5) for size in self.sizes])
+
+    length_z = length_s
+
+    def raised(self, d: _Point) -> _Point:
+        """Return a move of Z in its own units."""
+        blocks = [t.T @ m @ t for t, m in zip(self.to, d.blocks, strict=True)]
+        return _Point(blocks, d.line * self.ratio)
 
 
 def _cholesky(M: Floats) -> Any:
@@ -486,10 +548,15 @@ def _cholesky(M: Floats) -> Any:
     own = np.abs(np.diag(M))
     for more in (0.0, 1e-15, 1e-13, 1e-11, 1e-9):
         try:
-            return _root(M + np.diag(more * np.maximum(own, 1e-3 * size)) if more else M)
+            raised = M + np.diag(more * np.maximum(own, 1e-3 * size)) if more else M
+            return sl.cho_factor(raised, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
             continue
     raise np.linalg.LinAlgError("the system is singular")
+
+
+def _norm(v: Floats) -> float:
+    return float(np.linalg.norm(v))
 
 
 def _symmetric(a: Floats) -> Floats:
@@ -498,42 +565,15 @@ def _symmetric(a: Floats) -> Floats:
 
 def _root(M: Floats) -> Floats:
     """Return the lower Cholesky factor."""
-    if M.dtype == np.float64:
-        return np.asarray(sl.cholesky(M, lower=True, check_finite=False))
-    L = M.copy()
-    for k in range(len(L)):
-        if not L[k, k] > 0.0:
-            raise np.linalg.LinAlgError("a matrix is not positive definite")
-        L[k, k] = np.sqrt(L[k, k])
-        L[k + 1 :, k] /= L[k, k]
-        L[k + 1 :, k + 1 :] -= np.multiply.outer(L[k + 1 :, k], L[k + 1 :, k])
-    return np.asarray(np.tril(L))
-
-
-def _solved(root: Floats, h: Floats) -> Floats:
-    """Return the solution of L Lᵀ x = h."""
-    if root.dtype == np.float64:
-        return np.asarray(sl.cho_solve((root, True), h, check_finite=False))
-    x = np.array(h)
-    for k in range(len(root)):
-        x[k] = (x[k] - root[k, :k] @ x[:k]) / root[k, k]
-    for k in range(len(root) - 1, -1, -1):
-        x[k] = (x[k] - root[k + 1 :, k] @ x[k + 1 :]) / root[k, k]
-    return x
+    return np.asarray(sl.cholesky(M, lower=True, check_finite=False))
 
 
 def _inverse_root(s: Floats) -> Floats:
     """Return the inverse of the lower Cholesky factor."""
-    root = _root(s)
-    if root.dtype == np.float64:
-        inverse, fault = sl.lapack.dtrtri(root, lower=1)
-        if fault:
-            raise np.linalg.LinAlgError("a block is singular")
-        return np.asarray(np.tril(inverse))
-    inverse = np.eye(len(root), dtype=root.dtype)
-    for k in range(len(root)):
-        inverse[k] = (inverse[k] - root[k, :k] @ inverse[:k]) / root[k, k]
-    return np.asarray(inverse)
+    inverse, fault = sl.lapack.dtrtri(_root(s), lower=1)
+    if fault:
+        raise np.linalg.LinAlgError("a block is singular")
+    return np.asarray(np.tril(inverse))
 
 
 def _length(p: _Point, d: _Point, roots: Sequence[Floats]) -> float:
@@ -548,7 +588,7 @@ def _length(p: _Point, d: _Point, roots: Sequence[Floats]) -> float:
 
 def _least(M: Floats) -> float:
     """Return the least eigenvalue."""
-    own = _symmetric(M).astype(float)
+    own = _symmetric(M)
     return float(sl.eigvalsh(own, subset_by_index=[0, 0], check_finite=False)[0])
 
 
