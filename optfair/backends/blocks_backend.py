@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optfair.backends.generic import run_generic
 from optfair.backends.interior_point import interior_point
 from optfair.backends.request import RawPoint
+from optfair.solution.conic_form import ConicForm
+from optfair.solution.residuals import CLEAR
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -17,11 +21,25 @@ if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
 
+Floats = NDArray[np.float64]
+
 __all__ = ["run"]
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form."""
+
+    def proved(form: ConicForm, x: Floats, z: Floats) -> bool:
+        """Whether a pair is proved to half the tolerance, and the rest left for the named terms."""
+        r, half = form.residuals(x, z), 0.5 * request.tolerance
+        size = max(form.unit, abs(r.objective - form.offset))
+        gap = abs(r.objective - r.bound) / size
+        if not max(gap, r.primal, r.rows) <= half:
+            return False
+        if r.unpaid is None:
+            return True
+        far = CLEAR * max(1.0, r.unpaid.size, r.unpaid.natural)
+        return r.unpaid.radius((half - gap) * size) >= far
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         form = compiled.form
@@ -32,6 +50,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             form.b,
             form.cones,
             deadline=time.perf_counter() + left,
+            proved=partial(proved, form),
             log=print if log else None,
             **options,
         )

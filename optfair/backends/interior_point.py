@@ -42,6 +42,8 @@ PATIENCE = 15
 # Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
 # stopped the normal equations.
 CHEAP, DEAR = 3e7, 3e11
+# Residuals, as a multiple of the tolerance, from which on a proof is tried.
+NEAR = 300.0
 # Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
 EVIDENT = 1e-8
 
@@ -198,6 +200,7 @@ def interior_point(
     tolerance: float = 1e-9,
     deadline: float = np.inf,
     iterations: int = 150,
+    proved: Callable[[Floats, Floats], bool] | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Ended:
     """Solve a program whose cones are zero, nonneg and psd.
@@ -212,16 +215,20 @@ def interior_point(
         ``time.perf_counter()`` to stop at.
     iterations : int
         At most so many.
+    proved : callable, optional
+        Says of a pair that is near enough whether it is as good as is wanted: then it ends. Where
+        the optimum is not attained, or no multipliers are inside their cones, pairs further on
+        prove less.
     log : callable, optional
         Gets a line for each iteration.
     """
     method = _Method(q, sp.csc_array(A), b, cones)
     method.orthogonal = method.factored <= CHEAP
-    ended = method.run(tolerance, deadline, iterations, log)
+    ended = method.run(tolerance, deadline, iterations, proved, log)
     fits = method.factored <= DEAR and method.m * method.n <= HELD
     if ended.status == "inaccurate" and fits and not method.orthogonal:
         method.orthogonal = True
-        again = method.run(tolerance, deadline, iterations, log)
+        again = method.run(tolerance, deadline, iterations, proved, log)
         again = replace(again, iterations=ended.iterations + again.iterations)
         return ended if ended.error < again.error else again
     return ended
@@ -297,6 +304,7 @@ class _Method:
         tolerance: float,
         deadline: float,
         iterations: int,
+        proved: Callable[[Floats, Floats], bool] | None,
         log: Callable[[str], None] | None,
     ) -> Ended:
         """Go on until the residuals are small, or nothing gets better."""
@@ -320,6 +328,9 @@ class _Method:
                 log(f"{k:3d} {values} {off_p:.1e} {off_d:.1e} {mu:.1e}")
             since = 0 if error < best.error else since + 1
             best = now if error < best.error else best
+            near = proved is not None and error <= NEAR * tolerance
+            if near and proved(now.x / self.unit * self.side, zv * self.cost):
+                return self._ended("optimal", now.x, zv, k, error)
             if error <= tolerance:
                 status = "optimal"
                 break

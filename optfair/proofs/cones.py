@@ -101,6 +101,19 @@ class Cone:
             z = np.array([u, v, np.sign(z[2]) * min(abs(z[2]), most)])
         return z
 
+    def depth(self, z: Floats) -> float:
+        """Return a proved distance of a psd block from the boundary of the cone, 0 without proof.
+
+        What moves the scaled entries by no more, in length, stays in the cone.
+        """
+        Z = self.matrix(z)
+        least = 0.5 * float(np.linalg.eigvalsh(Z)[0]) if np.isfinite(Z).all() else 0.0
+        if not least > 0.0 or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
+            return 0.0
+        # entries off the diagonal were divided by the root of 2, those on it rounded once
+        size = float(np.abs(Z).sum(axis=1).max()) + least
+        return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size)
+
     def outside(self, s: Floats, error: Floats) -> float:
         """Return 0 when a block is in the cone wherever it is within the error, else how far off."""
         if not s.any() and not error.any():
