@@ -29,17 +29,21 @@ __all__ = ["run"]
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form."""
 
-    def proved(form: ConicForm, x: Floats, z: Floats) -> bool:
-        """Whether a pair is proved to half the tolerance, and the rest left for the named terms."""
+    def short(form: ConicForm, x: Floats, z: Floats) -> float:
+        """Return by what a pair falls short of half the tolerance; the rest is for named terms."""
         r, half = form.residuals(x, z), 0.5 * request.tolerance
         size = max(form.unit, abs(r.objective - form.offset))
         gap = abs(r.objective - r.bound) / size
-        if not max(gap, r.primal, r.rows) <= half:
-            return False
+        worst = max(gap, r.primal, r.rows)
+        if worst > half or not np.isfinite(worst):
+            return np.inf
         if r.unpaid is None:
-            return True
+            return 0.0
         far = CLEAR * max(1.0, r.unpaid.size, r.unpaid.natural)
-        return r.unpaid.radius((half - gap) * size) >= far
+        if r.unpaid.radius((half - gap) * size) >= far:
+            return 0.0
+        loose = r.complementarity > 0.05 * request.tolerance**0.5
+        return worst + r.unpaid.here / size + (r.complementarity if loose else 0.0)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         form = compiled.form
@@ -50,7 +54,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             form.b,
             form.cones,
             deadline=time.perf_counter() + left,
-            proved=partial(proved, form),
+            short=partial(short, form),
             log=print if log else None,
             **options,
         )

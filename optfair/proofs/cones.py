@@ -18,6 +18,8 @@ __all__ = ["FLOOR", "Cone", "ConeKind", "length"]
 
 # What is positive but smaller is taken for this: below it floats lose digits.
 FLOOR = 1e-290
+# Largest order of a matrix whose products are formed in long doubles, which are slow.
+LONG = 250
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ def _lift(Z: Floats) -> float:
     size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
     found = definiteness(Z)
-    lift = found.shift
+    lift = min(found.shift, _beyond(Z)) if found.shift > 0.0 else 0.0
     if not np.isfinite(lift):
         least = float(np.linalg.eigvalsh(Z)[0])
         for more in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
@@ -193,6 +195,23 @@ def _lift(Z: Floats) -> float:
                 lift += shift
                 break
     return float(lift + slack) if lift > 0.0 or slack > 0.0 else 0.0
+
+
+def _beyond(Z: Floats) -> float:
+    r"""Return a bound on how far a matrix is from :math:`F F^T`, which is positive semidefinite.
+
+    :math:`\|Z - F F^T\|_2 \le \|Z - F F^T\|_F`, the product in long doubles: where these have more
+    digits it is smaller than what the factorisation of a singular matrix is charged for.
+    """
+    n = len(Z)
+    if n > LONG or not np.isfinite(Z).all():
+        return np.inf
+    sizes, vectors = np.linalg.eigh(Z)
+    F = (vectors * np.sqrt(np.maximum(sizes, 0.0))).astype(np.longdouble)
+    unit = float(np.finfo(np.longdouble).eps)
+    apart = np.abs(Z.astype(np.longdouble) - F @ F.T)
+    apart += 2.0 * (n + 2.0) * unit * (np.abs(F) @ np.abs(F).T + np.abs(Z))
+    return float(np.sqrt((apart * apart).sum())) * (1.0 + 1e-9)
 
 
 def _exp_dual_point(z: Floats) -> Floats:
