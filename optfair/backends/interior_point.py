@@ -226,7 +226,25 @@ def interior_point(
     log : callable, optional
         Gets a line for each iteration.
     """
-    method = _Method(q, sp.csc_array(A), b, cones)
+    turned = _Dual.of(q, sp.csc_array(A), b, cones)
+    if turned is not None:
+        own = None if short is None else (lambda y, w: short(*turned.back(y, w)))
+        program = (turned.q, turned.A, turned.b, turned.cones)
+        ended = _solved(program, tolerance, deadline, iterations, own, log)
+        return turned.ended(ended)
+    return _solved((q, sp.csc_array(A), b, cones), tolerance, deadline, iterations, short, log)
+
+
+def _solved(
+    program: Any,
+    tolerance: float,
+    deadline: float,
+    iterations: int,
+    short: Callable[[Floats, Floats], float] | None,
+    log: Callable[[str], None] | None,
+) -> Ended:
+    """Solve a program as it stands: cheap steps first, accurate ones where these end early."""
+    method = _Method(*program)
     method.orthogonal = method.factored <= CHEAP
     ended = method.run(tolerance, deadline, iterations, short, log)
     fits = method.factored <= DEAR and method.m * method.n <= HELD
@@ -236,6 +254,88 @@ def interior_point(
         again = replace(again, iterations=ended.iterations + again.iterations)
         return ended if again.status == "inaccurate" and ended.error < again.error else again
     return ended
+
+
+@dataclass(frozen=True, eq=False)
+class _Dual:
+    r"""The dual of a program whose matrices are variables: a column for each other multiplier.
+
+    Where :math:`x_C` occurs in one block only, as :math:`b_k - D x_C \succeq 0` with D diagonal,
+    the multipliers of the block follow from the others, :math:`z_k = -D^{-1}(q_C + A_{oC}^T z_o)`,
+    and the program in :math:`z_o` has as many columns as there are rows outside such blocks.
+    """
+
+    q: Floats
+    A: Any
+    b: Floats
+    cones: tuple[Cone, ...]
+    rows: Indices  # of the program, whose multipliers are the columns here
+    block: Indices  # rows of its blocks, in the order of the first rows here
+    column: Indices  # the column of each
+    entry: Floats  # D
+    side: Floats  # b_k
+    loose: Indices  # columns outside blocks
+    size: tuple[int, int]
+
+    @classmethod
+    def of(cls, q: Floats, A: Any, b: Floats, cones: Sequence[Cone]) -> _Dual | None:
+        """Return the dual where it has fewer columns, else None."""
+        m, n = A.shape
+        by_row = sp.csr_array(A)
+        psd = [c for c in cones if c.kind == "psd"]
+        block = np.concatenate([np.arange(c.start, c.stop) for c in psd] or [np.zeros(0, int)])
+        other = np.setdiff1d(np.arange(m), block)
+        if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
+            return None
+        column, entry = by_row.indices[by_row.indptr[block]], by_row.data[by_row.indptr[block]]
+        if np.unique(column).size < column.size or not (entry != 0.0).all():
+            return None
+        loose = np.setdiff1d(np.arange(n), column)
+        across = sp.csr_array(by_row[other].T)  # (n, o)
+        unit = sp.diags_array(1.0 / entry)
+        line = np.zeros(m, dtype=bool)
+        for c in cones:
+            line[c.start : c.stop] = c.kind == "nonneg"
+        signs = -sp.eye_array(other.size, format="csr")[np.flatnonzero(line[other])]
+        rows = sp.vstack([unit @ across[column], signs, across[loose]])
+        places, start = [], 0
+        for c in psd:
+            places.append(replace(c, start=start, stop=start + c.stop - c.start))
+            start += c.stop - c.start
+        for kind, count in (("nonneg", signs.shape[0]), ("zero", loose.size)):
+            if count:
+                places.append(Cone(kind, start, start + count))
+                start += count
+        return cls(
+            b[other] - across[column].T @ (b[block] / entry),
+            sp.csc_array(rows),
+            np.concatenate([-q[column] / entry, np.zeros(signs.shape[0]), -q[loose]]),
+            tuple(places),
+            other,
+            block,
+            column,
+            entry,
+            b[block],
+            loose,
+            (m, n),
+        )
+
+    def back(self, y: Floats, w: Floats, *, ray: bool = False) -> tuple[Floats, Floats]:
+        """Return the pair of the program itself; of rays without its constants."""
+        m, n = self.size
+        count, last = self.block.size, self.b.size - self.loose.size
+        x, z = np.zeros(n), np.zeros(m)
+        x[self.column] = ((0.0 if ray else self.side) - w[:count]) / self.entry
+        x[self.loose] = -w[last:]
+        z[self.rows] = y
+        z[self.block] = (0.0 if ray else self.b[:count]) - (self.A @ y)[:count]
+        return x, z
+
+    def ended(self, found: Ended) -> Ended:
+        """Return an end in terms of the program itself."""
+        swapped = {"infeasible": "unbounded", "unbounded": "infeasible"}
+        x, z = self.back(found.x, found.z, ray=found.status in swapped)
+        return replace(found, status=swapped.get(found.status, found.status), x=x, z=z)
 
 
 def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indices:
