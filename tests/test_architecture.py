@@ -38,7 +38,8 @@ LANGUAGE = {
     "diagnosis": {"backends", "compile", "core", "errors", "transforms"},
     "formats": {"backends", "compile", "core", "diagnosis", "errors", "proofs", "transforms"},
     "library": {
-        *("backends", "compile", "core", "datasets", "errors", "locate", "registry", "transforms"),
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "locate", "registry"),
+        "transforms",
     },
     "metrics": set(),
     "plots": {"errors"},
@@ -256,7 +257,7 @@ SAYS_NOTHING = {
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "backends/progress.py": "what every round-wise algorithm of the backends shows",
-    "cli/verify.py": "one command, beside the others of its kind",
+    "__main__.py": "what python -m optfair runs",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 

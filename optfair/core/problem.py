@@ -150,6 +150,8 @@ class Problem(ProblemVerbs, Labels):
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
+            if name in ("objective", "constraints"):
+                value = MappingProxyType(composition.Terms(value))
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:

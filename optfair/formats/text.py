@@ -13,12 +13,13 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from optfair.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "FORMATS",
@@ -236,6 +237,8 @@ class Source:
 
     def numbers(self, words: Sequence[str], lines: Callable[[int], int]) -> NDArray[np.float64]:
         """Return many finite numbers; ``lines(k)`` is the line of the k-th."""
+        import numpy as np  # the table of formats is read without it
+
         joined = "".join(words)
         try:
             if "_" in joined or not joined.isascii():

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import Rows, linear_rows, propagated
+from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -134,16 +134,19 @@ def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
         return rows
     side = np.nextafter(upper - form.offset, np.inf)
     side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
-    return rows.with_row(form.q, float(side))
+    return rows.below(form.q[None, :], np.array([side]))
 
 
-def _implied(rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
+def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(found).any()
 
-    return boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
+    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
+    if near.unpaid(found).any() and (more := rotated_rows(form))[1].size:
+        near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
+    return near
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +230,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
     best = np.inf
     if boxes.unpaid(found).any():
-        boxes = _implied(_with_cut(form, linear_rows(form), upper), found, boxes)
+        boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
     if boxes.unpaid(found).any():
         at = np.flatnonzero(boxes.unpaid(found))
@@ -445,7 +448,7 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         found = sharper(form, found, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = found.unpaid(lower, upper)
     if open_ones.any():
-        implied = _implied(rows, found, Boxes(lower, upper))
+        implied = _implied(form, rows, found, Boxes(lower, upper))
         lower, upper = implied.lower, implied.upper
         open_ones = found.unpaid(lower, upper)
     if open_ones.any() and repair:
