@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ import scipy.linalg as sl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.psd_block import HELD, Block
 from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
@@ -33,10 +34,6 @@ Indices = NDArray[np.int64]
 __all__ = ["Ended", "interior_point"]
 
 
-# Entries of a stack of matrices that are held at a time.
-HELD = 8_000_000
-# Seconds for one product of entries, and for one of a dense product of matrices (measured).
-GATHERED, MULTIPLIED = 6e-9, 3e-11
 # Iterations without a better point after which it has ended.
 PATIENCE = 15
 # Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
@@ -72,111 +69,6 @@ class Ended:
     z: Floats
     iterations: int
     error: float
-
-
-@dataclass(eq=False)
-class _Block:
-    """A positive semidefinite block: matrices of the columns that occur in it.
-
-    Parameters
-    ----------
-    n : int
-        Order.
-    rows : array (t,)
-        Rows of the program that hold its lower triangle.
-    i, j : array (t,)
-        Row and column of each.
-    """
-
-    n: int
-    rows: Indices
-    i: Indices
-    j: Indices
-    columns: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    full: Any = None  # (k, n n): the matrices, row by row
-    weight: Floats = field(default_factory=lambda: np.zeros(0))
-
-    def prepare(self, A: Any) -> None:
-        """Read the matrices of the columns."""
-        own = sp.csc_array(A[self.rows])
-        self.columns = np.flatnonzero(np.diff(own.indptr))
-        own = sp.coo_array(own[:, self.columns])
-        k, n = self.columns.size, self.n
-        self.weight = np.where(self.i == self.j, 1.0, np.sqrt(2.0))
-        i, j, v = self.i[own.row], self.j[own.row], own.data / self.weight[own.row]
-        off = i != j
-        place = np.concatenate([i * n + j, (j * n + i)[off]])
-        column = np.concatenate([own.col, own.col[off]])
-        self.full = sp.csr_array((np.r_[v, v[off]], (column, place)), shape=(k, n * n))
-        self.full.sum_duplicates()
-        self._choose()
-
-    def _choose(self) -> None:
-        """Decide which columns meet each other entry by entry, and which by dense products."""
-        n, k = self.n, self.columns.size
-        entry = sp.coo_array(self.full)
-        line = np.unique(entry.row.astype(np.int64) * n + entry.col // n)
-        count = np.bincount(line // n, minlength=k)
-        order = np.argsort(count, kind="stable")
-        some = np.concatenate([[0], np.cumsum(count[order])])
-        dense = (k - np.arange(k + 1)) * (4.0 * n**3 * MULTIPLIED + 2e-9 * k * n)
-        best = int(np.argmin(GATHERED * some.astype(float) ** 2 + dense))
-        sparse = np.zeros(k, dtype=bool)
-        sparse[order[:best]] = True
-        self.few, self.many = np.flatnonzero(sparse), np.flatnonzero(~sparse)
-        lines = line[sparse[line // n]]
-        self.line_row = lines % n
-        owner = np.searchsorted(self.few, lines // n)
-        self.starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]) if owner.size else owner
-        wide = sp.csr_array(self.full.reshape((k * n, n)))
-        self.stack = sp.csr_array(wide[lines]) if lines.size else None
-        self.wide = wide
-
-    def matrix(self, entries: Floats) -> Floats:
-        """Return the symmetric matrix of scaled entries."""
-        full = np.zeros((self.n, self.n))
-        full[self.i, self.j] = entries / self.weight
-        full[self.j, self.i] = full[self.i, self.j]
-        return full
-
-    def entries(self, matrix: Floats) -> Floats:
-        """Return scaled entries of the symmetric part of a matrix."""
-        return np.asarray(0.5 * (matrix[self.i, self.j] + matrix[self.j, self.i]) * self.weight)
-
-    def scaled(self, to: Floats) -> Floats:
-        """Return the scaled entries of T A_j Tᵀ, a column for each."""
-        k, n = self.columns.size, self.n
-        found = np.empty((self.rows.size, k))
-        step = max(1, HELD // (n * n))
-        for at in range(0, k, step):
-            own = self.full[at : at + step].toarray().reshape(-1, n, n)
-            own = to @ own @ to.T
-            found[:, at : at + step] = own[:, self.i, self.j].T * self.weight[:, None]
-        return found
-
-    def add_to(self, M: Floats, Z: Floats, inverse: Floats) -> None:
-        """Add tr(A_i Z A_j S⁻¹) to M, for all pairs of columns."""
-        n, few, many = self.n, self.few, self.many
-        if few.size and self.stack is not None:
-            left, right = self.stack @ Z, self.stack @ inverse
-            at, count = self.line_row, self.line_row.size
-            right = right[:, at]
-            found = np.empty((count, few.size))
-            step = max(1, HELD // max(count, 1))
-            for k in range(0, count, step):
-                part = left[k : k + step][:, at] * right[:, k : k + step].T
-                found[k : k + step] = np.add.reduceat(part, self.starts, axis=1)
-            own = self.columns[few]
-            M[np.ix_(own, own)] += np.add.reduceat(found, self.starts, axis=0)
-        step = max(1, HELD // (n * n))
-        for k in range(0, many.size, step):
-            some = many[k : k + step]
-            at = (some[:, None] * n + np.arange(n)).ravel()
-            U = (self.wide[at] @ inverse).reshape(some.size, n, n)
-            U = np.matmul(Z, U).reshape(some.size, n * n)
-            found = np.asarray(self.full @ U.T)
-            M[np.ix_(self.columns, self.columns[some])] += found
-            M[np.ix_(self.columns[some], self.columns[few])] += found[few].T
 
 
 @dataclass(eq=False)
@@ -226,25 +118,7 @@ def interior_point(
     log : callable, optional
         Gets a line for each iteration.
     """
-    turned = _Dual.of(q, sp.csc_array(A), b, cones)
-    if turned is not None:
-        own = None if short is None else (lambda y, w: short(*turned.back(y, w)))
-        program = (turned.q, turned.A, turned.b, turned.cones)
-        ended = _solved(program, tolerance, deadline, iterations, own, log)
-        return turned.ended(ended)
-    return _solved((q, sp.csc_array(A), b, cones), tolerance, deadline, iterations, short, log)
-
-
-def _solved(
-    program: Any,
-    tolerance: float,
-    deadline: float,
-    iterations: int,
-    short: Callable[[Floats, Floats], float] | None,
-    log: Callable[[str], None] | None,
-) -> Ended:
-    """Solve a program as it stands: cheap steps first, accurate ones where these end early."""
-    method = _Method(*program)
+    method = _Method(q, sp.csc_array(A), b, cones)
     method.orthogonal = method.factored <= CHEAP
     ended = method.run(tolerance, deadline, iterations, short, log)
     fits = method.factored <= DEAR and method.m * method.n <= HELD
@@ -256,92 +130,9 @@ def _solved(
     return ended
 
 
-@dataclass(frozen=True, eq=False)
-class _Dual:
-    r"""The dual of a program whose matrices are variables: a column for each other multiplier.
-
-    Where :math:`x_C` occurs in one block only, as :math:`b_k - D x_C \succeq 0` with D diagonal,
-    the multipliers of the block follow from the others, :math:`z_k = -D^{-1}(q_C + A_{oC}^T z_o)`,
-    and the program in :math:`z_o` has as many columns as there are rows outside such blocks.
-    """
-
-    q: Floats
-    A: Any
-    b: Floats
-    cones: tuple[Cone, ...]
-    rows: Indices  # of the program, whose multipliers are the columns here
-    block: Indices  # rows of its blocks, in the order of the first rows here
-    column: Indices  # the column of each
-    entry: Floats  # D
-    side: Floats  # b_k
-    loose: Indices  # columns outside blocks
-    size: tuple[int, int]
-
-    @classmethod
-    def of(cls, q: Floats, A: Any, b: Floats, cones: Sequence[Cone]) -> _Dual | None:
-        """Return the dual where it has fewer columns, else None."""
-        m, n = A.shape
-        by_row = sp.csr_array(A)
-        psd = [c for c in cones if c.kind == "psd"]
-        block = np.concatenate([np.arange(c.start, c.stop) for c in psd] or [np.zeros(0, int)])
-        other = np.setdiff1d(np.arange(m), block)
-        if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
-            return None
-        column, entry = by_row.indices[by_row.indptr[block]], by_row.data[by_row.indptr[block]]
-        if np.unique(column).size < column.size or not (entry != 0.0).all():
-            return None
-        loose = np.setdiff1d(np.arange(n), column)
-        across = sp.csr_array(by_row[other].T)  # (n, o)
-        unit = sp.diags_array(1.0 / entry)
-        line = np.zeros(m, dtype=bool)
-        for c in cones:
-            line[c.start : c.stop] = c.kind == "nonneg"
-        signs = -sp.eye_array(other.size, format="csr")[np.flatnonzero(line[other])]
-        rows = sp.vstack([unit @ across[column], signs, across[loose]])
-        places, start = [], 0
-        for c in psd:
-            places.append(replace(c, start=start, stop=start + c.stop - c.start))
-            start += c.stop - c.start
-        for kind, count in (("nonneg", signs.shape[0]), ("zero", loose.size)):
-            if count:
-                places.append(Cone(kind, start, start + count))
-                start += count
-        return cls(
-            b[other] - across[column].T @ (b[block] / entry),
-            sp.csc_array(rows),
-            np.concatenate([-q[column] / entry, np.zeros(signs.shape[0]), -q[loose]]),
-            tuple(places),
-            other,
-            block,
-            column,
-            entry,
-            b[block],
-            loose,
-            (m, n),
-        )
-
-    def back(self, y: Floats, w: Floats, *, ray: bool = False) -> tuple[Floats, Floats]:
-        """Return the pair of the program itself; of rays without its constants."""
-        m, n = self.size
-        count, last = self.block.size, self.b.size - self.loose.size
-        x, z = np.zeros(n), np.zeros(m)
-        x[self.column] = ((0.0 if ray else self.side) - w[:count]) / self.entry
-        x[self.loose] = -w[last:]
-        z[self.rows] = y
-        z[self.block] = (0.0 if ray else self.b[:count]) - (self.A @ y)[:count]
-        return x, z
-
-    def ended(self, found: Ended) -> Ended:
-        """Return an end in terms of the program itself."""
-        swapped = {"infeasible": "unbounded", "unbounded": "infeasible"}
-        x, z = self.back(found.x, found.z, ray=found.status in swapped)
-        return replace(found, status=swapped.get(found.status, found.status), x=x, z=z)
-
-
 def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indices:
     graph = sp.coo_array((np.ones(int(used.sum())), (i[used], j[used])), shape=(n, n))
-    found: Indices = sp.csgraph.connected_components(graph, directed=False)[1]
-    return found
+    return np.asarray(sp.csgraph.connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
 class _Method:
@@ -366,7 +157,7 @@ class _Method:
         rows = sp.csr_array(self.A)
         used = (np.diff(rows.indptr) > 0) | (self.b != 0.0)
         zero, line = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        self.blocks: list[_Block] = []
+        self.blocks: list[Block] = []
         for c in cones:
             at = np.arange(c.start, c.stop)
             if c.kind == "zero":
@@ -386,7 +177,7 @@ class _Method:
                 line.append(at[single])
                 for k in np.flatnonzero(sizes > 1):
                     own = inside & (of[i] == k)
-                    self.blocks.append(_Block(int(sizes[k]), at[own], rank[i[own]], rank[j[own]]))
+                    self.blocks.append(Block(int(sizes[k]), at[own], rank[i[own]], rank[j[own]]))
         self.zero, self.line = np.concatenate(zero), np.concatenate(line)
         self.E = sp.csr_array(rows[self.zero])
         self.L = sp.csr_array(rows[self.line])
@@ -663,14 +454,14 @@ class _Orthogonal:
         self.Q, self.T = sl.qr(B, mode="economic", overwrite_a=True, check_finite=False)
         if not np.abs(np.diag(self.T)).min(initial=np.inf) > 0.0:
             raise np.linalg.LinAlgError("columns depend on each other")
-        self.F = self._triangular(E.T, "T") if E.size else np.zeros((method.n, 0))
-        self.rp = self._triangular(rp, "T")
+        self.F = self._triangular(E.T, transposed=True) if E.size else np.zeros((method.n, 0))
+        self.rp = self._triangular(rp, transposed=True)
         inside = method.point(off)
         triples = zip(self.to, inside.blocks, strict=True)
         self.inside = _Point([t @ r @ t.T for t, r in triples], inside.line * self.ratio)
 
-    def _triangular(self, h: Floats, transposed: str = "N") -> Floats:
-        found = sl.solve_triangular(self.T, h, trans=transposed, check_finite=False)
+    def _triangular(self, h: Floats, *, transposed: bool = False) -> Floats:
+        found = sl.solve_triangular(self.T, h, trans=1 if transposed else 0, check_finite=False)
         return np.asarray(found)
 
     def direction(
@@ -691,7 +482,7 @@ class _Orthogonal:
         equal = self.off[method.zero]
         c[method.zero] = -equal
         y = self.rp - self.Q.T @ c
-        dw = np.zeros(equal.size)
+        dw: Floats = np.zeros(equal.size)
         if equal.size:
             dw = np.linalg.solve(self.F.T @ self.F, self.F.T @ y - equal)
             y = y - self.F @ dw

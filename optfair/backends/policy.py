@@ -83,7 +83,7 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
 def _order(problem: Problem) -> int:
     """Return the largest side of what has to be positive semidefinite."""
     terms = (t for t in problem.terms if "psd" in t.evidence.problem_class.cones)
-    return max((max(t.shape, default=0) for t in terms), default=0)
+    return max((max(getattr(t, "shape", ()), default=0) for t in terms), default=0)
 
 
 def _by_proof(problem: Problem, facts: dict[str, Any]) -> list[str]:

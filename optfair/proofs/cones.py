@@ -183,8 +183,13 @@ def length(v: Floats) -> float:
 
 def _lift(Z: Floats) -> float:
     """Return what to add to the diagonal so that the matrix is proved positive semidefinite."""
+    own = np.diag(Z)
+    if not (Z - np.diag(own)).any():
+        return max(0.0, -float(own.min(initial=0.0)))
     size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
+    if definiteness(Z - slack * np.eye(len(Z))).shift == 0.0:
+        return 0.0  # there is room for that
     found = definiteness(Z)
     lift = min(found.shift, _beyond(Z)) if found.shift > 0.0 else 0.0
     if not np.isfinite(lift):
