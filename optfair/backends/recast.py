@@ -20,7 +20,6 @@ from optfair.core.expressions import Values
 from optfair.core.fingerprint import fingerprint
 from optfair.errors import (
     Infeasible,
-    OptfairError,
     SolverFailure,
     Unbounded,
     UnsupportedProblem,
@@ -210,10 +209,11 @@ def _multipliers(
     moved = {leaf: np.ravel(solution.values[name], order="F") for leaf, name in way.names.items()}
     stretch = np.concatenate(list(plain.values())) if way.in_logarithms else np.array(1.0)
 
-    def slope(before: Node, after: Node, shift: Node | None = None) -> float:
-        f, g = _gradient(before, plain) * stretch, _gradient(after, moved)
-        if shift is not None:
-            g = g - way.level * _gradient(shift, moved)
+    def slope(before: Node, after: Node) -> float:
+        f, g = _gradient(before, plain), _gradient(after, moved)
+        if f is None or g is None:
+            return 1.0
+        f = f * stretch
         size = float(f @ f)
         ratio = float(f @ g) / size if size > 0.0 else 1.0
         return ratio if np.isfinite(ratio) else 1.0
@@ -240,8 +240,8 @@ def _multipliers(
     return out
 
 
-def _gradient(node: Node, point: Mapping[Leaf, Floats]) -> Floats:
+def _gradient(node: Node, point: Mapping[Leaf, Floats]) -> Floats | None:
     found = gradient_at(node, dict(point))
     if found is None:
-        raise OptfairError("a gradient is not known")
+        return None
     return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in found[1].values()])

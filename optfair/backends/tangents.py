@@ -27,7 +27,7 @@ from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.fingerprint import fingerprint
 from optfair.core.term import ConstraintTerm, Term
-from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
+from optfair.errors import Infeasible, OptfairError, Unbounded, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -215,7 +215,15 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         try:
             relaxed = _solved(program, again, relaxed)
         except Infeasible:
-            raise
+            raise  # what the tangents exclude, the functions exclude
+        except Unbounded as e:
+            if relaxed is None:
+                raise UnsupportedProblem(
+                    "tangents bound nothing here: without the curved terms there is no limit",
+                    e.evidence,
+                    "choose a solver of cones, or state bounds",
+                ) from None
+            break
         except OptfairError:
             if relaxed is None:
                 raise

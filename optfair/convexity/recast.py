@@ -157,7 +157,7 @@ def recast(problem: Any) -> Recast | None:
     convex = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
     try:
         domain = domain_of({n: built(t) for n, t in convex.items()})
-        return _term_by_term(problem, domain, convex) or _in_logarithms(problem, domain)
+        return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, NotImplementedError):
         return None  # a part is defined nowhere, or not read: nothing is known
 
@@ -205,13 +205,18 @@ def _sides(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
 
 
 def _logarithm(terms: list[Term], a: Algebra, up: bool) -> Node:
-    """Return log of a sum; that of a number is rounded up or down."""
+    """Return log of a sum, of one product as a sum; that of a number is rounded up or down."""
     if len(terms) > 1:
         return a.call("log", [_added(terms, a)], 1)
     ((c, n),) = terms
     value = Interval.exactly(np.array([c])).call("log")
     shift = constant(value.high if up else value.low)
-    return shift if n is _ONE else a.total([shift, a.call("log", [n], 1)])
+    if n is _ONE:
+        return shift
+    parts = [(a.call("log", [b], 1), p) for b, p in _factors(n)]
+    if any(Fraction(float(p)) != p for _, p in parts):
+        return a.total([shift, a.call("log", [n], 1)])
+    return a.total([shift, *(b for b, _ in parts)], [1.0, *(float(p) for _, p in parts)])
 
 
 def _root(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
