@@ -88,7 +88,7 @@ class Recast(Certificate):
     """
 
     problem: Any
-    word: str
+    word: Literal["log-log convex", "quasiconvex"]
     inner: Any
     way: Way
     rows: Mapping[str, tuple[Piece, ...]]
@@ -169,7 +169,7 @@ def _terms(node: Node) -> list[Term]:
     """Return an entry as coefficients and entries of nodes, a number with the node 1."""
     if not isinstance(node, Sum):
         return [(1.0, node)]
-    out = [(float(c), _ONE) for c in node.constant if c]
+    out: list[Term] = [(float(c), _ONE) for c in node.constant if c]
     for M, n in node.parts:
         out += [
             (float(c), select(n, [j]))
@@ -178,7 +178,7 @@ def _terms(node: Node) -> list[Term]:
     return out
 
 
-_ONE = constant([1.0])
+_ONE: Node = constant([1.0])
 
 
 def _added(terms: list[Term], a: Algebra) -> Node:
@@ -434,7 +434,7 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
 
 def _made(
     problem: Any,
-    word: str,
+    word: Literal["log-log convex", "quasiconvex"],
     way: Way,
     rows: Mapping[str, tuple[Piece, ...]],
     goal: tuple[Node, Node],
@@ -480,7 +480,8 @@ def written(node: Node, flat: Mapping[Leaf, Any]) -> Any:
         total: Any = sum(M @ written(n, flat) for M, n in node.parts)
         return total + node.constant if node.constant.any() else total
     if isinstance(node, Product):
-        above, below = [], []
+        above: list[Any] = []
+        below: list[Any] = []
         for n, p in node.factors:
             base = written(n, flat)
             if p.denominator > 1:
