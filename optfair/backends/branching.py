@@ -230,7 +230,7 @@ class _Search:
 
     def _solved(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
         own = within(self.form, limits)
-        if any(c.kind not in ("zero", "nonneg") for c in own.cones):
+        if not own.polyhedral:
             result = solve_cone_program(
                 own.P, own.q, own.A, own.b, own.cones, tolerance=0.01 * self.tolerance
             )
