@@ -22,7 +22,7 @@ from optfair.errors import DataError, DeclarationError
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
 
-__all__ = ["Answer", "domain_of", "prove", "proved_on"]
+__all__ = ["Answer", "domain_of", "prove", "proved_on", "proved_where"]
 
 #: Entries of an expression that is read into the normal form.
 LARGEST = 20_000
@@ -143,10 +143,35 @@ def prove(
         from optfair.convexity.terms import prove_declared
 
         return prove_declared(item, where, curvature, seconds)
+    _refuse_infinite(item)
     if not item.parameters():  # what is asserted of matrices is tested first
         item = proved_assertions("the expression", item)
     named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
-    return proved_on(item, domain_of({**attribute_constraints(item), **named}), curvature, seconds)
+    return proved_where(item, {**attribute_constraints(item), **named}, curvature, seconds)
+
+
+def proved_where(
+    expression: Any, constraints: Mapping[str, Any], curvature: str | None, seconds: float
+) -> Answer:
+    """Return what is known of an expression under constraints, which are read if they are needed."""
+    known = _by_cvxpy(expression, _kinds(curvature), Domain())
+    if known is not None:
+        return known
+    return proved_on(expression, domain_of(constraints), curvature, seconds)
+
+
+def _kinds(curvature: str | None) -> tuple[Kind, ...]:
+    return ("convex", "concave") if curvature is None else (curvature,)  # type: ignore[return-value]
+
+
+def _refuse_infinite(expression: Any) -> None:
+    for c in expression.constants():
+        if not np.isfinite(getattr(c.value, "data", c.value)).all():
+            raise DataError(
+                "the expression has a number that is not finite",
+                " ".join(str(c).split())[:80],
+                "take that entry out",
+            )
 
 
 def attribute_constraints(expression: Any) -> dict[str, Any]:
@@ -182,14 +207,7 @@ def proved_on(
     refute: bool = True,
 ) -> Answer:
     """Return what is known of an expression on a domain."""
-    kinds: tuple[Kind, ...] = ("convex", "concave") if curvature is None else (curvature,)  # type: ignore[assignment]
-    for c in expression.constants():
-        if not np.isfinite(getattr(c.value, "data", c.value)).all():
-            raise DataError(
-                "the expression has a number that is not finite",
-                " ".join(str(c).split())[:80],
-                "take that entry out",
-            )
+    kinds = _kinds(curvature)
     by_rules = _by_cvxpy(expression, kinds, domain)
     if by_rules is not None:
         return by_rules
@@ -231,13 +249,14 @@ def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> Curvatur
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
-    large = sum(v.size for v in expression.variables()) > 40
+    variables = expression.variables()
+    large = sum(v.size for v in variables) > 40
     if not (expression.is_dcp() or (large and expression.size == 1)) or expression.parameters():
         return None
     from optfair.convexity.expression import opaque
     from optfair.convexity.quadratics import large_quadratic
 
-    leaves = [leaf_of(v) for v in expression.variables()]
+    leaves = [leaf_of(v) for v in variables]
     node: Opaque = opaque(expression, leaves)
     name = "composition rules of CVXPY"
     held = [
