@@ -177,7 +177,7 @@ def packed(problem: Problem) -> Any:
         if f.given
     }
     leaves = {p.id: _travelling(p) for t in terms if isinstance(t, _Stated) for p in _parameters(t)}
-    names = {name: v for name, v in problem.variables.items() if v.id in own}
+    names = {name: v for name, v in problem.variables.items() if name not in extra}
     return _unpacked, (
         origin,
         terms,
@@ -219,7 +219,7 @@ def _unpacked(
     made._set(**public)
     declared = {**made.objective, **made.constraints}
     fresh = {name: t.leaf for name, t in extra.items()}
-    variables = {**{k: made.variables[k] for k in names}, **fresh}
+    variables = {**{k: v for k, v in made.variables.items() if k in names}, **fresh}
     made = made._child(
         variables=MappingProxyType(variables), _names={v.id: k for k, v in variables.items()}
     )
