@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -38,6 +37,7 @@ from optfair.core.term import (
     Term,
     family,
 )
+from optfair.core.travel import Origin, packed
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
 from optfair.numbers import check_mapping, check_text, checked
@@ -152,6 +152,7 @@ class Problem(ProblemVerbs, Labels):
             _aliases={v.id: name for v, name in d.aliases.items()},
             _alias_variables=tuple(d.aliases),
         )
+        self._set(_origin=Origin(self))
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -165,8 +166,18 @@ class Problem(ProblemVerbs, Labels):
             remedy="use with_constraints, without, with_integrality or soften",
         )
 
+    def __copy__(self) -> Any:
+        return self  # nothing changes it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return packed(self)
+
     def _child(self, **fields: Any) -> Any:
-        child = copy.copy(self)
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
         for cached in ("_class", "_witness", "_recast", "_constant", "_compiled", "_family"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
