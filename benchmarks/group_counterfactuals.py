@@ -35,16 +35,16 @@ from machine import environment
 import optfair as of
 from optfair import metrics
 from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.cross_validation import cross_validate_map
-from optfair.methods.group_counterfactuals.front import counterfactual_front
-from optfair.methods.group_counterfactuals.groups import medoid_groups
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
     ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap, MixtureMap
+from optfair.methods.group_counterfactuals.front import counterfactual_front
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap, MixtureMap
+from optfair.methods.group_counterfactuals.groups import medoid_groups
 from optfair.methods.group_counterfactuals.members import (
     IndependentCounterfactuals,
     LipschitzCounterfactuals,

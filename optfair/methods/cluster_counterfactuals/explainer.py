@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
 from optfair.methods.cluster_counterfactuals.allowances import check_cluster, check_factual
 from optfair.methods.cluster_counterfactuals.allowances import column_names as feature_labels
-from optfair.methods.cluster_counterfactuals.batches import Batch
 from optfair.methods.cluster_counterfactuals.explanation import (
     ClusterExplanations,
     ClusterSeparability,
     Explanation,
 )
-from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, NearestPoints
+from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, Batch, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.rows.frames import checked_rows, column_names
 

@@ -14,8 +14,8 @@ from optfair.backends.registry import profiles
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import DataError, DeclarationError, OptfairError, SizeLimited
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from scipy.special import ndtri
 
 from optfair.core.composition import Rule
 from optfair.errors import DeclarationError
-from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
-from optfair.methods.group_counterfactuals.maps.moments import Moments
+from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
+from optfair.methods.group_counterfactuals.moments import Moments
 from optfair.methods.group_counterfactuals.rules import map_target
 
 if TYPE_CHECKING:

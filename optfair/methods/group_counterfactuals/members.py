@@ -23,7 +23,7 @@ from optfair.features.feature_problem import FeatureProblem, feature_names
 from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.attainable import with_attainable
-from optfair.methods.group_counterfactuals.maps.moments import checked_costs
+from optfair.methods.group_counterfactuals.moments import checked_costs
 
 __all__ = [
     "GroupCounterfactuals",

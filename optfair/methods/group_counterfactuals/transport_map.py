@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
+from optfair.methods.group_counterfactuals.moments import GaussianParts
 from optfair.numbers import check_matrix
 
 __all__ = [

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.batches import (
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
+from optfair.methods.cluster_counterfactuals.nearest_points import (
     Batch,
     Moves,
     join,
     linear,
     quadratic,
 )
-from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
 from optfair.methods.cluster_counterfactuals.partition import Partition
 
 D = 4

@@ -14,8 +14,8 @@ import pytest
 import optfair as of
 from optfair.backends.request import Request
 from optfair.backends.solve import solve_as_asked
-from optfair.methods.group_counterfactuals.maps.limits import NoChoice, without_guesses
-from optfair.methods.group_counterfactuals.maps.map_problem import Piece
+from optfair.methods.group_counterfactuals.limits import NoChoice, without_guesses
+from optfair.methods.group_counterfactuals.map_problem import Piece
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, group, target
@@ -192,7 +192,7 @@ def test_two_counts_and_constraints_on_what_counts() -> None:
 
 def test_what_cannot_be_decided_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     q = problem().with_constraints(stay=of.immutable(0), few=of.group_counterfactuals.at_most(2))
-    monkeypatch.setattr("optfair.methods.group_counterfactuals.maps.limits.MOST", 1)
+    monkeypatch.setattr("optfair.methods.group_counterfactuals.limits.MOST", 1)
     with pytest.raises(of.UnsupportedProblem, match="'few' lets a feature move") as e:
         q.solve()
     assert "largest=" in e.value.remedy and "10.3854" in e.value.evidence

@@ -11,11 +11,10 @@ import pytest
 
 import optfair as of
 from optfair.features.feature_problem import box, immutable
-from optfair.methods.group_counterfactuals.adapters import support_search
-from optfair.methods.group_counterfactuals.adapters.support_search import SupportProof
+from optfair.methods.group_counterfactuals.adapters import SupportProof, support_search
+from optfair.methods.group_counterfactuals.affine_maps import AffineMap, PSDMap
 from optfair.methods.group_counterfactuals.chance_rule import chance
-from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import DiagonalMap
+from optfair.methods.group_counterfactuals.fixed_basis import DiagonalMap
 from optfair.methods.group_counterfactuals.rules import at_most
 
 W = np.array([1.0, -0.5, 0.3, 0.4])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import optfair as of
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
 NUMBERS = st.floats(-3, 3, allow_nan=False)

@@ -17,7 +17,7 @@ from optfair.features.linear_score import LinearScore
 from optfair.numbers import check_matrix
 
 if TYPE_CHECKING:
-    from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
+    from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
 
 __all__ = [
     "ROUNDING",

@@ -18,13 +18,13 @@ from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structur
 from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.features.feature_problem import FeatureProblem, Indices
 from optfair.methods.group_counterfactuals.attainable import with_attainable
-from optfair.methods.group_counterfactuals.maps.limits import (
+from optfair.methods.group_counterfactuals.limits import (
     SUPPORT,
     solved_within,
     support_refusal,
     without_guesses,
 )
-from optfair.methods.group_counterfactuals.maps.moments import ROUNDING, Moments
+from optfair.methods.group_counterfactuals.moments import ROUNDING, Moments
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
 __all__ = [

@@ -232,7 +232,7 @@ def edit_table(
 
     Examples
     --------
-    >>> from optfair.methods.sparse_counterfactuals.plots.changed_cells import edit_table
+    >>> from optfair.methods.sparse_counterfactuals.changed_cells import edit_table
     >>> table = edit_table(
     ...     [[36, "rent"], [12, "own"]],
     ...     [[15, "rent"], [12, "own"]],

@@ -18,7 +18,7 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProb
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-    from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem
+    from optfair.methods.group_counterfactuals.map_problem import MapProblem
 
 __all__ = [
     "FREE",

@@ -14,7 +14,15 @@ from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
-from optfair.methods.cluster_counterfactuals.adapters.evidence import (
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    nearest_in_bounded_half_space,
+    nearest_in_half_space,
+    nearest_in_polyhedron,
+)
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
+from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.evidence import (
     PRODUCTS,
     BoundaryProof,
     Setting,
@@ -24,14 +32,6 @@ from optfair.methods.cluster_counterfactuals.adapters.evidence import (
     unreachable,
     with_products,
 )
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
-    nearest_in_bounded_half_space,
-    nearest_in_half_space,
-    nearest_in_polyhedron,
-)
-from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
-from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
-from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.transforms.integrality import recovered
 from optfair.transforms.shor_relaxation import shor

@@ -16,10 +16,10 @@ from optfair.core.certificate import NonconvexityWitness
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, Values
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.group_counterfactuals.maps.affine_maps import matrix_piece
-from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
-from optfair.methods.group_counterfactuals.maps.moments import checked_bound, map_data
-from optfair.methods.group_counterfactuals.maps.spectrum import spectral_bound
+from optfair.methods.group_counterfactuals.affine_maps import matrix_piece
+from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
+from optfair.methods.group_counterfactuals.moments import checked_bound, map_data
+from optfair.methods.group_counterfactuals.spectrum import spectral_bound
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
 Floats = NDArray[np.float64]

@@ -14,20 +14,20 @@ from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import DeclarationError, nearest
-from optfair.methods.group_counterfactuals.maps.affine_maps import SymmetricMap, matrix_piece
-from optfair.methods.group_counterfactuals.maps.map_problem import (
+from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap, matrix_piece
+from optfair.methods.group_counterfactuals.map_problem import (
     MapProblem,
     Piece,
     fitting_values,
     renamed,
 )
-from optfair.methods.group_counterfactuals.maps.moments import (
+from optfair.methods.group_counterfactuals.moments import (
     GaussianParts,
     Moments,
     checked_bound,
     map_data,
 )
-from optfair.methods.group_counterfactuals.maps.spectrum import SDP, loewner_bounds
+from optfair.methods.group_counterfactuals.spectrum import SDP, loewner_bounds
 from optfair.methods.group_counterfactuals.transport_map import MixtureTransport
 
 __all__ = [

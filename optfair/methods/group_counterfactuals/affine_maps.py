@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.errors import DeclarationError
-from optfair.methods.group_counterfactuals.maps.map_problem import (
+from optfair.methods.group_counterfactuals.map_problem import (
     OWN,
     STRANGER,
     MapProblem,
     Piece,
     renamed,
 )
-from optfair.methods.group_counterfactuals.maps.moments import (
+from optfair.methods.group_counterfactuals.moments import (
     as_far_as_feasible,
     checked_bound,
     map_data,
     nearest_to_identity,
 )
-from optfair.methods.group_counterfactuals.maps.spectrum import (
+from optfair.methods.group_counterfactuals.spectrum import (
     Reduction,
     loewner_bounds,
     spectral_bound,

@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.features.feature_problem import Indices
-from optfair.methods.group_counterfactuals.maps.limits import SUPPORT
-from optfair.methods.group_counterfactuals.maps.map_problem import (
+from optfair.methods.group_counterfactuals.limits import SUPPORT
+from optfair.methods.group_counterfactuals.map_problem import (
     OWN,
     STRANGER,
     MapProblem,
     Piece,
     renamed,
 )
-from optfair.methods.group_counterfactuals.maps.moments import (
+from optfair.methods.group_counterfactuals.moments import (
     ROUNDING,
     as_far_as_feasible,
     checked_bound,
     map_data,
 )
-from optfair.methods.group_counterfactuals.maps.spectrum import Reduction, factor_bounds
+from optfair.methods.group_counterfactuals.spectrum import Reduction, factor_bounds
 
 __all__ = [
     "CommutativeGaussianMap",
