@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError
+from optfair.errors import DataError, DeclarationError, nearest
 
 __all__ = [
     "check_matrix",
@@ -193,12 +194,17 @@ def check_vector(values: Any, what: str, size: int | None = None) -> Floats:
     return vector
 
 
+def as_number(value: Any) -> float:
+    """Return one value as a number, NaN where it is none: then no comparison holds."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
 def check_number(value: Any, what: str, *, positive: bool = False) -> float:
     """Return one finite number, above zero where that is asked for."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
+    number = as_number(value)
     if not np.isfinite(number) or (positive and number <= 0.0):
         kind = "positive number" if positive else "finite number"
         raise DataError(f"{what} {value!r} is not a {kind}", remedy=f"give a {kind}")
@@ -232,3 +238,9 @@ def check_semidefinite(values: Any, what: str) -> Floats:
             "a covariance has none: see NearestCorrelation",
         )
     return matrix
+
+
+def check_choice(value: Any, what: str, known: Sequence[str]) -> None:
+    """Raise unless a value is one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        raise DeclarationError(f"unknown {what} {value!r}", remedy=nearest(str(value), known))

@@ -160,10 +160,14 @@ def model_term(name: str, constraint: Any, latex: str = "", **stated: Any) -> Co
 
 
 def model_goal(
-    name: str, expression: Any, latex: str = "", sense: str = "minimize"
+    name: str,
+    expression: Any,
+    latex: str = "",
+    sense: str = "minimize",
+    names: Mapping[int, str] | None = None,
 ) -> ObjectiveTerm:
     """Return a model's summand of the objective, derived from its expression; as `model_term`."""
-    names = {v.id: v.name() for v in expression.variables()}
+    names = names or {v.id: v.name() for v in expression.variables()}
     return replace(objective_term(name, expression, names, sense), latex=latex, origin="model")
 
 

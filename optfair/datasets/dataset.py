@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.datasets.facts import DatasetFacts
-from optfair.errors import DataError, NotInstalled, nearest
+from optfair.errors import DataError, nearest, needed
 from optfair.numbers import check_matrix
 
 __all__ = [
@@ -206,12 +206,7 @@ class Dataset:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use .columns"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use .columns")
         return pd.DataFrame({c: values.copy() for c, values in self.columns.items()})
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from optfair.methods.cluster_counterfactuals.rules import (
     OneHot,
     WholeNumbers,
 )
+from optfair.numbers import as_number
 
 __all__ = [
     "check_cluster",
@@ -89,7 +90,7 @@ def check_cluster(given: Any, K: int, what: str) -> int:
             f"{what} {given!r} is not a cluster",
             f"there are {K}",
             f"give a number from 0 to {K - 1}"
-            + (", or 'nearest other'" if what == "target" else ""),
+            + (", or let ClusterCounterfactual.of choose" if what == "target" else ""),
         )
     return int(given)
 
@@ -167,10 +168,7 @@ def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | N
 
 def check_plausibility(plausibility: Any, kind: str) -> float:
     """Return ε >= 0; for k-means it must leave the center of the target inside."""
-    try:
-        eps = float(plausibility)
-    except (TypeError, ValueError):
-        eps = np.nan
+    eps = as_number(plausibility)
     if not 0.0 <= eps < np.inf:
         raise DeclarationError(
             f"plausibility {plausibility!r} is not a number >= 0",

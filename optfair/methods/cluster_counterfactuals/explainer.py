@@ -19,6 +19,7 @@ from optfair.methods.cluster_counterfactuals.explanation import (
 )
 from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, Batch, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.numbers import as_number
 from optfair.rows.frames import checked_rows, column_names
 
 __all__ = [
@@ -439,10 +440,7 @@ def _brief(value: Any) -> str:
 
 
 def _seconds(given: Any) -> float:
-    try:
-        seconds = float(given)
-    except (TypeError, ValueError):
-        seconds = np.nan
+    seconds = as_number(given)
     if not seconds > 0.0:
         raise DeclarationError(
             f"time_limit {given!r} is not positive", remedy="give seconds for one row"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled
+from optfair.errors import DataError
 from optfair.numbers import check_matrix
 from optfair.plots.axes import (
     COLOURS,
@@ -21,6 +21,7 @@ from optfair.plots.axes import (
     label_points,
     legend_below,
     new_axes,
+    new_figure,
     plain,
     tidy,
 )
@@ -343,7 +344,7 @@ def plot_image_counterfactuals(
     if not shown:
         raise DataError("there are no counterfactuals to draw", remedy="give at least one")
     width = max(len(above), len(shown))
-    figure = figure or _new_figure(width)
+    figure = figure or new_figure(SIDE * width + 0.7, 3 * (SIDE + 0.26) + 0.45)
     grid = figure.add_gridspec(
         3, width + 1, width_ratios=[1.0] * width + [0.07], hspace=0.12, wspace=0.06
     )
@@ -403,18 +404,6 @@ def _images(given: Mapping[str, Any], size: int, what: str) -> dict[str, Floats]
             )
         images[str(label)] = image
     return images
-
-
-def _new_figure(columns: int) -> Figure:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as e:
-        raise NotInstalled(
-            "matplotlib is not installed", str(e), 'pip install "optfair[plot]"'
-        ) from None
-    return plt.figure(
-        figsize=(SIDE * columns + 0.7, 3 * (SIDE + 0.26) + 0.45), layout="constrained"
-    )
 
 
 def _draw(ax: Axes, image: Floats, label: str, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
+from optfair.core.classify import model_goal, model_term
 from optfair.core.problem_class import LP, Evidence, ProblemClass
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Section
 
 if TYPE_CHECKING:
@@ -79,30 +80,16 @@ class SideTerm(ConstraintTerm):
 
 def bound_term(point: Any, indices: Indices, relation: str, limits: Floats) -> BoundTerm:
     """Return the term ``point[indices] relation limits``; its name is set when it is bound."""
-    apart: Any = {
-        "==": lambda z: np.abs(z - limits),
-        ">=": lambda z: np.maximum(limits - z, 0.0),
-        "<=": lambda z: np.maximum(z - limits, 0.0),
-    }[relation]
-    build: Any = {
-        "==": lambda: point[indices] == limits,
-        ">=": lambda: point[indices] >= limits,
-        "<=": lambda: point[indices] <= limits,
-    }[relation]
-    sign = {"==": "=", ">=": r"\ge", "<=": r"\le"}[relation]
-    return BoundTerm(
-        "bound",
-        frozenset({"point"}),
-        Evidence("bound", "affine", "Zero" if relation == "==" else "Nonpositive", LP),
-        build,
-        latex=rf"z_j {sign} " + {"==": "c_j", ">=": "l_j", "<=": "u_j"}[relation],
-        violation=lambda v: np.asarray(apart(np.asarray(v["point"], dtype=float)[indices])),
-        shape=(indices.size,),
-        scale=float(np.abs(limits).max(initial=0.0)),
-        indices=indices,
-        relation=relation,
-        limits=limits,
-    )
+    z = point[indices]
+    parts: dict[str, tuple[Any, str]] = {
+        "==": (lambda: z == limits, r"z_j = c_j"),
+        ">=": (lambda: z >= limits, r"z_j \ge l_j"),
+        "<=": (lambda: z <= limits, r"z_j \le u_j"),
+    }
+    built, latex = parts[relation]
+    derived = model_term("bound", built(), latex)
+    known = {f.name: getattr(derived, f.name) for f in fields(ConstraintTerm)}
+    return BoundTerm(**known, indices=indices, relation=relation, limits=limits)
 
 
 def side_term(
@@ -187,53 +174,26 @@ def distance_term(
     """
     d = y.size
     weights = np.ones(d) if metric is None else metric
-
-    def held(values: Values) -> Floats:
-        z = anchor.copy()
-        z[free] = np.asarray(values["point"], dtype=float)[free]
-        return np.asarray(z - y)
-
-    scope = frozenset({FLAGS if kind == "changes" else "point"})
     if kind == "changes":
-        return ObjectiveTerm(
-            "changes",
-            scope,
-            Evidence("changes", "affine", "minimize", LP),
-            lambda: weights @ variables[FLAGS],
-            r"\textstyle\sum_j w_j b_j",
-            value=lambda v: float(weights @ np.asarray(v[FLAGS], dtype=float)),
-        )
+        flags = variables[FLAGS]
+        latex = r"\textstyle\sum_j w_j b_j"
+        return model_goal("changes", weights @ flags, latex, names={flags.id: FLAGS})
     moved = variables["point"][free] - y[free]
     rest = np.where(np.isin(np.arange(d), free), 0.0, anchor - y)
     if kind == "l1":
-        fixed = float(weights @ np.abs(rest))
-        return ObjectiveTerm(
-            "distance",
-            scope,
-            Evidence("distance", "convex piecewise linear", "minimize", LP),
-            lambda: cp.norm1(cp.multiply(weights[free], moved)) + fixed,
-            r"\textstyle\sum_j w_j |z_j - y_j|",
-            value=lambda v: float(weights @ np.abs(held(v))),
-        )
+        size = cp.norm1(cp.multiply(weights[free], moved)) + float(weights @ np.abs(rest))
+        return model_goal("distance", size, r"\textstyle\sum_j w_j |z_j - y_j|")
     W = np.diag(weights) if weights.ndim == 1 else weights
-    cross, fixed = 2.0 * (W @ rest)[free], float(rest @ W @ rest)
-
-    def build() -> Any:
-        if metric is None:
-            square = cp.sum_squares(moved)
-        elif metric.ndim == 1:
-            square = cp.sum_squares(cp.multiply(np.sqrt(weights[free]), moved))
-        else:
-            square = cp.quad_form(moved, cp.psd_wrap(W[np.ix_(free, free)]))
-        return square + cross @ moved + fixed if rest.any() else square
-
-    def value(v: Values) -> float:
-        u = held(v)
-        return float(u @ W @ u) if weights.ndim == 2 else float(weights @ u**2)
-
+    if weights.ndim == 1:
+        square = cp.sum_squares(
+            moved if metric is None else cp.multiply(np.sqrt(weights[free]), moved)
+        )
+    else:
+        square = cp.quad_form(moved, cp.psd_wrap(W[np.ix_(free, free)]))
+    if rest.any():
+        square = square + 2.0 * (W @ rest)[free] @ moved + float(rest @ W @ rest)
     formula = r"\|z - y\|_2^2" if metric is None else r"(z - y)^T W (z - y)"
-    evidence = Evidence("distance", "convex quadratic", "minimize", ProblemClass(True))
-    return ObjectiveTerm("distance", scope, evidence, build, formula, value=value)
+    return model_goal("distance", square, formula)
 
 
 # Two points of a cluster whose midpoint is outside.

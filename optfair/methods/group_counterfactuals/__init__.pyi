@@ -1,6 +1,5 @@
 from optfair.methods.group_counterfactuals.affine_maps import AffineMap as AffineMap
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap as PSDMap
-from optfair.methods.group_counterfactuals.attainable import OutOfReach as OutOfReach
 from optfair.methods.group_counterfactuals.baseline import BoundedValue as BoundedValue
 from optfair.methods.group_counterfactuals.baseline import (
     bi_lipschitz_baseline as bi_lipschitz_baseline,
@@ -26,6 +25,7 @@ from optfair.methods.group_counterfactuals.front import CounterfactualFront as C
 from optfair.methods.group_counterfactuals.front import counterfactual_front as counterfactual_front
 from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap as GaussianMap
 from optfair.methods.group_counterfactuals.gaussian_maps import MixtureMap as MixtureMap
+from optfair.methods.group_counterfactuals.group_problem import OutOfReach as OutOfReach
 from optfair.methods.group_counterfactuals.groups import MedoidGroup as MedoidGroup
 from optfair.methods.group_counterfactuals.groups import medoid_groups as medoid_groups
 from optfair.methods.group_counterfactuals.members import (

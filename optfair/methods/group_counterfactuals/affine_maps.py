@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.errors import DeclarationError
+from optfair.methods.group_counterfactuals.group_problem import BOTH
 from optfair.methods.group_counterfactuals.map_problem import (
     OWN,
     STRANGER,
@@ -20,8 +20,6 @@ from optfair.methods.group_counterfactuals.map_problem import (
 )
 from optfair.methods.group_counterfactuals.moments import (
     as_far_as_feasible,
-    checked_bound,
-    map_data,
     nearest_to_identity,
 )
 from optfair.methods.group_counterfactuals.spectrum import (
@@ -40,6 +38,7 @@ __all__ = [
 # Affine maps with any matrix, with or without a bound on how much they expand.
 
 Floats = NDArray[np.float64]
+NOT_CONVEX = "I and diag(1, -1) satisfy it, their midpoint is singular"
 
 
 class AffineMap(MapProblem):
@@ -109,36 +108,8 @@ class AffineMap(MapProblem):
         LAZY_ROWS,
     )
 
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        K: float | None = None,
-        feature_costs: Any = None,
-    ) -> None:
-        bound = checked_bound(K, "K")
-        data = map_data(
-            X,
-            score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-        )
-        super().__init__({**data, "K": bound})
-
-    def unknowns(self) -> dict[str, Any]:
-        """Return mean and matrix."""
-        d = self.moments.mean.size
-        return {"mean": cp.Variable(d, name="mean"), "matrix": cp.Variable((d, d), name="matrix")}
-
-    def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
-        """Return the map in these variables."""
-        return (matrix_piece(self, variables),)
+    takes: ClassVar[Mapping[str, float]] = {"K": 1.0}
+    instead: ClassVar[Mapping[str, str]] = {"k": NOT_CONVEX}
 
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return the spectral bound, if there is one."""
@@ -169,40 +140,10 @@ class AffineMap(MapProblem):
         if k is not None:
             raise DeclarationError(
                 "a bound k on the contraction of any matrix is not convex",
-                "I and diag(1, -1) satisfy it, their midpoint is singular",
+                NOT_CONVEX,
                 "use PSDMap, or BiLipschitzMap for the nonconvex problem",
             )
-        scope = frozenset({piece.scope[1]})
-        return {} if K is None else spectral_bound(piece.matrix, scope, piece.turned, K)
-
-
-def matrix_piece(
-    problem: MapProblem,
-    variables: Mapping[str, Any],
-    part: str = "",
-    **given: Any,
-) -> Piece:
-    """Return the map of variables ``mean`` and ``matrix`` with a suffix: ``.0`` is ``_0``."""
-    names = (f"mean{part}".replace(".", "_"), f"matrix{part}".replace(".", "_"))
-
-    def read(values: Values) -> tuple[Floats, Floats]:
-        mean, A = (np.asarray(values[name], dtype=float) for name in names)
-        return mean, A
-
-    rest = {
-        "weight": 1.0,
-        "moments": problem.moments,
-        "centered": problem.data["centered"],
-        **given,
-    }
-    return Piece(
-        part=part,
-        mean=variables[names[0]],
-        matrix=variables[names[1]],
-        scope=names,
-        read=read,
-        **rest,
-    )
+        return {} if K is None else spectral_bound(piece.matrix, K)
 
 
 # Affine maps with a symmetric positive semidefinite matrix.
@@ -211,17 +152,8 @@ def matrix_piece(
 class SymmetricMap(MapProblem):
     """A problem of one map with a symmetric matrix; `PSDMap` and `GaussianMap` are such."""
 
-    def unknowns(self) -> dict[str, Any]:
-        """Return mean and symmetric matrix."""
-        d = self.moments.mean.size
-        return {
-            "mean": cp.Variable(d, name="mean"),
-            "matrix": cp.Variable((d, d), name="matrix", symmetric=True),
-        }
-
-    def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
-        """Return the map in these variables."""
-        return (matrix_piece(self, variables),)
+    takes = BOTH
+    symmetric = True
 
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return the Loewner bounds; without k the matrix is at least semidefinite."""
@@ -237,7 +169,7 @@ class SymmetricMap(MapProblem):
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
         """Return Loewner bounds on the matrix."""
-        return loewner_bounds(piece.matrix, frozenset({piece.scope[1]}), piece.turned, K, k)
+        return loewner_bounds(piece.matrix, K, k)
 
 
 # 1 / k of no bound: then the matrix is only semidefinite.
@@ -305,26 +237,3 @@ class PSDMap(SymmetricMap):
     """
 
     title = "PSDMap"
-
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        K: float | None = None,
-        k: float | None = None,
-        feature_costs: Any = None,
-    ) -> None:
-        bounds = {"K": checked_bound(K, "K"), "k": checked_bound(k, "k")}
-        data = map_data(
-            X,
-            score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-        )
-        super().__init__({**data, **bounds})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -9,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
+from optfair.core.classify import model_goal, model_term, rows_term
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import ClassError, DeclarationError
 from optfair.features.feature_problem import FeatureProblem
-from optfair.methods.group_counterfactuals.members import GroupCounterfactuals, MemberPairs
+from optfair.methods.group_counterfactuals.group_problem import BOTH
+from optfair.methods.group_counterfactuals.members import GroupCounterfactuals
 
 __all__ = [
     "BiLipschitzCounterfactuals",
     "GramBound",
-    "check_factor",
 ]
 
 
@@ -27,9 +28,6 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-
-QCQP = ProblemClass(quadratic_constraint=True)
 
 
 class BiLipschitzCounterfactuals(GroupCounterfactuals):
@@ -79,39 +77,11 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     """
 
     title = "BiLipschitzCounterfactuals"
-    factors: ClassVar[tuple[str, ...]] = ("K", "k")
-
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        K: float,
-        k: float,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        feature_costs: Any = None,
-    ) -> None:
-        super().__init__(
-            X,
-            score=score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-            K=check_factor(K, "K"),
-            k=check_factor(k, "k"),
-        )
-
-    @property
-    def pairs(self) -> MemberPairs:
-        """All pairs of members."""
-        found: MemberPairs | None = self.__dict__.get("_pairs")
-        if found is None:
-            found = MemberPairs(self.points)
-            self._set(_pairs=found)
-        return found
+    takes = BOTH
+    needs: ClassVar[tuple[str, ...]] = ("K", "k")
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("K", "k"), "distances may grow by K and shrink by k; 1 keeps them"
+    )
 
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
         """Return the quadratics of the pairs, one row each."""
@@ -120,40 +90,18 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
         pairs, K, k = self.pairs, float(self.data["K"]), float(self.data["k"])
         squares = np.square(pairs.distances)
 
-        def spread() -> Any:
-            every = pairs.differences(np.arange(pairs.count))
-            return cp.sum(cp.square(every @ Z), axis=1)
-
-        def stretched(values: Values) -> Floats:
-            return np.maximum(np.square(pairs.of(values["counterfactuals"])) - K**2 * squares, 0.0)
-
-        def shrunk(values: Values) -> Floats:
-            return np.maximum(squares / k**2 - np.square(pairs.of(values["counterfactuals"])), 0.0)
-
-        def term(name: str, function: str, pc: ProblemClass, **rest: Any) -> ConstraintTerm:
-            evidence = Evidence(name, function, "Nonpositive", pc)
-            return ConstraintTerm(
-                name, frozenset({"counterfactuals"}), evidence, shape=(pairs.count,), **rest
-            )
-
+        every = pairs.differences(np.arange(pairs.count))
+        spread = cp.sum(cp.square(every @ Z), axis=1)
         return (
-            term(
+            model_term(
                 "stretching",
-                "convex quadratic",
-                QCQP,
-                build=lambda: spread() <= K**2 * squares,
-                latex=r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2",
-                violation=stretched,
-                scale=K**2 * float(squares.max()),
+                spread <= K**2 * squares,
+                r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2",
             ),
-            term(
+            model_term(
                 "shrinking",
-                "concave quadratic",
-                QCQP.with_curvature("unverified"),
-                build=lambda: spread() >= squares / k**2,
-                latex=r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2",
-                violation=shrunk,
-                scale=float(squares.max()) / k**2,
+                spread >= squares / k**2,
+                r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2",
             ),
         )
 
@@ -182,32 +130,9 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
         return None
 
 
-def check_factor(value: Any, name: str) -> float:
-    """Return K or k as a finite number of at least 1.
-
-    Raises
-    ------
-    DeclarationError
-        Below 1: a factor that excludes moving all members alike.
-    """
-    try:
-        factor = float(value)
-    except (TypeError, ValueError):
-        factor = np.nan
-    if not (np.isfinite(factor) and factor >= 1.0):
-        raise DeclarationError(
-            f"{name}={value!r} is not a finite number of at least 1",
-            "distances may grow by K and shrink by k; 1 keeps them",
-            f"give {name} >= 1",
-        )
-    return factor
-
-
 # A lower bound on bi-Lipschitz counterfactuals: their inner products, with the rank left free.
 
 OWN = ("classification", "stretching", "shrinking")
-SDP = ProblemClass(cones=frozenset({"psd"}))
-QP = ProblemClass(quadratic_objective=True)
 
 
 class GramBound(FeatureProblem):
@@ -335,112 +260,52 @@ class GramBound(FeatureProblem):
         shape = (X - center) / size
         unit = least * size**2 / n
 
-        def linear(values: Values) -> float:
-            moved = (np.asarray(values["counterfactuals"], dtype=float) - center) / size
-            trace = float(np.trace(np.asarray(values["gram"], dtype=float)))
-            return float(unit * (trace - 2.0 * np.sum(shape * moved) + np.sum(shape**2)))
-
-        def build() -> Any:
-            moved = cp.sum(cp.multiply(shape, (Z - center[None, :]) / size))
-            return unit * (cp.trace(Y) - 2.0 * moved + float(np.sum(shape**2)))
-
+        moved = cp.sum(cp.multiply(shape, (Z - center[None, :]) / size))
         goals = [
-            ObjectiveTerm(
+            model_goal(
                 "transport cost",
-                frozenset({"counterfactuals", "gram"}),
-                Evidence("transport cost", "affine", "minimize", LP),
-                build=build,
-                latex=r"\tfrac1n (\operatorname{tr} Y - 2 \langle X, Z \rangle + \|X\|^2)",
-                value=linear,
+                unit * (cp.trace(Y) - 2.0 * moved + float(np.sum(shape**2))),
+                r"\tfrac1n (\operatorname{tr} Y - 2 \langle X, Z \rangle + \|X\|^2)",
             )
         ]
         rest = c - least
         if rest.any():
-            goals.append(
-                ObjectiveTerm(
-                    "feature costs",
-                    frozenset({"counterfactuals"}),
-                    Evidence("feature costs", "convex quadratic", "minimize", QP),
-                    build=lambda: cp.sum_squares(cp.multiply(np.sqrt(rest)[None, :], Z - X)) / n,
-                    latex=r"\tfrac1n \textstyle\sum_{ij} (c_j - \min c) (z_{ij} - x_{ij})^2",
-                    value=lambda v: float(
-                        rest @ np.square(np.asarray(v["counterfactuals"]) - X).sum(axis=0) / n
-                    ),
-                )
-            )
+            latex = r"\tfrac1n \textstyle\sum_{ij} (c_j - \min c) (z_{ij} - x_{ij})^2"
+            squares = cp.sum_squares(cp.multiply(np.sqrt(rest)[None, :], Z - X)) / n
+            goals.append(model_goal("feature costs", squares, latex))
         return tuple(goals)
 
     def _semidefinite(self, Z: Any, Y: Any) -> ConstraintTerm:
         center, size = self._frame()
-        d = self.original.points.shape[1]
-
-        def build() -> Any:
-            moved = (Z - center[None, :]) / size
-            return cp.bmat([[Y, moved], [moved.T, np.eye(d)]]) >> 0
-
-        def violation(values: Values) -> Floats:
-            moved = (np.asarray(values["counterfactuals"], dtype=float) - center) / size
-            whole = np.block([[np.asarray(values["gram"]), moved], [moved.T, np.eye(d)]])
-            if not np.isfinite(whole).all():
-                return np.array([np.inf])
-            return np.maximum(-np.linalg.eigvalsh((whole + whole.T) / 2)[:1], 0.0)
-
-        order = self.original.points.shape[0] + d
-        return ConstraintTerm(
-            "gram of points",
-            frozenset({"counterfactuals", "gram"}),
-            Evidence("gram of points", "affine", "PSD", SDP),
-            build=build,
-            latex=r"\begin{pmatrix} Y & Z \\ Z^T & I \end{pmatrix} \succeq 0",
-            violation=violation,
-            shape=(order, order),
-            scale=1.0,
-        )
+        moved = (Z - center[None, :]) / size
+        whole = cp.bmat([[Y, moved], [moved.T, np.eye(moved.shape[1])]])
+        latex = r"\begin{pmatrix} Y & Z \\ Z^T & I \end{pmatrix} \succeq 0"
+        return model_term("gram of points", whole >> 0, latex)
 
     def _pair_terms(self, Y: Any) -> list[ConstraintTerm]:
         p = self.original
         pairs, K, k = p.pairs, float(p.data["K"]), float(p.data["k"])
         squares = np.square(pairs.distances / self._frame()[1])
-        every = pairs.ends(np.arange(pairs.count))
 
-        def apart(values: Values) -> Floats:
-            gram = np.asarray(values["gram"], dtype=float)
-            i, j = every
-            own = np.diag(gram)
-            return np.asarray(own[i] + own[j] - 2.0 * gram[i, j])
-
-        def entries(index: Indices) -> Any:
+        def apart(index: Indices) -> Any:
             i, j = pairs.ends(index)
             return cp.diag(Y)[i] + cp.diag(Y)[j] - 2.0 * Y[i, j]
 
-        def term(name: str, build: Any, violation: Any, scale: float, latex: str) -> ConstraintTerm:
-            return ConstraintTerm(
-                name,
-                frozenset({"gram"}),
-                Evidence(name, "affine", "Nonpositive", LP),
-                build=lambda: build(np.arange(pairs.count)),
-                latex=latex,
-                violation=violation,
-                shape=(pairs.count,),
-                scale=scale,
-                rows=build,
-            )
-
         largest = float(squares.max(initial=0.0))
         return [
-            term(
+            rows_term(
                 "stretching",
-                lambda index: entries(index) <= K**2 * squares[index],
-                lambda v: np.maximum(apart(v) - K**2 * squares, 0.0),
-                K**2 * largest,
+                lambda index: apart(index) <= K**2 * squares[index],
+                pairs.count,
                 r"Y_{ii} + Y_{jj} - 2 Y_{ij} \le K^2 d_{ij}^2",
+                scale=K**2 * largest,
             ),
-            term(
+            rows_term(
                 "shrinking",
-                lambda index: entries(index) >= squares[index] / k**2,
-                lambda v: np.maximum(squares / k**2 - apart(v), 0.0),
-                largest / k**2,
+                lambda index: apart(index) >= squares[index] / k**2,
+                pairs.count,
                 r"Y_{ii} + Y_{jj} - 2 Y_{ij} \ge k^{-2} d_{ij}^2",
+                scale=largest / k**2,
             ),
         ]
 

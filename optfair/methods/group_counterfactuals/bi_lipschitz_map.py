@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -13,12 +12,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
+from optfair.core.classify import model_term
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import ConstraintTerm, Values
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.group_counterfactuals.affine_maps import matrix_piece
+from optfair.methods.group_counterfactuals.group_problem import BOTH
 from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
-from optfair.methods.group_counterfactuals.moments import checked_bound, map_data
 from optfair.methods.group_counterfactuals.spectrum import spectral_bound
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
@@ -91,41 +90,16 @@ class BiLipschitzMap(MapProblem):
 
     title = "BiLipschitzMap"
 
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        k: float,
-        K: float | None = None,
-        feature_costs: Any = None,
-    ) -> None:
-        bounds = {"K": checked_bound(K, "K"), "k": checked_bound(k, "k")}
-        if bounds["k"] is None:
-            raise DeclarationError(
-                f"k={k!r} does not bound the contraction", remedy="use AffineMap, which is convex"
-            )
-        data = map_data(
-            X,
-            score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-        )
-        super().__init__({**data, **bounds})
+    takes = BOTH
+    needs: ClassVar[tuple[str, ...]] = ("k",)
+    instead: ClassVar[Mapping[str, str]] = {"k": "without it the problem is convex: use AffineMap"}
 
     def unknowns(self) -> dict[str, Any]:
         """Return mean, matrix, and the triangular factors of what the bounds leave."""
         d = self.moments.mean.size
         size = d * (d + 1) // 2
-        own = {"mean": cp.Variable(d, name="mean"), "matrix": cp.Variable((d, d), name="matrix")}
-        for name, _, _ in self._sides():
-            own[name] = cp.Variable(size, name=name)
-        return own
+        sides = {name: cp.Variable(size, name=name) for name, _, _ in self._sides()}
+        return {**super().unknowns(), **sides}
 
     def _sides(self) -> tuple[tuple[str, float, float], ...]:
         """Return (name, sign, bound²) of the factors: A^T A = bound² I + sign L L^T."""
@@ -136,7 +110,7 @@ class BiLipschitzMap(MapProblem):
     def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
         """Return the map in these variables."""
         sides = {name: variables[name] for name, _, _ in self._sides()}
-        return (replace(matrix_piece(self, variables), sides=sides),)
+        return (self.piece(variables, sides=sides),)
 
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return the quadratic equalities of the bounds."""
@@ -149,28 +123,14 @@ class BiLipschitzMap(MapProblem):
         label = {"floor": "contraction", "ceiling": "expansion"}[name]
         factor, scatter = piece.sides[name], _scatter(d)
 
-        def build() -> Any:
-            L = cp.reshape(scatter @ factor, (d, d), order="C")
-            A = piece.matrix
-            return (A.T @ A - sign * (L @ L.T))[upper] == eye[upper]
-
-        def outside(values: Values) -> Floats:
-            A = piece.turned(values)
-            L = _triangle(np.asarray(values[name], dtype=float), d)
-            return np.abs(A.T @ A - sign * (L @ L.T) - eye)[upper]
-
+        A, L = piece.matrix, cp.reshape(scatter @ factor, (d, d), order="C")
         letter = "L L^T" if name == "floor" else "M M^T"
         word = "+" if sign > 0 else "-"
-        note = "a difference of squares"
-        return ConstraintTerm(
+        return model_term(
             label,
-            frozenset({piece.scope[1], name}),
-            Evidence(label, "quadratic", "Zero", QUADRATIC, note),
-            build=build,
-            latex=rf"A^T A = {square:.4g} I {word} {letter}",
-            violation=outside,
-            shape=(upper[0].size,),
-            scale=square,
+            (A.T @ A - sign * (L @ L.T))[upper] == eye[upper],
+            rf"A^T A = {square:.4g} I {word} {letter}",
+            evidence=Evidence(label, "quadratic", "Zero", QUADRATIC, "a difference of squares"),
         )
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
@@ -181,8 +141,7 @@ class BiLipschitzMap(MapProblem):
                 "this model states one with variables of its own",
                 "give k when the model is made",
             )
-        scope = frozenset({piece.scope[1]})
-        return {} if K is None else spectral_bound(piece.matrix, scope, piece.turned, K)
+        return {} if K is None else spectral_bound(piece.matrix, K)
 
     def lift(self, found: TransportMap) -> dict[str, Floats]:
         """Return the values of an affine map, which are feasible if its singular values are.
@@ -239,12 +198,6 @@ def _scatter(d: int) -> Any:
     rows, columns = np.tril_indices(d)
     at = rows * d + columns
     return sp.csr_array((np.ones(at.size), (at, np.arange(at.size))), shape=(d * d, at.size))
-
-
-def _triangle(entries: Floats, d: int) -> Floats:
-    L = np.zeros((d, d))
-    L[np.tril_indices(d)] = entries
-    return L
 
 
 def _ways(w: Floats) -> list[Floats]:

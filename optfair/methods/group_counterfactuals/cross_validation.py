@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, NotInstalled
+from optfair.errors import DataError, DeclarationError, needed
 from optfair.methods.group_counterfactuals.metrics import (
     lipschitz_constants,
     transport_cost,
@@ -70,12 +70,7 @@ class MapValidation:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the arrays")
         return pd.DataFrame({name: getattr(self, name) for name in NUMBERS})
 
     def __repr__(self) -> str:

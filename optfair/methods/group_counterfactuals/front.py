@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import registry
-from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.errors import DataError, DeclarationError, nearest, needed
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.map_families import FAMILIES
 from optfair.methods.group_counterfactuals.map_search import MapSearch, hypervolume
@@ -98,12 +98,7 @@ class CounterfactualFront:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the arrays")
         names = ("transport_cost", "distortion", "operator_distortion", "K", "gap")
         return pd.DataFrame({name: getattr(self, name) for name in names})
 

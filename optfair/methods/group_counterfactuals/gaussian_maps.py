@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.classify import model_goal, model_term
 from optfair.core.solution import Solution
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
-from optfair.errors import DeclarationError, nearest
-from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap, matrix_piece
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.errors import DeclarationError
+from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap
+from optfair.methods.group_counterfactuals.group_problem import BOTH
 from optfair.methods.group_counterfactuals.map_problem import (
     MapProblem,
     Piece,
@@ -24,11 +25,10 @@ from optfair.methods.group_counterfactuals.map_problem import (
 from optfair.methods.group_counterfactuals.moments import (
     GaussianParts,
     Moments,
-    checked_bound,
-    map_data,
 )
-from optfair.methods.group_counterfactuals.spectrum import SDP, loewner_bounds
+from optfair.methods.group_counterfactuals.spectrum import loewner_bounds
 from optfair.methods.group_counterfactuals.transport_map import MixtureTransport
+from optfair.numbers import check_choice
 
 __all__ = [
     "GaussianMap",
@@ -42,7 +42,6 @@ Floats = NDArray[np.float64]
 
 
 FORMS = ("reduced", "lmi")
-QP = ProblemClass(quadratic_objective=True)
 
 
 class GaussianMap(SymmetricMap):
@@ -116,38 +115,24 @@ class GaussianMap(SymmetricMap):
 
     title = "GaussianMap"
 
-    def __init__(
+    def located(
         self,
-        X: Any = None,
+        X: Any,
+        score: LinearScore,
+        moments: Moments | None = None,
         *,
-        score: Any,
         mean: Any = None,
         covariance: Any = None,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        K: float | None = None,
-        k: float | None = None,
-        feature_costs: Any = None,
         form: str = "reduced",
-    ) -> None:
-        if form not in FORMS:
-            raise DeclarationError(f"unknown form {form!r}", remedy=nearest(str(form), FORMS))
+    ) -> dict[str, Any]:
+        """Return members and moments, and how the distance is written."""
+        check_choice(form, "form", FORMS)
         if (mean is None) != (covariance is None):
             raise DeclarationError(
                 "mean and covariance belong together", remedy="give both or none"
             )
-        bounds = {"K": checked_bound(K, "K"), "k": checked_bound(k, "k")}
-        data = map_data(
-            X,
-            score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-            moments=None if mean is None else Moments.given(mean, covariance),
-        )
-        super().__init__({**data, **bounds, "form": form})
+        given = None if mean is None else Moments.given(mean, covariance)
+        return {**super().located(X, score, given), "form": form}
 
     def unknowns(self) -> dict[str, Any]:
         """Return mean, matrix, and the covariance of the image for the form "lmi"."""
@@ -159,8 +144,7 @@ class GaussianMap(SymmetricMap):
 
     def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
         """Return the map in these variables, with the covariance of its image."""
-        (piece,) = super().pieces_in(variables)
-        return (replace(piece, image=variables.get("covariance")),)
+        return (self.piece(variables, image=variables.get("covariance")),)
 
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return the Loewner bounds, and the coupling of the form "lmi"."""
@@ -174,60 +158,26 @@ class GaussianMap(SymmetricMap):
         costs, m, S = self.feature_costs, piece.moments, piece.image
         sigma, weighted = m.covariance, m.covariance * costs
         constant = float(costs @ np.diag(sigma))
-
-        def build() -> Any:
-            moved = cp.multiply(np.sqrt(costs), piece.mean - m.mean)
-            spread = costs @ cp.diag(S) - 2 * cp.sum(cp.multiply(weighted.T, piece.matrix))
-            return cp.sum_squares(moved) + spread + constant
-
-        def value(values: Values) -> float:
-            mean, A = piece.read(values)
-            image = np.diag(np.asarray(values["covariance"], dtype=float))
-            crossed = float((weighted.T * A).sum())
-            return float(costs @ np.square(mean - m.mean) + costs @ image - 2 * crossed + constant)
-
-        name = "transport cost"
-        return ObjectiveTerm(
-            name,
-            piece.variables | {"covariance"},
-            Evidence(name, "convex quadratic", "minimize", QP),
-            build=build,
-            latex=r"\|\mu' - \mu\|^2 + \operatorname{tr}(S - 2 A \Sigma + \Sigma)",
-            value=value,
-        )
+        moved = cp.multiply(np.sqrt(costs), piece.mean - m.mean)
+        spread = costs @ cp.diag(S) - 2 * cp.sum(cp.multiply(weighted.T, piece.matrix))
+        latex = r"\|\mu' - \mu\|^2 + \operatorname{tr}(S - 2 A \Sigma + \Sigma)"
+        return model_goal("transport cost", cp.sum_squares(moved) + spread + constant, latex)
 
     def _coupling(self, piece: Piece) -> ConstraintTerm:
         """Return the covariance of a point and its image, which is positive semidefinite."""
         m, S = piece.moments, piece.image
-        d = m.mean.size
         # rows and columns in standard deviations, which changes no sign of an eigenvalue
         D = np.diag(1.0 / np.where(m.deviations > 0, m.deviations, 1.0))
         # Σ = L L^T and the corner that of L^-1 x: for a singular Σ the block keeps an interior
         corner, left = D @ m.covariance @ D, D @ m.covariance
         if m.singular:
             corner, left = np.eye(m.root.shape[1]), m.root.T
-        size = corner.shape[0] + d
-
-        def block(A: Any, S: Any, bmat: Any) -> Any:
-            return bmat([[corner, left @ A @ D], [D @ A @ left.T, D @ S @ D]])
-
-        def outside(values: Values) -> Floats:
-            A = piece.turned(values)
-            joint = block(A, np.asarray(values["covariance"], dtype=float), np.block)
-            if not np.isfinite(joint).all():
-                return np.array(np.inf)
-            return np.asarray(np.maximum(-np.linalg.eigvalsh((joint + joint.T) / 2)[0], 0.0))
-
-        return ConstraintTerm(
-            "coupling",
-            frozenset({piece.scope[1], "covariance"}),
-            Evidence("coupling", "affine", "PSD", SDP),
-            build=lambda: block(piece.matrix, S, cp.bmat) >> 0,
-            latex=r"\begin{pmatrix} \Sigma & \Sigma A \\ A \Sigma & S \end{pmatrix} \succeq 0",
-            violation=outside,
-            shape=(size, size),
-            scale=1.0,
-        )
+        joint = D @ S @ D
+        if len(corner):
+            A = left @ piece.matrix @ D
+            joint = cp.bmat([[corner, A], [A.T, joint]])
+        latex = r"\begin{pmatrix} \Sigma & \Sigma A \\ A \Sigma & S \end{pmatrix} \succeq 0"
+        return model_term("coupling", joint >> 0, latex)
 
     def lift(self, values: Mapping[str, Any]) -> dict[str, Floats]:
         """Return values of the form "lmi" from a mean and a matrix."""
@@ -305,41 +255,32 @@ class MixtureMap(MapProblem):
 
     title = "MixtureMap"
 
-    def __init__(
+    takes = BOTH
+    symmetric = True
+
+    def located(
         self,
         X: Any,
+        score: LinearScore,
+        moments: Moments | None = None,
         *,
-        components: Any,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        K: float | None = None,
-        k: float | None = None,
+        components: Any = None,
         bounds: str = "local",
         valid: str = "own",
-        feature_costs: Any = None,
-    ) -> None:
-        for value, known, what in ((bounds, BOUNDS, "bounds"), (valid, VALID, "valid")):
-            if value not in known:
-                raise DeclarationError(
-                    f"unknown {what} {value!r}", remedy=nearest(str(value), known)
-                )
-        limits = {"K": checked_bound(K, "K"), "k": checked_bound(k, "k")}
-        data = map_data(
-            X,
-            score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-        )
+    ) -> dict[str, Any]:
+        """Return members and moments, and the mixture."""
+        check_choice(bounds, "bounds", BOUNDS)
+        check_choice(valid, "valid", VALID)
+        data = super().located(X, score, moments)
         points = data["centered"] + data["moments"].mean
         parts = GaussianParts.of(components, points)
-        own = parts.assign(points)
-        super().__init__(
-            {**data, **limits, "bounds": bounds, "valid": valid, "parts": parts, "own": own}
-        )
+        return {
+            **data,
+            "bounds": bounds,
+            "valid": valid,
+            "parts": parts,
+            "own": parts.assign(points),
+        }
 
     @property
     def parts(self) -> GaussianParts:
@@ -363,16 +304,10 @@ class MixtureMap(MapProblem):
         found = []
         for j, moments in enumerate(parts.moments):
             members = slice(None) if every else np.flatnonzero(self.data["own"] == j)
-            found.append(
-                matrix_piece(
-                    self,
-                    variables,
-                    f".{j}",
-                    weight=float(parts.weights[j]),
-                    moments=moments,
-                    centered=self.data["centered"][members] + shifts[j],
-                )
-            )
+            weight = float(parts.weights[j])
+            centered = self.data["centered"][members] + shifts[j]
+            rest = {"weight": weight, "moments": moments, "centered": centered}
+            found.append(self.piece(variables, f".{j}", **rest))
         return tuple(found)
 
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
@@ -391,16 +326,11 @@ class MixtureMap(MapProblem):
         weights = [p.weight for p in pieces]
         mean = sum(w * p.matrix for w, p in zip(weights, pieces, strict=True))
 
-        def read(values: Values) -> Floats:
-            turned = (w * p.turned(values) for w, p in zip(weights, pieces, strict=True))
-            return np.asarray(sum(turned))
-
-        scope = frozenset(p.scope[1] for p in pieces)
-        return (*semidefinite, *renamed("mean loewner", loewner_bounds(mean, scope, read, K, k)))
+        return (*semidefinite, *renamed("mean loewner", loewner_bounds(mean, K, k)))
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
         """Return Loewner bounds on the matrix of a component."""
-        return loewner_bounds(piece.matrix, frozenset({piece.scope[1]}), piece.turned, K, k)
+        return loewner_bounds(piece.matrix, K, k)
 
     def map(self, solution: Solution) -> Any:
         """Return the map of a solution: every point moves with its most probable component."""

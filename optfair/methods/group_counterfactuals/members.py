@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from inspect import signature
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -15,15 +14,14 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from optfair import datasets
+from optfair.core.classify import model_goal, model_term, rows_term
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
-from optfair.errors import DataError, DeclarationError, Infeasible, nearest
-from optfair.features.feature_problem import FeatureProblem, feature_names
+from optfair.core.problem_class import ProblemClass
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
-from optfair.methods.group_counterfactuals.attainable import with_attainable
-from optfair.methods.group_counterfactuals.moments import checked_costs
+from optfair.methods.group_counterfactuals.group_problem import GroupProblem
 
 __all__ = [
     "GroupCounterfactuals",
@@ -99,40 +97,18 @@ QP = ProblemClass(quadratic_objective=True)
 SOCP = ProblemClass(cones=frozenset({"soc"}))
 
 
-class GroupCounterfactuals(FeatureProblem):
+class GroupCounterfactuals(GroupProblem):
     """What the problems with one counterfactual per member share: cost, target, features."""
 
-    #: names of the bounds on distances that a model declares besides what all of them take
-    factors: ClassVar[tuple[str, ...]] = ()
+    instead: ClassVar[Mapping[str, str]] = {
+        "K": "K bounds pairs of members: LipschitzCounterfactuals"
+    }
 
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        feature_costs: Any = None,
-        **factors: Any,
-    ) -> None:
-        _refuse_unknown(type(self), factors)
-        linear = LinearScore.of(score)
-        v, t = linear.halfspace(target_class, probability=probability, threshold=threshold)
-        points = linear.check_points(X)
+    def located(self, X: Any, score: LinearScore) -> dict[str, Any]:
+        """Return the members."""
+        points = score.check_points(X)
         points.flags.writeable = False
-        names = linear.names or feature_names(X, points.shape[1])
-        super().__init__(
-            {
-                "points": points,
-                "score": linear,
-                "normal": v,
-                "level": t,
-                "features": names,
-                "costs": checked_costs(feature_costs, names),
-                **factors,
-            }
-        )
+        return {"points": points}
 
     @property
     def points(self) -> Floats:
@@ -140,85 +116,40 @@ class GroupCounterfactuals(FeatureProblem):
         return np.asarray(self.data["points"])
 
     @property
-    def normal(self) -> Floats:
-        """Vector v of the target v·z >= t."""
-        return np.asarray(self.data["normal"])
+    def variances(self) -> Floats:
+        """Variance of each feature in the group (d,)."""
+        return np.asarray(self.points.var(axis=0))
 
     @property
-    def level(self) -> float:
-        """Number t of the target v·z >= t."""
-        return float(self.data["level"])
-
-    @property
-    def feature_costs(self) -> Floats:
-        """Weight of each feature in the cost (d,)."""
-        return np.asarray(self.data["costs"])
-
-    @property
-    def objective_unit(self) -> float:
-        """Weighted spread of the group, at most 1: gaps mean the same in any units."""
-        spread = float(self.feature_costs @ self.points.var(axis=0))
-        return min(1.0, spread) or 1.0
+    def pairs(self) -> MemberPairs:
+        """All pairs of members."""
+        found: MemberPairs | None = self.__dict__.get("_pairs")
+        if found is None:
+            found = MemberPairs(self.points)
+            self._set(_pairs=found)
+        return found
 
     def declare(self) -> Declaration:
         """Declare the counterfactuals, their cost and the target."""
-        Z = cp.Variable(self.points.shape, name="counterfactuals")
+        X, t = self.points, self.level
+        Z = cp.Variable(X.shape, name="counterfactuals")
+        moved = cp.multiply(np.sqrt(self.feature_costs)[None, :], Z - X)
+        cost = cp.sum_squares(moved) / len(X)
+        latex = r"\tfrac1n \textstyle\sum_i \|z_i - x_i\|^2"
+        target = model_term("classification", Z @ self.normal >= t, r"v^T z_i \ge t")
         return Declaration(
             {"counterfactuals": Z},
-            objective=(self._cost(Z),),
-            constraints=(self._classification(Z), *self.pair_terms(Z)),
+            objective=(model_goal("transport cost", cost, latex),),
+            constraints=(target, *self.pair_terms(Z)),
         )
 
     @abstractmethod
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
         """Return the constraints on pairs of members."""
 
-    def _cost(self, Z: Any) -> ObjectiveTerm:
-        X, costs = self.points, self.feature_costs
-        n = X.shape[0]
-
-        def value(values: Values) -> float:
-            moved = np.asarray(values["counterfactuals"], dtype=float) - X
-            return float(costs @ np.square(moved).sum(axis=0) / n)
-
-        def build() -> Any:
-            if np.all(costs == 1.0):
-                return cp.sum_squares(Z - X) / n
-            return cp.sum_squares(cp.multiply(np.sqrt(costs)[None, :], Z - X)) / n
-
-        return ObjectiveTerm(
-            "transport cost",
-            frozenset({"counterfactuals"}),
-            Evidence("transport cost", "convex quadratic", "minimize", QP),
-            build=build,
-            latex=r"\tfrac1n \textstyle\sum_i \|z_i - x_i\|^2",
-            value=value,
-        )
-
-    def _classification(self, Z: Any) -> ConstraintTerm:
-        v, t = self.normal, self.level
-
-        def violation(values: Values) -> Floats:
-            return np.maximum(t - np.asarray(values["counterfactuals"], dtype=float) @ v, 0.0)
-
-        return ConstraintTerm(
-            "classification",
-            frozenset({"counterfactuals"}),
-            Evidence("classification", "affine", "Nonpositive", LP),
-            build=lambda: Z @ v >= t,
-            latex=r"v^T z_i \ge t",
-            violation=violation,
-            shape=(self.points.shape[0],),
-            scale=abs(t),
-        )
-
     def scored_at_least(self, level: Any) -> dict[str, Any]:
         """Return the classification with an expression in place of the level, by term name."""
         return {"classification": self["counterfactuals"] @ self.normal >= level}
-
-    def explained(self, error: Infeasible) -> Infeasible:
-        """Return the error with the largest attainable target, where the target is out of reach."""
-        return with_attainable(self, error)
 
     def projected(self) -> Floats:
         """Return the members each at least cost to the target, which is a half-space."""
@@ -259,17 +190,6 @@ class GroupCounterfactuals(FeatureProblem):
             if here.size:
                 parts[word] = Z[:, here] >= X[:, here] if word == "up" else Z[:, here] <= X[:, here]
         return parts
-
-
-def _refuse_unknown(model: type[GroupCounterfactuals], given: Iterable[str]) -> None:
-    for name in given:
-        if name not in model.factors:
-            known = [*signature(GroupCounterfactuals.__init__).parameters][1:-1]
-            raise DeclarationError(
-                f"{model.__name__} takes no {name!r}",
-                "K bounds pairs of members: LipschitzCounterfactuals" if name == "K" else "",
-                nearest(name, known),
-            )
 
 
 class IndependentCounterfactuals(GroupCounterfactuals):
@@ -382,47 +302,12 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
     """
 
     title = "LipschitzCounterfactuals"
-    factors: ClassVar[tuple[str, ...]] = ("K",)
-
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        K: float,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        feature_costs: Any = None,
-    ) -> None:
-        try:
-            factor = float(K)
-        except (TypeError, ValueError):
-            factor = np.nan
-        if not (np.isfinite(factor) and factor >= 0.0):
-            raise DeclarationError(
-                f"K={K!r} is not a factor on distances",
-                "0 lets all members fall together, 1 stretches nothing",
-                "give a finite K >= 0",
-            )
-        super().__init__(
-            X,
-            score=score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-            K=factor,
-        )
-
-    @property
-    def pairs(self) -> MemberPairs:
-        """All pairs of members."""
-        found: MemberPairs | None = self.__dict__.get("_pairs")
-        if found is None:
-            found = MemberPairs(self.points)
-            self._set(_pairs=found)
-        return found
+    takes: ClassVar[Mapping[str, float]] = {"K": 0.0}
+    needs: ClassVar[tuple[str, ...]] = ("K",)
+    instead: ClassVar[Mapping[str, str]] = {
+        "K": "0 lets all members fall together, 1 stretches nothing",
+        "k": "a bound on the contraction is not convex: BiLipschitzCounterfactuals",
+    }
 
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
         """Return the cones of the pairs, one row each."""
@@ -437,19 +322,11 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
         def violation(values: Values) -> Floats:
             return np.maximum(pairs.of(values["counterfactuals"]) - K * pairs.distances, 0.0)
 
-        return (
-            ConstraintTerm(
-                "stretching",
-                frozenset({"counterfactuals"}),
-                Evidence("stretching", "convex", "Nonpositive", SOCP),
-                build=lambda: rows(np.arange(pairs.count)),
-                latex=r"\|z_i - z_j\| \le K \|x_i - x_j\|",
-                violation=violation,
-                shape=(pairs.count,),
-                scale=K * float(pairs.distances.max()),
-                rows=rows,
-            ),
-        )
+        # n²/2 pairs: evaluated by their distances, without the matrix of differences
+        scale = K * float(pairs.distances.max())
+        latex = r"\|z_i - z_j\| \le K \|x_i - x_j\|"
+        stated = {"violation": violation, "scale": scale}
+        return (rows_term("stretching", rows, pairs.count, latex, **stated),)
 
     def feasible_point(self) -> dict[str, Floats]:
         """Return a point that satisfies the model's own constraints: shrunk, then shifted."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from optfair.core.composition import Parts, Rule
 from optfair.errors import DeclarationError
+from optfair.methods.group_counterfactuals.group_problem import checked_bound
 from optfair.methods.group_counterfactuals.limits import MOVED, Limit
 from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
-from optfair.methods.group_counterfactuals.moments import checked_bound
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

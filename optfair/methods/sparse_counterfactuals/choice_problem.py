@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.quadratic import constraint_set, named_map
-from optfair.core.problem_class import LP, Evidence
+from optfair.core.classify import model_term
+from optfair.core.problem_class import LP
 from optfair.core.solution import Solution
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.sparse_counterfactuals.choices import (
@@ -24,7 +25,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     enumerated_choices,
 )
 
-__all__ = ["ChoiceProblem", "exclusion", "model_term", "row_choices", "target_mean"]
+__all__ = ["ChoiceProblem", "exclusion", "row_choices", "target_mean"]
 
 
 # Constraints that leave single choices out: what every rule on a row comes down to.
@@ -55,22 +56,11 @@ def exclusion(problem: ChoiceProblem, excluded: Flags, latex: str = "") -> Exclu
 
     With non-negative choices, a single row says the same as one equality for each.
     """
-    a = problem["choice"]
     weights = excluded.astype(float)
     weights.flags.writeable = False
-
-    def violation(values: Values) -> Floats:
-        return np.asarray(np.maximum(weights @ np.asarray(values["choice"], dtype=float), 0.0))
-
-    return ExclusionTerm(
-        name="",
-        scope=frozenset({"choice"}),
-        evidence=Evidence("", "affine", "Nonpositive", LP),
-        build=lambda: weights @ a <= 0,
-        violation=violation,
-        latex=latex,
-        excluded=excluded,
-    )
+    derived = model_term("excluded", weights @ problem["choice"] <= 0, latex)
+    known = {f.name: getattr(derived, f.name) for f in fields(ConstraintTerm)}
+    return ExclusionTerm(**known, excluded=excluded)
 
 
 def excluded_by(problem: ChoiceProblem, term: ConstraintTerm) -> Flags | str:
@@ -318,36 +308,12 @@ class ChoiceProblem(FeatureProblem):
 
     def choice_terms(self, a: Any) -> tuple[ConstraintTerm, ConstraintTerm]:
         """Return what makes ``choice`` one choice per row."""
-        choices = self.choices
-        n, N = choices.rows, choices.size
-
-        def gathering() -> Any:
-            return sp.csr_array((np.ones(N), (choices.row, np.arange(N))), shape=(n, N))
-
-        def missing(v: Values) -> Floats:
-            made = np.bincount(choices.row, np.asarray(v["choice"], dtype=float), n)
-            return np.asarray(np.abs(made - 1.0))
-
-        one = model_term(
-            "one choice",
-            {"choice"},
-            "Zero",
-            build=lambda: gathering() @ a == 1,
-            violation=missing,
-            shape=(n,),
-            scale=1.0,
-            latex=r"\textstyle\sum_S a_{iS} = 1",
+        n, N = self.choices.rows, self.choices.size
+        rows = sp.csr_array((np.ones(N), (self.choices.row, np.arange(N))), shape=(n, N))
+        return (
+            model_term("one choice", rows @ a == 1, r"\textstyle\sum_S a_{iS} = 1"),
+            model_term("nonnegativity", a >= 0, r"a_{iS} \ge 0"),
         )
-        signs = model_term(
-            "nonnegativity",
-            {"choice"},
-            "Nonpositive",
-            build=lambda: a >= 0,
-            violation=lambda v: np.maximum(-np.asarray(v["choice"], dtype=float), 0.0),
-            shape=(N,),
-            latex=r"a_{iS} \ge 0",
-        )
-        return one, signs
 
     # --- what rules ask for --------------------------------------------------------------
 
@@ -434,11 +400,6 @@ def row_choices(*needs: str) -> tuple[Structure, ...]:
     own = ("one choice", "nonnegativity", *needs)
     rule = Structure(ROW_CHOICES, own, frozenset({"choice"}), "a rule on single rows")
     return (rule, LAZY_ROWS)
-
-
-def model_term(name: str, scope: set[str], where: str, **rest: Any) -> ConstraintTerm:
-    """Return a linear term of the model."""
-    return ConstraintTerm(name, frozenset(scope), Evidence(name, "affine", where, LP), **rest)
 
 
 def target_mean(target: Any) -> float:

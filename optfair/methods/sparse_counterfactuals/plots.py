@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled
+from optfair.errors import DataError
 from optfair.methods.sparse_counterfactuals.changed_cells import (
     LOWER,
     OTHER,
@@ -20,7 +20,17 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
 from optfair.methods.sparse_counterfactuals.choices import Cells
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.numbers import check_matrix
-from optfair.plots.axes import COLOURS, FAINT, INK, QUIET, legend_below, new_axes, plain, tidy
+from optfair.plots.axes import (
+    COLOURS,
+    FAINT,
+    INK,
+    QUIET,
+    legend_below,
+    new_axes,
+    new_figure,
+    plain,
+    tidy,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +111,7 @@ def plot_edits(
     if figure is None:
         width = float(np.clip(2.6 + 0.27 * n, NARROW, WIDE))
         height = 0.45 + len(tables) * (HEAD + CELL * d) + FOOT + _below(labels, n) - FLAT
-        figure = _new_figure(width, height)
+        figure = new_figure(width, height)
     axes = figure.subplots(len(tables), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, directions) in zip(axes, tables.items(), strict=True):
         _draw(ax, directions, names)
@@ -222,16 +232,6 @@ def _named(features: Any, names: tuple[str, ...]) -> list[str]:
     if len(given) != len(names):
         raise DataError(f"{len(given)} names for {len(names)} features", remedy="give one each")
     return [plain(name, 28) for name in given]
-
-
-def _new_figure(width: float, height: float) -> Figure:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as e:
-        raise NotInstalled(
-            "matplotlib is not installed", str(e), 'pip install "optfair[plot]"'
-        ) from None
-    return plt.figure(figsize=(width, height), layout="constrained")
 
 
 def _draw(ax: Axes, directions: Directions, names: list[str]) -> None:

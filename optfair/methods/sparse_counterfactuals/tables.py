@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled, nearest
+from optfair.errors import DataError, nearest, needed
 from optfair.features.feature_problem import feature_names
 
 __all__ = [
@@ -156,12 +156,7 @@ def _from_arrays(tables: Sequence[Any], called: Sequence[str]) -> JoinedColumns:
 
 
 def _from_frames(tables: Sequence[Any], called: Sequence[str]) -> JoinedColumns:
-    try:
-        import narwhals as nw
-    except ImportError as e:
-        raise NotInstalled(
-            "narwhals is not installed", str(e), 'pip install "optfair[frames]"'
-        ) from None
+    nw = needed("narwhals", 'pip install "optfair[frames]"')
     names = feature_names(tables[0], tables[0].shape[1])
     for table, name in zip(tables, called, strict=False):
         _check_shape(table.shape, name)
