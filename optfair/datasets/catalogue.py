@@ -31,14 +31,6 @@ from optfair.datasets.dataset import (
 from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
 from optfair.errors import DataError, nearest
 
-__all__ = [
-    "address",
-    "fetch_columns",
-    "load",
-    "names",
-]
-
-
 # Rows from OpenML, through scikit-learn and its cache.
 
 MISSING = "?"  # ARFF's own sign, which the files of UCI use too

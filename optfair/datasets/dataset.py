@@ -18,19 +18,6 @@ from optfair.datasets.facts import DatasetFacts
 from optfair.errors import DataError, nearest, needed
 from optfair.numbers import check_matrix
 
-__all__ = [
-    "Dataset",
-    "check_file",
-    "column_of",
-    "derived",
-    "open_text",
-    "parsed",
-    "read_integers",
-    "typed",
-    "without_dropped",
-]
-
-
 # A data set: named columns with their licence and citation.
 
 Floats = NDArray[np.float64]

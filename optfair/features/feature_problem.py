@@ -15,19 +15,6 @@ from optfair.core.composition import Rule
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
 
-__all__ = [
-    "Box",
-    "FeatureProblem",
-    "Immutable",
-    "Monotone",
-    "box",
-    "feature_names",
-    "feature_target",
-    "immutable",
-    "monotone",
-]
-
-
 # Problems whose answer says what every feature becomes.
 
 Floats = NDArray[np.float64]

@@ -13,13 +13,6 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import check_matrix
 
-__all__ = [
-    "AffineScore",
-    "LinearScore",
-    "affine_score",
-]
-
-
 # A fitted classifier of scikit-learn as one affine function, with its scaling folded in.
 
 Floats = NDArray[np.float64]

@@ -16,21 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-__all__ = [
-    "COLOURS",
-    "FAINT",
-    "INK",
-    "MANY_COLOURS",
-    "ON_LIGHT",
-    "QUIET",
-    "label_points",
-    "legend_below",
-    "new_axes",
-    "new_figure",
-    "plain",
-    "tidy",
-]
-
 
 # The look all pictures share.
 

@@ -17,16 +17,6 @@ from optfair.errors import ClassError, DeclarationError, nearest
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 
-__all__ = [
-    "RelaxationBound",
-    "RelaxedIntegrality",
-    "check_origin",
-    "recovered",
-    "relax_integrality",
-    "relaxed",
-]
-
-
 # From values on the original problem to a solution of it, measured on its own terms.
 
 

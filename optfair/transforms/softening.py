@@ -14,8 +14,6 @@ from optfair.core.problem import Problem
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
 from optfair.errors import DeclarationError, nearest
 
-__all__ = ["soften"]
-
 
 def soften(problem: Problem, name: str, weight: float) -> Any:
     r"""Return the problem with a constraint replaced by a penalty.

@@ -40,14 +40,6 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
 
-__all__ = [
-    "best_known",
-    "run_half_space",
-    "run_pairwise",
-    "run_secular",
-    "run_voronoi",
-]
-
 
 # Routes of the structures ``half-space``, ``one-quadratic`` and ``cell``: one exact projection each.
 

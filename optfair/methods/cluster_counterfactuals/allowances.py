@@ -19,17 +19,6 @@ from optfair.methods.cluster_counterfactuals.rules import (
 )
 from optfair.numbers import as_number
 
-__all__ = [
-    "check_cluster",
-    "check_factual",
-    "check_mask",
-    "check_metric",
-    "check_plausibility",
-    "column_names",
-    "option_rules",
-]
-
-
 # Checks of what a counterfactual may change and how distance is measured.
 
 Floats = NDArray[np.float64]

@@ -25,8 +25,6 @@ from optfair.methods.cluster_counterfactuals.partition import Partition, read_cl
 from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
 from optfair.methods.cluster_counterfactuals.rules import AtMostChanges
 
-__all__ = ["ClusterCounterfactual"]
-
 NEAREST = "nearest other"
 
 

@@ -22,12 +22,6 @@ from optfair.methods.cluster_counterfactuals.partition import Partition, read_cl
 from optfair.numbers import as_number
 from optfair.rows.frames import checked_rows, column_names
 
-__all__ = [
-    "ClusterExplainer",
-    "different_feature_sets",
-]
-
-
 # Counterfactuals of one row that change different features.
 
 Features = frozenset[int]

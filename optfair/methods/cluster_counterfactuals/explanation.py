@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from optfair.core.certificate import Optimality
     from optfair.core.solution import Solution
 
-__all__ = [
-    "ClusterExplanations",
-    "ClusterSeparability",
-    "Counterfactual",
-    "Explanation",
-    "changed_entries",
-]
-
 
 # What an explainer of clusters answers: counterfactuals, singly and in tables.
 

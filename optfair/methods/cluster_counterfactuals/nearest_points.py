@@ -33,18 +33,6 @@ from optfair.methods.cluster_counterfactuals.explanation import Counterfactual, 
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 
-__all__ = [
-    "PROVED",
-    "Batch",
-    "Moves",
-    "NearestPoints",
-    "Options",
-    "TargetTable",
-    "join",
-    "linear",
-    "quadratic",
-]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 

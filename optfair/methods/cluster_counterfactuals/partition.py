@@ -13,16 +13,6 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import check_matrix
 
-__all__ = [
-    "COVARIANCES",
-    "Boundary",
-    "Partition",
-    "Section",
-    "cluster_arguments",
-    "read_clusters",
-]
-
-
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
 Floats = NDArray[np.float64]

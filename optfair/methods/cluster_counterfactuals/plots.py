@@ -30,12 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "plot_cluster_counterfactuals",
-    "plot_distances",
-    "plot_image_counterfactuals",
-    "plot_separability",
-]
 
 # Picture of counterfactuals between clusters, in two dimensions.
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["MARGIN", "SEVERAL_QUADRATICS", "MarginBound", "PointProblem", "least_maximum"]
-
 
 # Which special algorithm fits a counterfactual: read off its terms.
 

@@ -15,17 +15,6 @@ from optfair.features.feature_problem import FeatureProblem, feature_target
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "AtMostChanges",
-    "LeastDensity",
-    "OneHot",
-    "WholeNumbers",
-    "at_most_changes",
-    "least_density",
-    "one_hot",
-    "whole_numbers",
-]
-
 
 # Rules on how many features change.
 

@@ -19,16 +19,6 @@ from optfair.methods.cluster_counterfactuals.partition import Boundary, Section
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "FLAGS",
-    "BoundTerm",
-    "SideTerm",
-    "bound_term",
-    "distance_term",
-    "opposite_points",
-    "side_term",
-]
-
 
 # The terms of a counterfactual: bounds on features, sides of boundaries, distances.
 

@@ -29,16 +29,6 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Leaf",
-    "ProjectionProof",
-    "ScoreMapProof",
-    "SupportProof",
-    "run_independent_rows",
-    "run_scaled_map",
-    "run_score_map",
-    "run_support_search",
-]
 
 # Route of the structure ``separable-target``: project every member on its half-space.
 

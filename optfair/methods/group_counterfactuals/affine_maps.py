@@ -28,13 +28,6 @@ from optfair.methods.group_counterfactuals.spectrum import (
     spectral_bound,
 )
 
-__all__ = [
-    "AffineMap",
-    "PSDMap",
-    "SymmetricMap",
-]
-
-
 # Affine maps with any matrix, with or without a bound on how much they expand.
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,6 @@ from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounte
 
 Floats = NDArray[np.float64]
 
-__all__ = ["BoundedValue", "bi_lipschitz_baseline"]
 
 PAIRS = ("stretching", "shrinking")
 # Orders of the Gram matrix up to which the semidefinite bound takes seconds.

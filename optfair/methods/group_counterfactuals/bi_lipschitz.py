@@ -18,12 +18,6 @@ from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.group_counterfactuals.group_problem import BOTH
 from optfair.methods.group_counterfactuals.members import GroupCounterfactuals
 
-__all__ = [
-    "BiLipschitzCounterfactuals",
-    "GramBound",
-]
-
-
 # Counterfactuals of a group whose distances neither grow nor shrink beyond given factors.
 
 Floats = NDArray[np.float64]

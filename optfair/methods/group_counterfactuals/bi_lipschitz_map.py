@@ -23,7 +23,6 @@ from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
 Floats = NDArray[np.float64]
 
-__all__ = ["BiLipschitzMap"]
 
 QUADRATIC = ProblemClass(quadratic_constraint=True, curvature="unverified")
 # How many mirrors are tried for a witness.

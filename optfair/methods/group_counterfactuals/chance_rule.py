@@ -19,7 +19,6 @@ from optfair.methods.group_counterfactuals.rules import map_target
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Chance", "chance", "moment_margin"]
 
 DISTRIBUTIONS = ("gaussian", "any")
 

@@ -20,7 +20,6 @@ from optfair.numbers import check_matrix
 
 Floats = NDArray[np.float64]
 
-__all__ = ["MapValidation", "cross_validate_map"]
 
 NUMBERS = ("transport_cost", "upper", "lower", "distortion", "validity", "seconds")
 

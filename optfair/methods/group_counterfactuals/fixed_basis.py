@@ -29,14 +29,6 @@ from optfair.methods.group_counterfactuals.moments import (
 )
 from optfair.methods.group_counterfactuals.spectrum import Reduction, factor_bounds
 
-__all__ = [
-    "CommutativeGaussianMap",
-    "DiagonalMap",
-    "FixedBasisMap",
-    "ScaledMap",
-]
-
-
 # Maps that stretch along given directions: diagonal, commutative Gaussian, scaled.
 
 Floats = NDArray[np.float64]

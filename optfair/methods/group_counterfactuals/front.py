@@ -20,7 +20,6 @@ from optfair.numbers import check_matrix
 
 Floats = NDArray[np.float64]
 
-__all__ = ["CounterfactualFront", "counterfactual_front"]
 
 # The problem that is solved for each K of a sweep.
 MODELS = {

@@ -30,12 +30,6 @@ from optfair.methods.group_counterfactuals.spectrum import loewner_bounds
 from optfair.methods.group_counterfactuals.transport_map import MixtureTransport
 from optfair.numbers import check_choice
 
-__all__ = [
-    "GaussianMap",
-    "MixtureMap",
-]
-
-
 # The map between two Gaussians, of the group and of its counterfactuals.
 
 Floats = NDArray[np.float64]

@@ -22,16 +22,6 @@ from optfair.features.feature_problem import FeatureProblem, feature_names
 from optfair.features.linear_score import LinearScore
 from optfair.numbers import as_number
 
-__all__ = [
-    "BOTH",
-    "GroupProblem",
-    "OutOfReach",
-    "checked_bound",
-    "checked_costs",
-    "largest_level",
-    "with_attainable",
-]
-
 Floats = NDArray[np.float64]
 
 

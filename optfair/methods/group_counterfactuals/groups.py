@@ -13,7 +13,6 @@ from optfair.numbers import check_matrix
 
 Indices = NDArray[np.intp]
 
-__all__ = ["MedoidGroup", "medoid_groups"]
 
 # The search keeps the distances of all pairs: 5,000 rows take 200 MB.
 MOST_ROWS = 5_000

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from optfair.core.solution import Solution
     from optfair.methods.group_counterfactuals.map_problem import MapProblem
 
-__all__ = [
-    "FREE",
-    "MOVED",
-    "SUPPORT",
-    "Limit",
-    "NoChoice",
-    "covers",
-    "solved_within",
-    "support_refusal",
-    "without_guesses",
-]
-
 
 # Which features a map moves, as the binary variable of a rule.
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FAMILIES", "Family", "Group", "family_of"]
 
 # Pairs whose distances are compared during a search; more are sampled.
 MOST_PAIRS = 80_000

@@ -30,16 +30,6 @@ from optfair.methods.group_counterfactuals.limits import (
 from optfair.methods.group_counterfactuals.moments import ROUNDING, Moments
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
-__all__ = [
-    "OWN",
-    "STRANGER",
-    "MapProblem",
-    "Piece",
-    "fitting_values",
-    "renamed",
-]
-
-
 # One affine map within a problem, written in its variables.
 
 Floats = NDArray[np.float64]

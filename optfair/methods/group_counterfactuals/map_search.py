@@ -14,16 +14,6 @@ from optfair.errors import DeclarationError, Infeasible, NotInstalled
 from optfair.methods.group_counterfactuals.map_families import Family, Group, family_of
 from optfair.methods.group_counterfactuals.metrics import SLACK, Target
 
-__all__ = [
-    "Evolved",
-    "Found",
-    "MapSearch",
-    "evolve",
-    "hypervolume",
-    "valid_translations",
-]
-
-
 # NSGA-II for two objectives under constraints, and the hypervolume of what it finds.
 
 Floats = NDArray[np.float64]

@@ -23,15 +23,6 @@ from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.group_problem import GroupProblem
 
-__all__ = [
-    "GroupCounterfactuals",
-    "IndependentCounterfactuals",
-    "LipschitzCounterfactuals",
-    "MemberPairs",
-    "group_arguments",
-]
-
-
 # All pairs of members of a group, numbered as SciPy's condensed distances are.
 
 Floats = NDArray[np.float64]

@@ -13,16 +13,6 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.numbers import check_matrix, check_weights
 
-__all__ = [
-    "LipschitzConstants",
-    "Target",
-    "distortion",
-    "lipschitz_constants",
-    "transport_cost",
-    "validity",
-]
-
-
 # What a counterfactual must reach: a probability or a score of one class, from any classifier.
 
 Floats = NDArray[np.float64]

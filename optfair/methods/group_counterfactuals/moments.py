@@ -16,14 +16,6 @@ from optfair.numbers import check_matrix
 if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
 
-__all__ = [
-    "ROUNDING",
-    "GaussianParts",
-    "Moments",
-    "as_far_as_feasible",
-    "nearest_to_identity",
-]
-
 
 # Mean and covariance of a group: all that the cost of an affine map depends on.
 

@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "plot_arrows",
-    "plot_counterfactual_front",
-    "plot_groups",
-    "plot_map",
-]
-
 
 # Pictures of a group and its counterfactuals, member by member.
 

@@ -19,8 +19,6 @@ from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["at_most", "l1_sparsity", "loewner", "map_target", "transport_budget"]
-
 
 # What rules on maps need of a problem.
 

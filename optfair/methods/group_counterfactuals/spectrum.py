@@ -14,15 +14,6 @@ from optfair.core.classify import model_goal, model_term, rows_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 
-__all__ = [
-    "Reduction",
-    "ScoreLine",
-    "factor_bounds",
-    "loewner_bounds",
-    "spectral_bound",
-]
-
-
 # Bounds on the matrix of a map: Loewner order, factors of single directions, spectral norm.
 
 Floats = NDArray[np.float64]

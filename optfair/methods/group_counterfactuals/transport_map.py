@@ -14,16 +14,6 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.group_counterfactuals.moments import GaussianParts
 from optfair.numbers import check_matrix
 
-__all__ = [
-    "MixtureTransport",
-    "TransportMap",
-    "checked_rows",
-    "framed",
-    "read_map",
-    "write_map",
-]
-
-
 # Maps on disk: JSON for the record, npz for the arrays, nothing pickled.
 
 Floats = NDArray[np.float64]

@@ -21,14 +21,6 @@ from optfair.methods.sparse_counterfactuals.choice_problem import (
 from optfair.methods.sparse_counterfactuals.choices import Cells, Choices, enumerated_choices
 from optfair.numbers import as_number
 
-__all__ = [
-    "ActionPlan",
-    "MinimumEdits",
-    "Scorecard",
-    "action_arguments",
-]
-
-
 # The edits of a group within a budget, and the fewest edits with a required effect.
 
 # The edits that bring the mean score of a group nearest to its target, within a budget.

@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
 
-__all__ = [
-    "ChoiceConflict",
-    "DistanceProof",
-    "EffectProof",
-    "reached",
-    "refuse_conflict",
-    "row_table",
-    "run",
-]
-
 
 # No plan satisfies the rules: which of them, as a certificate that can be verified again.
 

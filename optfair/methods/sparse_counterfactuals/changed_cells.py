@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 from optfair.errors import DataError
 from optfair.methods.sparse_counterfactuals.choices import Cells
 
-__all__ = ["LOWER", "OTHER", "RAISED", "Directions", "EditTable", "edit_directions", "edit_table"]
-
-
 # What an edit does to a cell: it lowers or raises a number, or exchanges a category.
 
 Directions = NDArray[np.int8]

@@ -25,9 +25,6 @@ from optfair.methods.sparse_counterfactuals.choices import (
     enumerated_choices,
 )
 
-__all__ = ["ChoiceProblem", "exclusion", "row_choices", "target_mean"]
-
-
 # Constraints that leave single choices out: what every rule on a row comes down to.
 
 Floats = NDArray[np.float64]

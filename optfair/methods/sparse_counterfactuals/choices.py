@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, NotInstalled
 from optfair.features.feature_problem import feature_names
 
-__all__ = ["Cells", "Choices", "common_unit", "edit_sets", "enumerated_choices", "predicted"]
-
-
 # The choices of every row: sets of edits, what the model then says, and what they cost.
 
 Floats = NDArray[np.float64]

@@ -15,21 +15,6 @@ from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 from optfair.numbers import check_matrix
 
-__all__ = [
-    "COUPLINGS",
-    "VALUES",
-    "MixedEncoding",
-    "aligned_coupling",
-    "assigned_values",
-    "checked_coupling",
-    "coupling_of",
-    "nearest_coupling",
-    "optimal_transport_coupling",
-    "random_coupling",
-    "uniform_coupling",
-]
-
-
 # Couplings of factual and counterfactual rows: who serves whom as the example to follow.
 #
 # A coupling is an (n, m) array p with entries p_ij ≥ 0 and total 1. Row i of it, divided by its

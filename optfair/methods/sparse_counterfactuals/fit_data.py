@@ -27,17 +27,6 @@ from optfair.methods.sparse_counterfactuals.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 
-__all__ = [
-    "Setting",
-    "attribution_of",
-    "check_budget",
-    "check_effect",
-    "check_parameters",
-    "labelled",
-    "ordered_cells",
-]
-
-
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
 Floats = NDArray[np.float64]

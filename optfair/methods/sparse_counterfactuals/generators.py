@@ -16,16 +16,6 @@ from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 
-__all__ = [
-    "Counterfactuals",
-    "dice_counterfactuals",
-    "given_counterfactuals",
-    "mapped_counterfactuals",
-    "nearest_unlike_neighbours",
-    "projected_counterfactuals",
-]
-
-
 # Counterfactual rows, and for which factual row each was made.
 
 Floats = NDArray[np.float64]

@@ -12,24 +12,6 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choices import Cells
 from optfair.numbers import check_matrix
 
-__all__ = [
-    "DIVERGENCES",
-    "counterfactual_effect",
-    "distance_ratio",
-    "edit_mask",
-    "effect_from",
-    "kernel_bandwidth",
-    "mean_difference",
-    "median_difference",
-    "mmd_of_changes",
-    "mmd_of_lines",
-    "output_divergence",
-    "output_mmd",
-    "output_transport",
-    "path_divergences",
-]
-
-
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
 
 Floats = NDArray[np.float64]

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_edits", "plot_effect", "plot_row_edits"]
 
 # Blue falls, vermilion rises, green is another category; the symbols say it without colours.
 FILLS = ("#F1F1F1", COLOURS[0], COLOURS[5], COLOURS[2])

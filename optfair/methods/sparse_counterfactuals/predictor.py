@@ -16,7 +16,6 @@ from optfair.methods.sparse_counterfactuals.choices import predicted
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-__all__ = ["OUTPUTS", "Predictor"]
 
 OUTPUTS = ("predict_proba", "decision_function", "predict")
 # Rows asked for at once.

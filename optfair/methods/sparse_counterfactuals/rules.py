@@ -16,8 +16,6 @@ from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem,
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["edited_together", "implies", "row_budget"]
-
 
 # What rules on edits need of a problem.
 

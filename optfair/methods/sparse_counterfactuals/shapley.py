@@ -18,9 +18,6 @@ from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
 from optfair.rows.frames import generator
 
-__all__ = ["Attribution", "attributed", "check_enumerated", "coalition_values", "p_shap"]
-
-
 # What an attribution says: a value per cell, its error, and what it cost.
 
 Floats = NDArray[np.float64]

@@ -31,7 +31,6 @@ from optfair.rows.frames import generator
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-__all__ = ["SparseCounterfactuals"]
 
 # An effect that misses what is asked for by rounding only reaches it.
 REACHED = 1e-9

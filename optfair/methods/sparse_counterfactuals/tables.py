@@ -13,15 +13,6 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, nearest, needed
 from optfair.features.feature_problem import feature_names
 
-__all__ = [
-    "JoinedColumns",
-    "StackedRows",
-    "cell_values",
-    "column_indices",
-    "lengthened",
-]
-
-
 # Columns of several tables, one below the other, and tables made of them again.
 
 Floats = NDArray[np.float64]

@@ -8,15 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Projections",
-    "inverse_metric",
-    "nearest_in_bounded_half_space",
-    "nearest_in_half_space",
-    "nearest_in_polyhedron",
-]
-
-
 # What every projection returns: nearest points of many rows, with multipliers.
 
 Floats = NDArray[np.float64]

@@ -11,15 +11,6 @@ from numpy.typing import NDArray
 from optfair.errors import UnsupportedProblem
 from optfair.methods.sparse_counterfactuals.choices import Choices
 
-__all__ = [
-    "Pool",
-    "Reach",
-    "RowTable",
-    "layers",
-    "reach",
-]
-
-
 # The allowed choices of every row by integer cost.
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,6 @@ from optfair.methods.sparse_counterfactuals.algorithms.budget_table import (
     reach,
 )
 
-__all__ = ["closest", "end_bound", "merge_width", "search_labels", "window_bound"]
-
-
 # Every way to come nearer to 0 than a given distance, or the proof that there is none.
 
 Floats = NDArray[np.float64]
