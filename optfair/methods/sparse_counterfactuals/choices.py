@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
 from optfair.features.feature_problem import feature_names
+from optfair.features.predictor import predicted
 
 # The choices of every row: sets of edits, what the model then says, and what they cost.
 
@@ -475,36 +476,3 @@ def _subsets(k: int, limit: int) -> Flags:
         level[np.arange(which.size), thing] = True
         levels.append(level)
     return np.concatenate(levels)
-
-
-def predicted(predict: Callable[[Any], Any], rows: Any, count: int) -> Floats:
-    """Return one finite number per row, or say what the model returned instead.
-
-    Raises
-    ------
-    DataError
-        A wrong shape, NaN or infinite scores, or no numbers.
-    """
-    returned = predict(rows)
-    try:
-        scores = np.asarray(returned, dtype=np.float64)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            "the model does not return numbers",
-            str(e),
-            "give a function from rows to scores, such as the second column of predict_proba",
-        ) from None
-    if scores.shape not in ((count,), (count, 1)):
-        raise DataError(
-            f"the model returned shape {scores.shape} for {count} rows",
-            "one number per row is needed",
-            "give a function from rows to scores, such as the second column of predict_proba",
-        )
-    bad = ~np.isfinite(scores)
-    if bad.any():
-        raise DataError(
-            f"the model returned {int(bad.sum())} scores that are NaN or infinite",
-            f"of {count} rows",
-            "check the model on the rows with some cells exchanged",
-        )
-    return scores.reshape(-1)

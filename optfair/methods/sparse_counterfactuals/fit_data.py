@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
+from optfair.features.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.couplings import (
     COUPLINGS,
     VALUES,
@@ -23,7 +24,6 @@ from optfair.methods.sparse_counterfactuals.metrics import (
     effect_from,
     output_divergence,
 )
-from optfair.methods.sparse_counterfactuals.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 
@@ -173,7 +173,7 @@ def common_target_class(model: Any, rows: Any) -> Any:
 
     None for what has no two classes: then the caller has to name one, or there is none.
     """
-    from optfair.methods.sparse_counterfactuals.predictor import Predictor
+    from optfair.features.predictor import Predictor
 
     classes = Predictor(model).classes if _two_classes(model) else None
     if classes is None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
+from optfair.features.predictor import Predictor
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
-from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 
 # Counterfactual rows, and for which factual row each was made.

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
-from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
 from optfair.rows.frames import generator
 
