@@ -17,7 +17,7 @@ from optfair.methods.cluster_counterfactuals.rules import (
     OneHot,
     WholeNumbers,
 )
-from optfair.numbers import as_number
+from optfair.numbers import as_number, check_choice
 
 # Checks of what a counterfactual may change and how distance is measured.
 
@@ -108,10 +108,7 @@ def check_mask(mask: Any, d: int) -> NDArray[np.intp]:
 
 def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | None:
     """Return weights (d,), a matrix (d, d), or None for equal weights."""
-    if distance not in DISTANCES:
-        raise DeclarationError(
-            f"unknown distance {distance!r}", remedy=nearest(str(distance), DISTANCES)
-        )
+    check_choice(distance, "distance", DISTANCES)
     if weights is not None and metric is not None:
         raise DeclarationError(
             "give weights or a metric, not both", remedy="weights are the diagonal of the metric"

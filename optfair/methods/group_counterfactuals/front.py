@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import registry
-from optfair.errors import DataError, DeclarationError, nearest, needed
+from optfair.errors import DataError, DeclarationError, needed
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.map_families import FAMILIES
 from optfair.methods.group_counterfactuals.map_search import MapSearch, hypervolume
 from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
-from optfair.numbers import check_matrix
+from optfair.numbers import check_choice, check_matrix
 
 Floats = NDArray[np.float64]
 
@@ -198,8 +198,7 @@ def counterfactual_front(
     ----------
     Valero-Leal et al., Optimal transport group counterfactual explanations, Section C.5.
     """
-    if family not in FAMILIES:
-        raise DeclarationError(f"unknown family {family!r}", remedy=nearest(str(family), FAMILIES))
+    check_choice(family, "family", FAMILIES)
     if method not in ("auto", "sweep", "nsga2"):
         raise DeclarationError(
             f"unknown method {method!r}", remedy="it is 'auto', 'sweep' or 'nsga2'"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled
-from optfair.features.feature_problem import feature_names
+from optfair.errors import DataError
 from optfair.features.predictor import predicted
+from optfair.methods.sparse_counterfactuals.tables import JoinedColumns, cell_values
 
 # The choices of every row: sets of edits, what the model then says, and what they cost.
 
@@ -249,9 +249,7 @@ class Cells:
     [[6.0, 4.0]]
     """
 
-    factuals: Any
-    values: Any
-    names: tuple[str, ...]
+    joined: JoinedColumns
     differ: Flags
 
     @classmethod
@@ -263,47 +261,36 @@ class Cells:
         DataError
             Shapes or columns that do not fit, missing entries.
         """
-        framed = [hasattr(x, "columns") for x in (factuals, values)]
-        if framed[0] != framed[1]:
-            raise DataError(
-                "one of factuals and values is a data frame, the other is not",
-                remedy="give both as frames, or both as arrays",
-            )
-        before: Any
-        after: Any
-        before, after = (x if framed[0] else _array(x) for x in (factuals, values))
-        if before.shape != after.shape or len(before.shape) != 2 or 0 in before.shape:
+        joined = JoinedColumns.of((factuals, values), ("factuals", "values"))
+        n, m = joined.sizes
+        if n != m:
             raise DataError(
                 "values does not fit the factuals",
-                f"shapes {after.shape} and {before.shape}",
+                f"{m} rows for {n}",
                 "give the value of every cell of every factual row, aligned row by row",
             )
-        names = feature_names(before, before.shape[1])
-        if framed[0] and list(after.columns) != list(before.columns):
-            raise DataError(
-                "values has other columns than the factuals",
-                f"{', '.join(map(str, after.columns))}; {', '.join(names)}",
-                "give the same columns in the same order",
-            )
-        columns = [
-            (_column(before, j), _column(after, j), names[j]) for j in range(before.shape[1])
-        ]
-        for x, q, name in columns:
-            for where, column in (("factuals", x), ("values", q)):
-                missing = _missing(column)
-                if missing.any():
-                    row = int(np.flatnonzero(missing)[0])
-                    raise DataError(
-                        f"{where} has missing entries in {name!r}",
-                        f"the first is in row {row}",
-                        "drop or impute them: it cannot be told whether such a cell changes",
-                    )
-        differ = np.stack([np.asarray(x != q, dtype=bool) for x, q, _ in columns], axis=1)
-        return cls(before, after, names, differ)
+        columns = [cell_values(column) for column in joined.columns]
+        for name, column in zip(joined.names, columns, strict=True):
+            missing = np.flatnonzero(_missing(column))
+            if missing.size:
+                where = "factuals" if missing[0] < n else "values"
+                raise DataError(
+                    f"{where} has missing entries in {name!r}",
+                    f"the first is in row {int(missing[0]) % n}",
+                    "drop or impute them: it cannot be told whether such a cell changes",
+                )
+        differ = np.stack([np.asarray(x[:n] != x[n:], dtype=bool) for x in columns], axis=1)
+        return cls(joined, differ)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.joined.names
 
     def column(self, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return (factuals, values) of one feature."""
-        return _column(self.factuals, index), _column(self.values, index)
+        before, after = np.split(cell_values(self.joined.columns[index]), 2)
+        return before, after
 
     def rows(self, index: Indices, edits: Flags) -> Any:
         """Return some of the rows with the edited cells exchanged, in the container given.
@@ -315,41 +302,9 @@ class Cells:
         edits : bool array (m, d)
             Cells that take the new value.
         """
-        if not hasattr(self.factuals, "columns"):
-            return np.where(edits, self.values[index], self.factuals[index])
-        try:
-            import narwhals as nw
-        except ImportError:
-            raise NotInstalled(
-                "rows in data frames need narwhals",
-                "the module 'narwhals' was not found",
-                "pip install optfair[frames], or give arrays",
-            ) from None
-
-        both = nw.concat([nw.from_native(self.factuals), nw.from_native(self.values)])
-        n = self.factuals.shape[0]
-        place = index[:, None] + n * edits
         # column by column, so that each keeps its type
-        native = [both[name][place[:, j]].to_native() for j, name in enumerate(both.columns)]
-        if hasattr(native[0], "reset_index"):  # pandas would align columns by their old labels
-            native = [series.reset_index(drop=True) for series in native]
-        return type(self.factuals)(dict(zip(both.columns, native, strict=True)))
-
-
-def _array(rows: Any) -> NDArray[Any]:
-    try:
-        array = np.array(rows)
-    except ValueError as e:
-        raise DataError("rows have different lengths", str(e), "give rows x columns") from None
-    if array.dtype.kind in "US":  # numbers and text together would all become text
-        array = np.array(rows, dtype=object)
-    return array
-
-
-def _column(rows: Any, index: int) -> NDArray[Any]:
-    if hasattr(rows, "columns"):
-        return np.asarray(rows[rows.columns[index]])
-    return np.asarray(rows[:, index])
+        place = index[:, None] + self.differ.shape[0] * edits
+        return self.joined.table([c[place[:, j]] for j, c in enumerate(self.joined.columns)])
 
 
 def _missing(column: NDArray[Any]) -> Flags:

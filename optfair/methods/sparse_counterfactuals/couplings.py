@@ -13,7 +13,7 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_matrix
+from optfair.numbers import check_choice, check_matrix
 
 # Couplings of factual and counterfactual rows: who serves whom as the example to follow.
 #
@@ -424,8 +424,7 @@ def assigned_values(
     You, Bian, Cao: Joint Distribution-Informed Shapley Values for Sparse Counterfactual
     Explanations, eq. (9) and (10).
     """
-    if value not in VALUES:
-        raise DeclarationError(f"unknown value {value!r}", remedy=nearest(str(value), VALUES))
+    check_choice(value, "value", VALUES)
     partner = _most_probable(coupling, rng)
     codes = counterfactuals[partner].copy()
     single = (coupling > 0).sum(axis=1) == 1

@@ -26,6 +26,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
+from optfair.numbers import check_choice
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -84,10 +85,7 @@ def ordered_cells(
     Explanations, Algorithm 1. Efraimidis, Spirakis: Weighted random sampling with a
     reservoir, Information Processing Letters 97, 2006.
     """
-    if selection not in SELECTIONS:
-        raise DeclarationError(
-            f"unknown selection {selection!r}", remedy=nearest(str(selection), SELECTIONS)
-        )
+    check_choice(selection, "selection", SELECTIONS)
     cells = np.argwhere(editable)
     w = weights[editable]
     if selection == "top":

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError
 from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import check_matrix
+from optfair.numbers import check_choice, check_matrix
 
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
 
@@ -44,10 +44,7 @@ def path_divergences(
     DeclarationError
         An unknown name.
     """
-    if divergence not in DIVERGENCES:
-        raise DeclarationError(
-            f"unknown divergence {divergence!r}", remedy=nearest(str(divergence), DIVERGENCES)
-        )
+    check_choice(divergence, "divergence", DIVERGENCES)
     if divergence == "mean":
         return np.asarray(np.abs(outputs.mean(axis=1) - target.mean()))
     if divergence == "median":

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.errors import DataError, DeclarationError, NotInstalled
 from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
+from optfair.numbers import check_choice
 from optfair.rows.frames import generator
 
 # What an attribution says: a value per cell, its error, and what it cost.
@@ -446,8 +447,7 @@ def attributed(
     random_state: Any = None,
 ) -> Attribution:
     """Return p-SHAP values of coded rows; see `p_shap`."""
-    if method not in METHODS:
-        raise DeclarationError(f"unknown method {method!r}", remedy=nearest(str(method), METHODS))
+    check_choice(method, "method", METHODS)
     check_enumerated(exact_features)
     share = coupling / coupling.sum(axis=1, keepdims=True)
     before = predictor.rows_asked
