@@ -8,7 +8,7 @@ import pytest
 import optfair as of
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
-from optfair.methods.cluster_counterfactuals.nearest_points import (
+from optfair.methods.cluster_counterfactuals.algorithms.batches import (
     Batch,
     Moves,
     join,
@@ -101,7 +101,7 @@ def test_quadratics_are_those_of_the_declared_problem(rows, gaussians, metric):
 
 def test_a_moved_boundary_shows_in_the_gap(rows, centers, monkeypatch):
     """The bound is recomputed: a projection that goes too far has a gap."""
-    from optfair.methods.cluster_counterfactuals import nearest_points as module
+    from optfair.methods.cluster_counterfactuals.algorithms import polyhedra as module
 
     true = module.nearest_in_half_space
 
