@@ -12,7 +12,6 @@ from optfair import metrics
 from optfair.comparison.run import peak_megabytes, reset_peak
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.chance_rule import chance
 from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
@@ -20,6 +19,7 @@ from optfair.methods.group_counterfactuals.fixed_basis import (
 )
 from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.members import LipschitzCounterfactuals
+from optfair.methods.group_counterfactuals.rules import chance
 
 Result = dict[str, Any]
 

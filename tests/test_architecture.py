@@ -77,8 +77,8 @@ ADAPTERS = {
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},
     "gurobipy": {"backends/gurobi_backend.py"},
-    "pymoo": {"methods/group_counterfactuals/map_search.py"},
-    "kmedoids": {"methods/group_counterfactuals/groups.py"},
+    "pymoo": set(),
+    "kmedoids": {"methods/group_counterfactuals/members.py"},
     "dccp": {"backends/dccp_backend.py"},
     "pyscipopt": {"backends/scip_model.py"},
 }

@@ -12,7 +12,10 @@ import numpy as np
 from optfair.core.composition import Parts, Rule, stated
 from optfair.core.problem import Declaration
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.cluster_counterfactuals.allowances import (
+from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
+from optfair.methods.cluster_counterfactuals.rules import (
+    AtMostChanges,
     check_cluster,
     check_factual,
     check_mask,
@@ -21,9 +24,6 @@ from optfair.methods.cluster_counterfactuals.allowances import (
     column_names,
     option_rules,
 )
-from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
-from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
-from optfair.methods.cluster_counterfactuals.rules import AtMostChanges
 
 NEAREST = "nearest other"
 

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
-from optfair.methods.cluster_counterfactuals.allowances import check_cluster, check_factual
-from optfair.methods.cluster_counterfactuals.allowances import column_names as feature_labels
 from optfair.methods.cluster_counterfactuals.explanation import (
     ClusterExplanations,
     ClusterSeparability,
@@ -19,6 +17,8 @@ from optfair.methods.cluster_counterfactuals.explanation import (
 )
 from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, Batch, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
+from optfair.methods.cluster_counterfactuals.rules import column_names as feature_labels
 from optfair.numbers import as_number
 from optfair.rows.frames import checked_rows, column_names
 

@@ -25,11 +25,11 @@ from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
     Pencil,
 )
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
-from optfair.methods.cluster_counterfactuals.allowances import check_mask, option_rules
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.explanation import Counterfactual, changed_entries
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
+from optfair.methods.cluster_counterfactuals.rules import check_mask, option_rules
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -127,7 +127,14 @@ def plot_cluster_counterfactuals(
     ax.set_aspect("equal", adjustable="box")
     ax.set_xlabel(names[0])
     ax.set_ylabel(names[1])
-    _title(ax, title, f"cross: the factual; areas: the {count} clusters in this window")
+    tidy(
+        ax,
+        title,
+        f"cross: the factual; areas: the {count} clusters in this window",
+        left=True,
+        bottom=True,
+    )
+    ax.tick_params(length=0)
     legend_below(ax, handles)
     if texts:
         longest = max(paths.values(), key=len)
@@ -209,9 +216,6 @@ def _regions(ax: Axes, model: Any, low: Floats, high: Floats) -> int:
         ax.contour(x, y, index == k, levels=[0.5], colors=[QUIET], linewidths=1.1, zorder=1)
     ax.set_xlim(low[0], high[0])
     ax.set_ylim(low[1], high[1])
-    for side in ax.spines.values():
-        side.set_visible(False)
-    ax.tick_params(labelsize=9.5, colors=INK, length=0)
     return int(seen.size)
 
 
@@ -250,20 +254,6 @@ def _lines(start: Floats, paths: Any) -> list[Floats]:
         line = np.vstack([start, points])
         drawn += [a + steps * (b - a) for a, b in pairwise(line)]
     return drawn
-
-
-def _title(ax: Axes, title: str, note: str) -> None:
-    ax.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=22)
-    ax.annotate(
-        note,
-        (0, 1),
-        xytext=(0, 6),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        fontsize=9.5,
-        color=QUIET,
-        va="bottom",
-    )
 
 
 # Picture of counterfactuals of images.
@@ -357,14 +347,8 @@ def plot_image_counterfactuals(
         _draw(ax, image.reshape(side), label, **ink)
         ax = figure.add_subplot(grid[2, i])
         moved = float(np.linalg.norm(differences[label]))
-        mesh = _draw(
-            ax,
-            differences[label].reshape(side),
-            f"distance {moved:.3g}",
-            cmap="RdBu_r",
-            vmin=-largest,
-            vmax=largest,
-        )
+        image, words = differences[label].reshape(side), f"distance {moved:.3g}"
+        mesh = _draw(ax, image, words, cmap="RdBu_r", vmin=-largest, vmax=largest)
     bar = figure.colorbar(mesh, cax=figure.add_subplot(grid[2, width]))
     bar.ax.tick_params(labelsize=8.5, colors=INK, length=2)
     bar.outline.set_visible(False)
@@ -486,13 +470,7 @@ def plot_separability(
     bar.set_label(f"{separability.units}, {word}", fontsize=9.5, color=INK)
     bar.ax.tick_params(labelsize=9, colors=INK, length=2)
     bar.outline.set_visible(False)
-    tidy(
-        ax,
-        title,
-        "distance of rows to their counterfactuals",
-        left=True,
-        bottom=True,
-    )
+    tidy(ax, title, "distance of rows to their counterfactuals", left=True, bottom=True)
     ax.tick_params(length=0)
     return ax
 

@@ -20,8 +20,8 @@ from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
 from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
 from optfair.methods.group_counterfactuals.limits import FREE, covers
+from optfair.methods.group_counterfactuals.map_problem import Reduction, ScoreLine
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
-from optfair.methods.group_counterfactuals.spectrum import Reduction, ScoreLine
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
 

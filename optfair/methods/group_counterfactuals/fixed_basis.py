@@ -13,21 +13,22 @@ from numpy.typing import NDArray
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.features.feature_problem import Indices
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.group_problem import BOTH
+from optfair.methods.group_counterfactuals.group_problem import (
+    BOTH,
+    ROUNDING,
+    Moments,
+    as_far_as_feasible,
+)
 from optfair.methods.group_counterfactuals.limits import SUPPORT
 from optfair.methods.group_counterfactuals.map_problem import (
     OWN,
     STRANGER,
     MapProblem,
     Piece,
+    Reduction,
+    factor_bounds,
     renamed,
 )
-from optfair.methods.group_counterfactuals.moments import (
-    ROUNDING,
-    Moments,
-    as_far_as_feasible,
-)
-from optfair.methods.group_counterfactuals.spectrum import Reduction, factor_bounds
 
 # Maps that stretch along given directions: diagonal, commutative Gaussian, scaled.
 

@@ -3,32 +3,294 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from optfair.core.classify import model_goal, model_term
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.errors import DeclarationError
+from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap
-from optfair.methods.group_counterfactuals.group_problem import BOTH
+from optfair.methods.group_counterfactuals.group_problem import (
+    BOTH,
+    Moments,
+)
 from optfair.methods.group_counterfactuals.map_problem import (
     MapProblem,
     Piece,
     fitting_values,
+    loewner_bounds,
     renamed,
 )
-from optfair.methods.group_counterfactuals.moments import (
-    GaussianParts,
-    Moments,
+from optfair.methods.group_counterfactuals.transport_map import (
+    TransportMap,
+    checked_rows,
+    framed,
+    read_map,
+    write_map,
 )
-from optfair.methods.group_counterfactuals.spectrum import loewner_bounds
-from optfair.methods.group_counterfactuals.transport_map import MixtureTransport
 from optfair.numbers import check_choice
+
+# A mixture of Gaussians as numbers, and which component a point belongs to.
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianParts:
+    r"""Weights and moments of the components of a Gaussian mixture.
+
+    Parameters
+    ----------
+    weights : array (m,)
+        Positive, of sum 1.
+    moments : tuple of Moments
+        Of each component, with covariances that are positive definite.
+    """
+
+    weights: Floats
+    moments: tuple[Moments, ...]
+
+    @classmethod
+    def of(cls, components: Any, points: Floats) -> GaussianParts:
+        """Return the mixture that somebody gave in one form or another.
+
+        Parameters
+        ----------
+        components : fitted GaussianMixture, (weights, means, covariances), or labels (n,)
+            Labels give one Gaussian for each, with the moments of its rows.
+        points : array (n, d)
+            The rows that labels belong to.
+
+        Raises
+        ------
+        DataError
+            What is given does not fit, or a component is flat.
+        """
+        if hasattr(components, "covariances_"):
+            return cls._given(
+                components.weights_,
+                components.means_,
+                _full(components),
+                points.shape[1],
+            )
+        if isinstance(components, (tuple, list)) and [np.ndim(c) for c in components] == [1, 2, 3]:
+            weights, means, covariances = components
+            return cls._given(weights, means, covariances, points.shape[1])
+        labels = np.asarray(components)
+        if labels.shape != (points.shape[0],):
+            raise DataError(
+                "components are neither a mixture nor labels of the rows",
+                f"an array of shape {labels.shape} for {points.shape[0]} rows",
+                "give a fitted GaussianMixture, (weights, means, covariances), or one label per row",
+            )
+        rows = [points[labels == label] for label in np.unique(labels)]
+        return cls._given(
+            np.array([len(r) for r in rows], dtype=float),
+            np.stack([r.mean(axis=0) for r in rows]),
+            np.stack([np.cov(r.T, bias=True).reshape(r.shape[1], -1) for r in rows]),
+            points.shape[1],
+        )
+
+    @classmethod
+    def _given(cls, weights: Any, means: Any, covariances: Any, d: int) -> GaussianParts:
+        w = np.asarray(weights, dtype=float)
+        mu, sigma = np.asarray(means, dtype=float), np.asarray(covariances, dtype=float)
+        m = w.size
+        if mu.shape != (m, d) or sigma.shape != (m, d, d):
+            raise DataError(
+                f"the mixture does not fit {d} features",
+                f"{m} weights, means {mu.shape}, covariances {sigma.shape}",
+                f"give means ({m}, {d}) and covariances ({m}, {d}, {d})",
+            )
+        if not (np.isfinite(w).all() and (w > 0).all()):
+            raise DataError(
+                "the mixture has a component without weight", remedy="drop components of weight 0"
+            )
+        moments = tuple(Moments.given(mean, s) for mean, s in zip(mu, sigma, strict=True))
+        flat = [j for j, one in enumerate(moments) if one.singular]
+        if flat:
+            raise DataError(
+                f"component {flat[0]} of the mixture has no spread in some direction",
+                f"its covariance has rank {moments[flat[0]].root.shape[1]} of {d}",
+                "use fewer components, or add a little to the diagonal of its covariance",
+            )
+        return cls(np.asarray(w / w.sum()), moments)
+
+    def log_densities(self, points: Floats) -> Floats:
+        """Return log of weight times density, one column per component (n, m)."""
+        columns = []
+        for weight, one in zip(self.weights, self.moments, strict=True):
+            lower = np.linalg.cholesky(one.covariance)
+            scaled = solve_triangular(lower, (points - one.mean).T, lower=True)
+            size = 2 * np.log(np.diag(lower)).sum() + one.mean.size * np.log(2 * np.pi)
+            columns.append(np.log(weight) - 0.5 * (size + np.square(scaled).sum(axis=0)))
+        return np.stack(columns, axis=1)
+
+    def assign(self, points: Floats) -> NDArray[np.intp]:
+        """Return the most probable component of each row."""
+        return np.asarray(self.log_densities(points).argmax(axis=1), dtype=np.intp)
+
+
+def _full(mixture: Any) -> Floats:
+    """Return the covariances of a scikit-learn mixture as full matrices."""
+    given = np.asarray(mixture.covariances_, dtype=float)
+    m, d = np.shape(mixture.means_)
+    kind = mixture.covariance_type
+    if kind == "tied":
+        return np.broadcast_to(given, (m, d, d))
+    if kind == "diag":
+        return np.stack([np.diag(row) for row in given])
+    if kind == "spherical":
+        return given[:, None, None] * np.eye(d)
+    return given
+
+
+# A fitted map of a mixture: every point moves with its most probable component.
+
+
+class MixtureTransport:
+    r"""The map :math:`g(x) = A_j x + b_j` with j the most probable component of x.
+
+    It is affine within the region of a component and jumps between two, so it has no
+    Lipschitz constant of its own: ``expansion`` and ``contraction`` are the largest of the
+    components' and hold for points of the same one.
+
+    Parameters
+    ----------
+    parts : GaussianParts
+        The mixture.
+    maps : sequence of TransportMap
+        One for each component.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = GaussianParts.of(([0.5, 0.5], [[0.0], [9.0]], [[[1.0]], [[1.0]]]), np.zeros((1, 1)))
+    >>> g = MixtureTransport(parts, [TransportMap([[1.0]], [2.0]), TransportMap([[0.5]], [0.0])])
+    >>> g.components([[1.0], [8.0]]).tolist(), g.transform([[1.0], [8.0]]).tolist()
+    ([0, 1], [[3.0], [4.0]])
+
+    References
+    ----------
+    Valero-Leal et al.: Optimal transport group counterfactual explanations, Appendix B.1.
+    """
+
+    def __init__(self, parts: GaussianParts, maps: Sequence[TransportMap]) -> None:
+        if len(maps) != parts.weights.size or len({g.features for g in maps}) != 1:
+            raise DataError(
+                f"{len(maps)} maps for {parts.weights.size} components",
+                remedy="give one map of the same features for each component",
+            )
+        self.parts, self.maps = parts, tuple(maps)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.maps[0].features
+
+    @property
+    def expansion(self) -> float:
+        """Largest factor by which distances within a component grow."""
+        return max(g.expansion for g in self.maps)
+
+    @property
+    def contraction(self) -> float:
+        """Largest factor by which distances within a component shrink."""
+        return max(g.contraction for g in self.maps)
+
+    def components(self, X: Any) -> NDArray[np.intp]:
+        """Return the most probable component of each row."""
+        return self.parts.assign(checked_rows(X, self.features))
+
+    def transform(self, X: Any) -> Any:
+        """Return g of each row; a data frame gives a data frame of the features."""
+        rows = checked_rows(X, self.features)
+        own = self.parts.assign(rows)
+        moved = np.empty_like(rows)
+        for j, g in enumerate(self.maps):
+            moved[own == j] = rows[own == j] @ g.matrix.T + g.offset
+        return framed(X, moved, self.features)
+
+    def inverse_transform(self, Z: Any, components: Any = None) -> Any:
+        """Return the points that the map sends to these.
+
+        Parameters
+        ----------
+        Z : array-like or DataFrame (n, d)
+            Images.
+        components : int array (n,)
+            The component each came from, which the images alone do not tell.
+
+        Raises
+        ------
+        DeclarationError
+            No components, or a map that is not invertible.
+        """
+        rows = checked_rows(Z, self.features)
+        own = np.asarray(components)
+        if components is None or own.shape != (rows.shape[0],):
+            raise DeclarationError(
+                "a map in pieces has an inverse only piece by piece",
+                "images of two components may fall on the same point",
+                "give components=, e.g. g.components(X) of the rows before the move",
+            )
+        found = np.empty_like(rows)
+        for j, g in enumerate(self.maps):
+            if (own == j).any():
+                found[own == j] = g.inverse_transform(rows[own == j])
+        return framed(Z, found, self.features)
+
+    def jacobian(self, X: Any) -> Floats:
+        """Return Dg at each row (n, d, d)."""
+        return np.stack([g.matrix for g in self.maps])[self.components(X)]
+
+    def table(self) -> Any:
+        """Return the tables of the components, one below the other, as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.concat({j: g.table() for j, g in enumerate(self.maps)}, names=["component"])
+
+    def __repr__(self) -> str:
+        lines = [f"MixtureTransport of {len(self.maps)} components"]
+        for j, (weight, g) in enumerate(zip(self.parts.weights, self.maps, strict=True)):
+            lines.append(f"component {j}, weight {weight:.4g}: {g!r}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays, ready for JSON."""
+        return {"kind": "mixture", "features": list(self.features)}
+
+    def save(self, path: str | Path) -> None:
+        """Write ``path.json`` and ``path.npz``; see `MixtureTransport.load`."""
+        arrays = {
+            "weights": self.parts.weights,
+            "means": np.stack([m.mean for m in self.parts.moments]),
+            "covariances": np.stack([m.covariance for m in self.parts.moments]),
+            "matrices": np.stack([g.matrix for g in self.maps]),
+            "offsets": np.stack([g.offset for g in self.maps]),
+        }
+        write_map(path, self.to_dict(), arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> MixtureTransport:
+        """Read a map that was saved, by its file name without ending."""
+        record, stored = read_map(path, "mixture")
+        whole = (stored["weights"], stored["means"], stored["covariances"])
+        parts = GaussianParts.of(whole, stored["means"])
+        maps = [
+            TransportMap(
+                A, b, features=record["features"], mean=one.mean, covariance=one.covariance
+            )
+            for A, b, one in zip(stored["matrices"], stored["offsets"], parts.moments, strict=True)
+        ]
+        return cls(parts, maps)
+
 
 # The map between two Gaussians, of the group and of its counterfactuals.
 

@@ -1,4 +1,4 @@
-"""Problems that send a group over a linear score, and how far it gets where that is out of reach."""
+"""Groups sent over a linear score: their moments, what every model of them takes, and how far a group gets that cannot reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Signature, signature
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -15,14 +15,219 @@ from numpy.typing import NDArray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import objective_term
 from optfair.core.composition import named_term
+from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.features.feature_problem import FeatureProblem, feature_names
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import as_number
+from optfair.numbers import as_number, check_matrix
+
+if TYPE_CHECKING:
+    from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
+
+# Mean and covariance of a group: all that the cost of an affine map depends on.
 
 Floats = NDArray[np.float64]
+
+
+# What the mean of equal numbers leaves of their differences, relative to the numbers.
+ROUNDING = 16 * np.finfo(float).eps
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    r"""Mean μ, covariance Σ and a root L with :math:`\Sigma = L L^T`.
+
+    Parameters
+    ----------
+    mean : array (d,)
+        μ.
+    covariance : array (d, d)
+        Σ, symmetric and positive semidefinite.
+    root : array (d, r)
+        L, with as many columns as Σ has rank.
+    """
+
+    mean: Floats
+    covariance: Floats
+    root: Floats
+
+    @property
+    def singular(self) -> bool:
+        """Whether the group lies in a plane of fewer dimensions than there are features."""
+        return bool(self.root.shape[1] < self.mean.size)
+
+    @property
+    def deviations(self) -> Floats:
+        """Standard deviation of each feature (d,)."""
+        return np.asarray(np.sqrt(np.diag(self.covariance)))
+
+    @classmethod
+    def of_rows(cls, centered: Floats, mean: Floats) -> Moments:
+        """Return the moments of rows whose mean was taken off; the covariance has weight 1/n."""
+        return cls.given(mean, centered.T @ centered / centered.shape[0])
+
+    @classmethod
+    def given(cls, mean: Any, covariance: Any) -> Moments:
+        """Return the moments somebody gave.
+
+        Raises
+        ------
+        DataError
+            Shapes that do not fit, entries that are not finite, a covariance that is not
+            symmetric or has a negative eigenvalue.
+        """
+        mu = check_matrix(np.reshape(np.asarray(mean, dtype=object), (1, -1)), "mean")[0]
+        sigma = check_matrix(covariance, "covariance")
+        d = mu.size
+        if sigma.shape != (d, d):
+            raise DataError(
+                f"covariance has shape {sigma.shape} for a mean of {d} features",
+                remedy=f"give {d} x {d} numbers",
+            )
+        size = float(np.abs(sigma).max())
+        if float(np.abs(sigma - sigma.T).max()) > 1e-9 * size:
+            raise DataError("covariance is not symmetric", remedy="give (S + S.T) / 2")
+        sigma = (sigma + sigma.T) / 2
+        eigenvalues = np.linalg.eigvalsh(sigma)
+        if eigenvalues[0] < -1e-9 * max(size, 1e-300):
+            raise DataError(
+                f"covariance has the negative eigenvalue {eigenvalues[0]:.3g}",
+                remedy="give a positive semidefinite matrix",
+            )
+        flat = np.sqrt(np.maximum(np.diag(sigma), 0.0)) <= ROUNDING * np.abs(mu)
+        sigma[flat], sigma[:, flat] = 0.0, 0.0  # of equal numbers, whose mean is rounded
+        root = _root(sigma)
+        for array in (mu, sigma, root):
+            array.flags.writeable = False
+        return cls(mu, sigma, root)
+
+
+def _root(sigma: Floats) -> Floats:
+    """Return L with Σ = L Lᵀ, of full column rank.
+
+    What rounding leaves of a zero eigenvalue is no direction of the group. It is told apart in
+    standard deviations: a feature in small units has as much extent as one in large units.
+    """
+    deviations = np.sqrt(np.maximum(np.diag(sigma), 0.0))
+    units = np.where(deviations > 0.0, deviations, 1.0)
+    eigenvalues, vectors = np.linalg.eigh(sigma / np.outer(units, units))
+    if eigenvalues[0] < -1e-9 * eigenvalues[-1]:  # small features are rounding of large ones
+        units = np.ones_like(units)
+        eigenvalues, vectors = np.linalg.eigh(sigma)
+    kept = eigenvalues > 10 * units.size * np.finfo(float).eps * max(eigenvalues[-1], 0.0)
+    return np.asarray(units[:, None] * vectors[:, kept] * np.sqrt(eigenvalues[kept]))
+
+
+# What a map does in directions in which its group has no extent, and its cost says nothing.
+
+# Eigenvalues this near to a bound are at it, relative to the size of the matrix.
+AT_BOUND = 1e-8
+# Projections end when a round changes nothing more than this.
+STILL, ROUNDS = 1e-12, 500
+# Relative violation that is let pass, where the solution itself has less.
+FEASIBLE = 1e-9
+
+
+def nearest_to_identity(A: Floats, root: Floats, K: float | None, k: float | None) -> Floats:
+    r"""Return the matrix nearest to I among those that move the group as A does.
+
+    Let R be a basis of the range of Σ and N one of its null space. Cost and members depend on
+    A R only; given that, the symmetric block :math:`B = N^T A N` is free but for the Loewner
+    bounds. By Schur complements with :math:`D = R^T A R` and :math:`E = N^T A R`
+
+    .. math::
+        \tfrac1k I + E (D - \tfrac1k I)^+ E^T \preceq B \preceq K I - E (K I - D)^+ E^T
+
+    and the B nearest to I in the Frobenius norm is found by Dykstra's projections onto both.
+
+    Parameters
+    ----------
+    A : array (d, d)
+        Symmetric, within the bounds.
+    root : array (d, r)
+        L with Σ = L Lᵀ, of full column rank.
+    K, k : float or None
+        Loewner bounds; without k the matrix is positive semidefinite.
+    """
+    d, r = root.shape
+    basis = np.linalg.svd(root, full_matrices=True)[0]
+    R, N = basis[:, :r], basis[:, r:]
+    D, E = R.T @ A @ R, N.T @ A @ R
+    least = 0.0 if k is None else 1.0 / k
+    low = least * np.eye(d - r) + _complement(D - least * np.eye(r), E)
+    high = None if K is None else K * np.eye(d - r) - _complement(K * np.eye(r) - D, E)
+    B = N.T @ A @ N
+    return np.asarray(A + N @ (_between(low, high) - B) @ N.T)
+
+
+def _complement(D: Floats, E: Floats) -> Floats:
+    values, vectors = np.linalg.eigh((D + D.T) / 2)
+    inside = values > AT_BOUND * max(1.0, float(np.abs(values).max(initial=0.0)))
+    turned = E @ vectors[:, inside]
+    return np.asarray((turned / values[inside]) @ turned.T)
+
+
+def _between(low: Floats, high: Floats | None) -> Floats:
+    """Return the matrix nearest to I between two others, by Dykstra's projections."""
+    B = np.eye(len(low))
+    if high is None:
+        return low + _positive(B - low)
+    up, down = np.zeros_like(B), np.zeros_like(B)
+    for _ in range(ROUNDS):
+        above = low + _positive(B + up - low)
+        up = B + up - above
+        last, B = B, high - _positive(high - above - down)
+        down = above + down - B
+        if max(np.abs(B - last).max(), np.abs(B - above).max()) <= STILL * (1.0 + np.abs(B).max()):
+            break
+    return B
+
+
+def _positive(S: Floats) -> Floats:
+    values, vectors = np.linalg.eigh((S + S.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def as_far_as_feasible(problem: MapProblem, values: Values, wanted: Values) -> Values:
+    """Return the point on the way from one to another that the constraints still allow.
+
+    Both must send the members to the same points, or the first is returned; then terms of one
+    row per member need not be asked.
+    """
+    if not all(_alike(piece, values, wanted) for piece in problem.pieces):
+        return values
+    changed = {name for name in wanted if wanted[name] is not values[name]}
+    terms = [t for t in problem.constraints.values() if t.rows is None and changed & t.scope]
+
+    def at(share: float) -> dict[str, Any]:
+        moved = {n: (1.0 - share) * values[n] + share * wanted[n] for n in changed}
+        return {**values, **moved}
+
+    def allowed(share: float) -> bool:
+        point = at(share)
+        return all(
+            t.relative_violation(point) <= max(FEASIBLE, t.relative_violation(values))
+            for t in terms
+        )
+
+    if allowed(1.0):
+        return at(1.0)
+    inside, outside = 0.0, 1.0
+    while outside - inside > 1e-9:
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if allowed(middle) else (inside, middle)
+    return at(inside)
+
+
+def _alike(piece: Piece, values: Values, wanted: Values) -> bool:
+    """Whether two maps send the members to the same points, feature by feature in its own size."""
+    (mean, A), (other, B) = piece.read(values), piece.read(wanted)
+    start = np.abs(piece.moments.mean) * ROUNDING
+    turned = np.abs(piece.centered @ A.T).max(axis=0, initial=0.0)
+    apart = np.abs(piece.centered @ (B - A).T + (other - mean)).max(axis=0, initial=0.0)
+    return bool((apart <= FEASIBLE * turned + np.abs(A) @ start + start).all())
 
 
 # Name of the rows that send members to the target.
@@ -137,6 +342,12 @@ class GroupProblem(FeatureProblem):
     def level(self) -> float:
         """Number t of the target w·z >= t."""
         return float(self.data["level"])
+
+    @property
+    def constant(self) -> float:
+        """What the score of the target class is beyond w·z: the intercept, or its negative."""
+        score: LinearScore = self.data["score"]
+        return float(np.sign(self.normal @ score.coef)) * score.intercept
 
     @property
     def feature_costs(self) -> Floats:
@@ -313,13 +524,9 @@ def with_attainable(problem: GroupProblem, error: Infeasible) -> Infeasible:
     proof = OutOfReach(best, problem.level)
     if not proof.verify():
         return error
-    score: LinearScore = problem.data["score"]
-    at = int(np.argmax(np.abs(score.coef)))
-    # the target is that of one class: its score is s or -s
-    constant = float(np.sign(problem.normal[at] * score.coef[at])) * score.intercept
-    reached, asked = best.objective + constant, problem.level + constant
+    reached, asked = best.objective + problem.constant, problem.level + problem.constant
     word, option = "score", "threshold"
-    if score.link:
+    if problem.data["score"].link:
         reached, asked = (1.0 / (1.0 + np.exp(-s)) for s in (reached, asked))
         word, option = "probability", "probability"
     said = f"the largest attainable {word} is {reached:.6g}, asked for is {asked:.6g}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
@@ -225,8 +225,7 @@ def coupling_of(
     """
     if not isinstance(kind, str):
         return checked_coupling(kind, n, m)
-    if kind not in COUPLINGS:
-        raise DeclarationError(f"unknown coupling {kind!r}", remedy=nearest(kind, COUPLINGS))
+    check_choice(kind, "coupling", COUPLINGS)
     if kind == "uniform":
         return uniform_coupling(n, m)
     if kind == "random":

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
 from optfair.methods.cluster_counterfactuals.algorithms.batches import (
     Batch,
     Moves,
@@ -15,6 +13,8 @@ from optfair.methods.cluster_counterfactuals.algorithms.batches import (
     linear,
     quadratic,
 )
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
 from optfair.methods.cluster_counterfactuals.partition import Partition
 
 D = 4

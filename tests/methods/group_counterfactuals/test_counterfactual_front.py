@@ -10,8 +10,14 @@ from optfair import metrics
 from optfair.methods.group_counterfactuals import map_families
 from optfair.methods.group_counterfactuals import map_search as reach
 from optfair.methods.group_counterfactuals.front import counterfactual_front
-from optfair.methods.group_counterfactuals.map_families import FAMILIES, Group, family_of
-from optfair.methods.group_counterfactuals.map_search import evolve, hypervolume, valid_translations
+from optfair.methods.group_counterfactuals.map_search import (
+    FAMILIES,
+    Group,
+    evolve,
+    family_of,
+    hypervolume,
+    valid_translations,
+)
 from optfair.methods.group_counterfactuals.metrics import Target
 
 

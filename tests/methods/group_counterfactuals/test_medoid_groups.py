@@ -7,7 +7,7 @@ import pytest
 
 import optfair as of
 from optfair.methods.group_counterfactuals import groups
-from optfair.methods.group_counterfactuals.groups import medoid_groups
+from optfair.methods.group_counterfactuals.members import medoid_groups
 
 
 def rows(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

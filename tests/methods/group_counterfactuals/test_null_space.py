@@ -15,7 +15,7 @@ from optfair.methods.group_counterfactuals.fixed_basis import (
     DiagonalMap,
 )
 from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
-from optfair.methods.group_counterfactuals.moments import nearest_to_identity
+from optfair.methods.group_counterfactuals.group_problem import nearest_to_identity
 from optfair.methods.group_counterfactuals.rules import loewner
 
 D = 6

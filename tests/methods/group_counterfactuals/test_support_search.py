@@ -14,9 +14,8 @@ from optfair.features.feature_problem import box, immutable
 from optfair.methods.group_counterfactuals import adapters
 from optfair.methods.group_counterfactuals.adapters import SupportProof
 from optfair.methods.group_counterfactuals.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.chance_rule import chance
 from optfair.methods.group_counterfactuals.fixed_basis import DiagonalMap
-from optfair.methods.group_counterfactuals.rules import at_most
+from optfair.methods.group_counterfactuals.rules import at_most, chance
 
 W = np.array([1.0, -0.5, 0.3, 0.4])
 
