@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
+from optfair.methods.cluster_counterfactuals.algorithms.batches import Batch
 from optfair.methods.cluster_counterfactuals.explanation import (
     ClusterExplanations,
     ClusterSeparability,
     Explanation,
 )
-from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, Batch, NearestPoints
+from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
 from optfair.methods.cluster_counterfactuals.rules import column_names as feature_labels

@@ -390,7 +390,8 @@ def _sharpened(start: Floats, G: Floats, y: Floats, active: Flags, reached: Flag
 
 def bounded_columns(lower: Floats, upper: Floats) -> tuple[Flags, Flags]:
     """Return which features have a lower and an upper bound in some row."""
-    return np.isfinite(lower).any(axis=0), np.isfinite(upper).any(axis=0)
+    low, high = (np.asarray(np.isfinite(bound).any(axis=0)) for bound in (lower, upper))
+    return low, high
 
 
 def nearest_in_linear(
