@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from optfair.core.certificate import DualProof, Optimality
+from optfair.core.certificate import Certificate, DualProof, Optimality
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
 from optfair.proofs.grade import UNKNOWN, Grade, reported
@@ -97,17 +97,16 @@ class Solution(SolutionVerbs):
         Recomputes the bound from data.
     seconds : dict
         Wall time by life-word: choose, compile, solve, recover, verify; of loading the solver,
-        import; and of solvers tried before, attempts. They add up to what the call took.
+        import; of solvers tried before, attempts, and of those asked after it for a proof,
+        further. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
     attempts : tuple of str
-        Solvers tried before this one whose result did not pass, and why.
+        Who else was asked, whose result did not pass or proved no more, and why.
     progress : tuple
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
-    exact : ExactOptimum or None
-        Objective and values in fractions, where they were asked for.
     """
 
     problem: Problem
@@ -125,7 +124,6 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
-    exact: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem
@@ -158,6 +156,11 @@ class Solution(SolutionVerbs):
         return self.status.grade
 
     @property
+    def exact(self) -> Any:
+        """The optimum in fractions, an `ExactOptimum`, where the proof is one; else None."""
+        return self.proof if isinstance(self.proof, Certificate) else None
+
+    @property
     def certificate(self) -> Optimality:
         """Certificate of optimality at the tolerance that was asked for."""
         return Optimality(self, float(self.options.get("tolerance", 1e-6)))
@@ -180,5 +183,5 @@ class Solution(SolutionVerbs):
             f"  values     {', '.join(self.values)}",
             f"  seconds    {total:.3f}",
         ]
-        lines += [f"  before     {a}" for a in self.attempts]
+        lines += [f"  asked      {a}" for a in self.attempts]
         return "\n".join(lines)

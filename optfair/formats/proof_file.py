@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.exact import ExactOptimum
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose, conic_interface
 from optfair.backends.rays import Ray
-from optfair.compile.conic_proof import ConicProof, RescaledProof
+from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
@@ -189,6 +188,8 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         return {k: v for k, v in certificate.document.items() if k != "digest"}
     if isinstance(certificate, Conflict) and certificate.proof is not None:
         certificate = certificate.proof
+    if isinstance(certificate, Optimality) and certificate.solution.exact is not None:
+        certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
     if isinstance(certificate, InfeasibilityProof):
