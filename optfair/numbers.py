@@ -181,7 +181,9 @@ def check_vector(values: Any, what: str, size: int | None = None) -> Floats:
     try:
         vector = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as e:
-        raise DataError(f"{what} has entries that are not numbers", str(e)) from None
+        raise DataError(
+            f"{what} has entries that are not numbers", str(e), "give numbers"
+        ) from None
     if vector.ndim != 1 or vector.size == 0 or (size is not None and vector.size != size):
         wanted = "a list of numbers" if size is None else f"{size} numbers"
         raise DataError(f"{what} has shape {vector.shape}", remedy=f"give {wanted}")

@@ -226,8 +226,8 @@ def test_validation_raises_instead_of_asserting() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    sorted(PACKAGE.glob("methods/*/algorithms/*.py")),
-    ids=lambda p: f"{p.parts[-3]}.{p.stem}",
+    sorted([*PACKAGE.glob("methods/*/algorithms/*.py"), *PACKAGE.glob("methods/*/algorithms.py")]),
+    ids=lambda p: ".".join(p.relative_to(PACKAGE / "methods").parts),
 )
 def test_algorithms_know_no_problem(path: Path) -> None:
     """They take arrays: what takes a Problem is an adapter."""

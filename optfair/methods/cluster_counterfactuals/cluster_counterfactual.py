@@ -12,6 +12,7 @@ import numpy as np
 from optfair.core.composition import Parts, Rule, stated
 from optfair.core.problem import Declaration
 from optfair.errors import DataError, DeclarationError, Infeasible
+from optfair.features.feature_problem import checked_names
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
 from optfair.methods.cluster_counterfactuals.rules import (
@@ -21,7 +22,6 @@ from optfair.methods.cluster_counterfactuals.rules import (
     check_mask,
     check_metric,
     check_plausibility,
-    column_names,
     option_rules,
 )
 
@@ -169,7 +169,7 @@ class ClusterCounterfactual(PointProblem):
         **options: Any,
     ) -> None:
         d, K = clusters.dimension, clusters.size
-        names = column_names(features, d)
+        names = checked_names(features, d)
         y = check_factual(factual, d, names)
         kept = check_mask(mask, d)
         if against not in ("pair", "all"):
@@ -284,7 +284,7 @@ class ClusterCounterfactual(PointProblem):
         """
         if not isinstance(target, str) or target != NEAREST:
             return cls(clusters, target=target, **options)
-        names = column_names(options.get("features"), clusters.dimension)
+        names = checked_names(options.get("features"), clusters.dimension)
         y = check_factual(options["factual"], clusters.dimension, names)
         source = options.get("source")
         own = int(clusters.labels(y)) if source is None else source

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
+from optfair.features.feature_problem import checked_names
 from optfair.methods.cluster_counterfactuals.algorithms.batches import Batch
 from optfair.methods.cluster_counterfactuals.explanation import (
     ClusterExplanations,
@@ -19,7 +20,6 @@ from optfair.methods.cluster_counterfactuals.explanation import (
 from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
-from optfair.methods.cluster_counterfactuals.rules import column_names as feature_labels
 from optfair.numbers import as_number
 from optfair.rows.frames import checked_rows, column_names
 
@@ -175,7 +175,7 @@ class ClusterExplainer:
         clusters, names = read_clusters(model)
         self.model = model
         self.clusters: Partition = clusters
-        self.features = feature_labels(names if features is None else features, clusters.dimension)
+        self.features = checked_names(names if features is None else features, clusters.dimension)
         self.against, self.plausibility = against, plausibility
         self.options = dict(options)
         # bad options fail here, not at the first row

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, check_vector
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
@@ -327,16 +327,11 @@ def _distinct(means: Floats) -> None:
 def _weights(weights: Any, K: int) -> Floats:
     if weights is None:
         return np.full(K, 1.0 / K)
-    try:
-        w = np.asarray(weights, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            "weights are not numbers", str(e), "give one positive number each"
-        ) from None
-    if w.shape != (K,) or not np.isfinite(w).all() or (w <= 0.0).any():
+    w = check_vector(weights, "weights", K)
+    if (w <= 0.0).any():
         raise DataError(
             "weights do not fit the clusters",
-            f"shape {w.shape}, values {w.tolist()[:10] if w.ndim == 1 else '...'}",
+            f"values {w.tolist()[:10]}",
             f"give {K} positive numbers",
         )
     return np.asarray(w / w.sum())

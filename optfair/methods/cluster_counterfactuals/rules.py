@@ -20,7 +20,7 @@ from optfair.features.feature_problem import (
     box,
     feature_target,
 )
-from optfair.numbers import as_number, check_choice
+from optfair.numbers import as_number, check_choice, check_number
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -309,20 +309,6 @@ def check_factual(factual: Any, d: int, names: tuple[str, ...]) -> Floats:
     return y
 
 
-def column_names(given: Any, d: int) -> tuple[str, ...]:
-    """Return the names of the features; ``x0`` ... by default."""
-    if given is None:
-        return tuple(f"x{j}" for j in range(d))
-    names = tuple(str(n) for n in given)
-    if len(names) != d or len(set(names)) != d:
-        raise DataError(
-            f"{len(set(names))} different names for {d} features",
-            f"they are {', '.join(names[:20])}",
-            "give every feature one name of its own",
-        )
-    return names
-
-
 def check_cluster(given: Any, K: int, what: str) -> int:
     """Return a cluster number."""
     whole = isinstance(given, (int, np.integer)) and not isinstance(given, (bool, np.bool_))
@@ -516,7 +502,7 @@ def _side(
             if column is None or not 0 <= column < d:
                 unknown.append(key)
             else:
-                found[column] = otherwise if value is None else _number(value, what)
+                found[column] = otherwise if value is None else check_number(value, what)
         return found, unknown
     try:
         rows = np.asarray(
@@ -529,15 +515,6 @@ def _side(
             f"{what} does not fit the features",
             f"shape {np.shape(given)} for {d} features",
             "give a number, one per feature, or a dict by name",
-        ) from None
-
-
-def _number(value: Any, what: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DeclarationError(
-            f"{what} {value!r} is not a number", remedy="give a number"
         ) from None
 
 

@@ -191,7 +191,7 @@ def transport_cost(X: Any, Z: Any, *, sample_weight: Any = None) -> float:
     ----------
     Valero-Leal et al., Optimal transport group counterfactual explanations, eq. (31).
     """
-    members, images = _pair(X, Z)
+    members, images = moved_members(X, Z)
     weights = check_weights(sample_weight, members.shape[0])
     return float(weights @ np.einsum("ij,ij->i", images - members, images - members))
 
@@ -229,7 +229,7 @@ def lipschitz_constants(X: Any, Z: Any) -> LipschitzConstants:
     Valero-Leal et al., Optimal transport group counterfactual explanations, eq. (32) and (33),
     corrected as above.
     """
-    members, images = _pair(X, Z)
+    members, images = moved_members(X, Z)
     high, low = -np.inf, np.inf
     pairs = {"high": (-1, -1), "low": (-1, -1)}
     for start, before, after in _distances(members, images):
@@ -334,7 +334,8 @@ def validity(
     return float((target.margin(Z) > -SLACK).mean())
 
 
-def _pair(X: Any, Z: Any) -> tuple[Floats, Floats]:
+def moved_members(X: Any, Z: Any) -> tuple[Floats, Floats]:
+    """Return members and their counterfactuals, checked to belong together."""
     members, images = check_matrix(X, "X"), check_matrix(Z, "Z")
     if members.shape != images.shape:
         raise DataError(
@@ -420,14 +421,15 @@ class MapValidation:
         )
 
 
+# What a target is said with.
+AIM = ("probability", "threshold", "target_class")
+
+
 def cross_validate_map(
     model: Callable[..., Any],
     X: Any,
     *,
     score: Any,
-    probability: float | None = None,
-    threshold: float | None = None,
-    target_class: Any = None,
     n_splits: int = 10,
     random_state: Any = None,
     **parameters: Any,
@@ -485,7 +487,7 @@ def cross_validate_map(
             "a fold needs two members to measure a distance, and there are at least two folds",
             f"give n_splits between 2 and {rows // 2}",
         )
-    aim = {"probability": probability, "threshold": threshold, "target_class": target_class}
+    aim = {name: parameters[name] for name in AIM if name in parameters}
     order = np.arange(rows)
     if random_state is not None:
         order = np.random.default_rng(random_state).permutation(rows)
@@ -493,7 +495,7 @@ def cross_validate_map(
     for held in np.array_split(order, n_splits):
         begin = time.perf_counter()
         kept = np.setdiff1d(order, held)
-        fitted = _fitted(model, points[kept], {"score": score, **aim, **parameters})
+        fitted = _fitted(model, points[kept], {"score": score, **parameters})
         found["seconds"].append(time.perf_counter() - begin)
         members = points[held]
         images = np.asarray(fitted.transform(members))
@@ -518,7 +520,7 @@ def _fitted(model: Callable[..., Any], rows: Floats, arguments: dict[str, Any]) 
             )
         problem = model(rows, **arguments)
         return problem.map(problem.solve())
-    extra = set(arguments) - {"score", "probability", "threshold", "target_class"}
+    extra = set(arguments) - {"score", *AIM}
     if extra:
         raise DeclarationError(
             f"a function of the rows does not take {', '.join(sorted(extra))}",

@@ -18,7 +18,12 @@ from optfair.methods.sparse_counterfactuals.choice_problem import (
     ChoiceProblem,
     row_choices,
 )
-from optfair.methods.sparse_counterfactuals.choices import Cells, Choices, enumerated_choices
+from optfair.methods.sparse_counterfactuals.choices import (
+    Choices,
+    enumerated_choices,
+    model_choices,
+)
+from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import as_number
 
 # The edits of a group within a budget, and the fewest edits with a required effect.
@@ -148,9 +153,7 @@ class ActionPlan(ChoiceProblem):
         >>> p.refined(s).tolist(), round(p.mean_difference(s), 4)
         ([[1.0, 0.0], [-2.0, -1.0]], 0.2108)
         """
-        choices, cells = cls.model_choices(
-            predict, factuals, values, target, costs, most_edits, memory
-        )
+        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, budget=budget, cells=cells)
 
     @property
@@ -299,9 +302,7 @@ class MinimumEdits(ChoiceProblem):
         memory: int | None = None,
     ) -> MinimumEdits:
         """Return the problem for rows, from the scores of a model; see `ActionPlan.from_model`."""
-        choices, cells = cls.model_choices(
-            predict, factuals, values, target, costs, most_edits, memory
-        )
+        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, effect=effect, overshoot=overshoot, cells=cells)
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.methods.sparse_counterfactuals.choices import Cells
+from optfair.methods.sparse_counterfactuals.tables import Cells
 
 # What an edit does to a cell: it lowers or raises a number, or exchanges a category.
 

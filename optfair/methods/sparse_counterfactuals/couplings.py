@@ -13,7 +13,7 @@ from optfair.errors import DataError
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_matrix
+from optfair.numbers import check_choice, check_matrix, check_vector
 
 # Couplings of factual and counterfactual rows: who serves whom as the example to follow.
 #
@@ -342,19 +342,11 @@ def _weights(weights: Any, names: tuple[str, ...]) -> Floats:
     if isinstance(weights, Mapping):
         given = np.ones(len(names))
         given[column_indices(names, weights)] = [float(v) for v in weights.values()]
-    try:
-        w = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+    w = check_vector(given, "feature_weights", len(names))
+    if (w < 0).any() or not w.any():
         raise DataError(
-            "feature_weights has entries that are not numbers", remedy="give a number per feature"
-        ) from None
-    if w.shape != (len(names),) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
-        raise DataError(
-            "feature_weights does not fit the features",
-            f"shape {w.shape} for {len(names)} features"
-            if w.shape != (len(names),)
-            else "there is a negative or non-finite entry, or all are zero",
-            "give one non-negative number per feature",
+            "feature_weights has a negative entry, or all are zero",
+            remedy="give one non-negative number per feature",
         )
     return w
 

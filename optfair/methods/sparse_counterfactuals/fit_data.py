@@ -26,7 +26,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice
+from optfair.numbers import check_choice, check_vector
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -206,7 +206,11 @@ def check_achieved(
         nearer to a given target than the rows.
     """
     before, reached = outputs
-    target = reached if estimator.target is None else _target(estimator.target)
+    target = (
+        reached
+        if estimator.target is None
+        else check_vector(np.atleast_1d(estimator.target), "target")
+    )
     if decided is not None and not decided[1].all():
         share = [float(d.mean()) for d in decided]
         effect = 1.0 - (1.0 - share[1]) / (1.0 - share[0]) if share[0] < 1.0 else float("nan")
@@ -243,16 +247,6 @@ def _two_classes(model: Any) -> bool:
         return True
     known = getattr(model, "classes_", None)
     return known is not None and len(known) == 2
-
-
-def _target(given: Any) -> Floats:
-    try:
-        y = np.atleast_1d(np.asarray(given, dtype=np.float64))
-    except (TypeError, ValueError):
-        y = np.array([np.nan])
-    if y.ndim != 1 or not y.size or not np.isfinite(y).all():
-        raise DataError("target is no finite number or row of them", remedy="give y*")
-    return y
 
 
 def _whole(value: Any) -> bool:

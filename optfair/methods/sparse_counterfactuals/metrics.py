@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import check_choice, check_matrix
+from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import check_choice, check_matrix, check_vector
 
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
 
@@ -399,14 +399,4 @@ def distance_ratio(factuals: Any, refined: Any, counterfactuals: Any) -> float:
 
 
 def _outputs(values: Any, what: str) -> Floats:
-    try:
-        numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise DataError(f"{what} has entries that are not numbers", remedy="give scores") from None
-    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
-        raise DataError(
-            f"{what} is not a row of finite numbers",
-            f"shape {numbers.shape}",
-            "give one output per row",
-        )
-    return numbers
+    return check_vector(np.atleast_1d(values), what)

@@ -17,9 +17,9 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
     Directions,
     edit_directions,
 )
-from optfair.methods.sparse_counterfactuals.choices import Cells
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
-from optfair.numbers import check_choice, check_matrix
+from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import check_matrix
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
@@ -410,7 +410,10 @@ def plot_effect(
     You, Bian, Cao: Joint Distribution-Informed Shapley Values for Sparse Counterfactual
     Explanations, figures 3 and 4.
     """
-    check_choice(divergence, "divergence", DIVERGENCES)
+    if divergence not in DIVERGENCES:
+        raise DataError(
+            f"unknown divergence {divergence!r}", remedy=f"one of {', '.join(DIVERGENCES)}"
+        )
     if not isinstance(curves, Mapping) or not 1 <= len(curves) <= len(ORDER):
         raise DataError(
             "curves is no mapping of label to curve"

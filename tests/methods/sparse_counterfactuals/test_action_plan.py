@@ -16,14 +16,18 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
+from optfair.methods.sparse_counterfactuals.choice_problem import (
+    edited_together,
+    implies,
+    row_budget,
+)
 from optfair.methods.sparse_counterfactuals.choices import (
-    Cells,
     Choices,
     common_unit,
     edit_sets,
     enumerated_choices,
 )
-from optfair.methods.sparse_counterfactuals.rules import edited_together, implies, row_budget
+from optfair.methods.sparse_counterfactuals.tables import Cells
 
 EDITS = [[0, 0], [1, 0], [0, 1], [1, 1]]
 EFFECTS = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]

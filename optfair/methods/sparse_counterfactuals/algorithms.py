@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.sparse_counterfactuals.algorithms.budget_table import (
+from optfair.methods.sparse_counterfactuals.choices import (
     Pool,
     Reach,
     RowTable,
