@@ -29,17 +29,17 @@ def feature_names(X: Any, size: int) -> tuple[str, ...]:
     DataError
         Names that are not as many, or not different.
     """
-    return checked_names(getattr(X, "columns", None), size)
+    return checked_names(getattr(X, "columns", None), size, "column name")
 
 
-def checked_names(given: Iterable[Any] | None, size: int) -> tuple[str, ...]:
+def checked_names(given: Iterable[Any] | None, size: int, what: str = "name") -> tuple[str, ...]:
     """Return names of features as somebody gave them, as `feature_names` those of a frame."""
     names = () if given is None else tuple(map(str, given))
     if not names:
         return tuple(f"x{j}" for j in range(size))
     if len(names) != size or len(set(names)) != size:
         raise DataError(
-            f"{len(set(names))} different names for {size} features",
+            f"{len(set(names))} different {what}s for {size} features",
             f"they are {', '.join(names[:20])}",
             "give every feature one name of its own",
         )

@@ -100,7 +100,7 @@ def medoid_groups(
     Examples
     --------
     >>> import numpy as np
-    >>>     >>> X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
+    >>> X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
     >>> [g.members.tolist() for g in medoid_groups(X, n_groups=2, min_size=1)]
     [[0, 1, 2], [3, 4, 5]]
 

@@ -466,7 +466,7 @@ def cross_validate_map(
     Examples
     --------
     >>> import numpy as np
-    >>>     >>> class Shift:
+    >>> class Shift:
     ...     def transform(self, X):
     ...         return X + np.array([2.0, 0.0])
     >>> X = np.random.default_rng(0).normal(size=(40, 2))
