@@ -185,7 +185,11 @@ def solve_form(
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", log)
     for name, value in options.items():
-        if solver.setOptionValue(name, value) == highspy.HighsStatus.kError:
+        try:
+            fine = solver.setOptionValue(name, value) != highspy.HighsStatus.kError
+        except TypeError:
+            fine = False
+        if not fine:
             raise UnsupportedProblem(
                 f"{solver_name} does not take these options",
                 f"{name} = {value!r} was refused",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
+from optfair.numbers import real
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Retry, SolverProfile
@@ -64,21 +64,17 @@ class Request:
     tighter: float = 1.0
 
     def __post_init__(self) -> None:
-        def number(value: Any) -> float:
-            real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-            return float(value) if real else np.nan
-
         checks = {
             f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12
-            <= number(self.tolerance)
+            <= real(self.tolerance)
             < 1,
             f"time_limit {self.time_limit!r} is not positive": self.time_limit is None
-            or number(self.time_limit) > 0,
-            f"threads {self.threads!r} is not a positive integer": number(self.threads) >= 1
-            and number(self.threads) % 1 == 0,
+            or real(self.time_limit) > 0,
+            f"threads {self.threads!r} is not a positive integer": real(self.threads) >= 1
+            and real(self.threads) % 1 == 0,
             f"seed {self.seed!r} is not an integer from 0 to 2147483647": self.seed is None
-            or (0 <= number(self.seed) < 2**31 and number(self.seed) % 1 == 0),
-            f"verbose {self.verbose!r} is not 0, 1 or 2": self.verbose in (0, 1, 2),
+            or (0 <= real(self.seed) < 2**31 and real(self.seed) % 1 == 0),
+            f"verbose {self.verbose!r} is not 0, 1 or 2": real(self.verbose) in (0, 1, 2),
             f"warm_start is a {type(self.warm_start).__name__}, not a Solution": self.warm_start
             is None
             or isinstance(self.warm_start, Solution),

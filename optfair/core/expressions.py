@@ -16,7 +16,7 @@ from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from numpy.typing import NDArray
 
-from optfair.errors import DeclarationError
+from optfair.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
@@ -85,7 +85,10 @@ class Evaluator:
                 self._prepare()
             try:
                 for leaf, name in self._leaves.items():
-                    x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
+                    try:
+                        x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
+                    except (TypeError, ValueError) as e:
+                        raise DataError(f"the value of {name!r} does not fit", str(e)) from None
                     # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
                     leaf.save_value(x)
                 return what(self._copy)

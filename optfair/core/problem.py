@@ -40,8 +40,9 @@ from optfair.core.term import (
 )
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
+from optfair.numbers import check_mapping, check_text, checked
 
-__all__ = ["Declaration", "Problem"]
+__all__ = ["Declaration", "Problem", "check_problem"]
 
 Sense = Literal["minimize", "maximize"]
 
@@ -150,6 +151,8 @@ class Problem(ProblemVerbs, Labels):
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
+            if name in ("objective", "constraints"):
+                value = MappingProxyType(composition.Terms(value))
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -269,14 +272,19 @@ class Problem(ProblemVerbs, Labels):
         """Return what ``ask`` finds; a model whose rules guess a limit asks again where it decides."""
         return ask(self)
 
+    @checked(values=check_mapping)
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
+        for name in frozenset[str]().union(*(t.scope for t in self.objective.values())):
+            if name not in values:
+                raise DeclarationError(f"there is no value of {name!r}", remedy="give one")
         return float(sum(t.number(values) for t in self.objective.values()))
 
     def explain(self) -> Explanation:
         """Return the evidence, one row per term."""
         return explain(self)
 
+    @checked(other=lambda value, what: check_problem(value, what))
     def explain_change(self, other: Problem) -> Explanation:
         """Return which terms moved the class from ``other`` to this problem."""
         return explain_change(self, other)
@@ -309,6 +317,7 @@ class Problem(ProblemVerbs, Labels):
             )
         child, added = self, dict[str, ConstraintTerm]()
         for name, item in {**(constraints or {}), **named}.items():
+            check_text(name, "the name of a constraint")
             if any(family(name) == family(t) for t in (*self.constraints, *added)):
                 raise DeclarationError(
                     f"a constraint {name!r} is already there",
@@ -336,6 +345,7 @@ class Problem(ProblemVerbs, Labels):
             constraints=MappingProxyType(composition.by_name(again.constraints)),
         )
 
+    @checked(variables=check_mapping)
     def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:
         """Return this problem with further variables, which no term uses yet.
 
@@ -369,6 +379,7 @@ class Problem(ProblemVerbs, Labels):
         """Return this problem without some constraints (a rule's name removes all its parts)."""
         gone = set()
         for name in names:
+            check_text(name, "the name of a constraint")
             hit = {t for t in self.constraints if t == name or family(t) == name}
             if not hit:
                 raise DeclarationError(
@@ -440,6 +451,17 @@ class Problem(ProblemVerbs, Labels):
 
     def _repr_latex_(self) -> str:
         return formulation(self)
+
+
+def check_problem(value: Any, what: str = "problem") -> Problem:
+    """Return a declared problem, or say what was given instead."""
+    if not isinstance(value, Problem):
+        foreign = type(value).__module__.partition(".")[0] == "cvxpy"
+        raise DeclarationError(
+            f"{what} is a {type(value).__name__}, not a declared problem",
+            remedy="wrap it: optfair.from_cvxpy(problem)" if foreign else "give a Problem",
+        )
+    return value
 
 
 def _finite(term: Term) -> Any:

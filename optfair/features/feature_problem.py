@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.core.composition import Rule
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
+from optfair.numbers import check_number
 
 # Problems whose answer says what every feature becomes.
 
@@ -62,7 +63,7 @@ def column_index(names: Sequence[str], column: Any, what: str = "feature") -> in
             f"there are {len(names)}",
             f"give a column from 0 to {len(names) - 1}, or a name",
         )
-    text = str(column)
+    text = str(column)[:200]
     if text in names:
         return list(names).index(text)
     near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
@@ -282,8 +283,8 @@ def box(bounds: Mapping[Any, tuple[float | None, float | None]]) -> Box:
     for feature, pair in bounds.items():
         try:
             low, high = pair
-            lower = -np.inf if low is None else float(low)
-            upper = np.inf if high is None else float(high)
+            lower = -np.inf if low is None else check_number(low, "bound", infinite=True)
+            upper = np.inf if high is None else check_number(high, "bound", infinite=True)
         except (TypeError, ValueError):
             raise DeclarationError(
                 f"the bounds of {feature!r} are {pair!r}",

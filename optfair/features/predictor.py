@@ -204,7 +204,7 @@ class Predictor:
             return ask(rows)
         except OptfairError:
             raise
-        except (ValueError, TypeError, KeyError, IndexError) as e:
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as e:
             if type(e).__name__ == "NotFittedError":
                 raise DataError(
                     "the model is not fitted",

@@ -32,6 +32,7 @@ from optfair.methods.cluster_counterfactuals.evidence import (
     with_products,
 )
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
+from optfair.numbers import check_positive, check_seconds, checked, one_of
 from optfair.transforms.integrality import recovered
 from optfair.transforms.shor_relaxation import shor
 
@@ -205,6 +206,7 @@ def _bounded(relaxation: Any, tolerance: float, request: Request) -> Solution:
         ) from e
 
 
+@checked(problem=one_of(ClusterCounterfactual), time_limit=check_seconds, tolerance=check_positive)
 def best_known(
     problem: ClusterCounterfactual, *, time_limit: float = 30.0, tolerance: float = 1e-7
 ) -> Solution:

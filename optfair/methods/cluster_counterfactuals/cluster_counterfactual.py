@@ -24,6 +24,7 @@ from optfair.methods.cluster_counterfactuals.rules import (
     check_plausibility,
     option_rules,
 )
+from optfair.numbers import check_names, check_text, checked, floats
 
 NEAREST = "nearest other"
 
@@ -152,6 +153,7 @@ class ClusterCounterfactual(PointProblem):
     title = "ClusterCounterfactual"
     _rules: Mapping[str, Rule]
 
+    @checked(distance=check_text, against=check_text, features=check_names)
     def __init__(
         self,
         clusters: Partition,
@@ -209,6 +211,7 @@ class ClusterCounterfactual(PointProblem):
     # --- constructors --------------------------------------------------------------------
 
     @classmethod
+    @checked(centers=floats)
     def kmeans(cls, *, centers: Any, **options: Any) -> ClusterCounterfactual:
         """Return the problem for rows that belong to the nearest of these centers (K, d).
 
@@ -218,6 +221,7 @@ class ClusterCounterfactual(PointProblem):
         return cls.of(Partition.kmeans(centers), **{"features": names, **options})
 
     @classmethod
+    @checked(means=floats, covariances=floats, weights=floats, covariance_type=check_text)
     def gaussian(
         cls,
         *,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix, check_vector
+from optfair.numbers import check_matrix, check_vector, floats
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
@@ -343,17 +343,7 @@ def _covariances(given: Any, kind: str | None, K: int, d: int) -> list[Floats]:
         raise DeclarationError(
             f"unknown covariance_type {kind!r}", remedy=nearest(str(kind), COVARIANCES)
         )
-    try:
-        S = np.array(given, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DataError("covariances are not numbers", str(e), "give arrays of numbers") from None
-    if not np.isfinite(S).all():
-        at = np.argwhere(~np.isfinite(S))[0].tolist()
-        raise DataError(
-            "covariances have entries that are NaN or infinite",
-            f"the first is at {at}",
-            "fit again without NaN in the rows",
-        )
+    S = floats(given, "covariances")
     shapes = {"full": (K, d, d), "tied": (d, d), "diag": (K, d), "spherical": (K,)}
     fits = [name for name, shape in shapes.items() if S.shape == shape]
     if S.ndim == 0:

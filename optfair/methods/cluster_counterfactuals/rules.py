@@ -20,7 +20,16 @@ from optfair.features.feature_problem import (
     box,
     feature_target,
 )
-from optfair.numbers import as_number, check_choice, check_number
+from optfair.numbers import (
+    LARGEST,
+    check_choice,
+    check_count,
+    check_number,
+    checked,
+    floats,
+    real,
+    whole,
+)
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -72,6 +81,7 @@ class AtMostChanges(Rule):
         return Parts(constraints, {"changed": b}, {"changed"})
 
 
+@checked(most=check_count)
 def at_most_changes(most: int) -> AtMostChanges:
     r"""At most so many features change.
 
@@ -127,6 +137,7 @@ class LeastDensity(Rule):
         return p.dense(self.density)
 
 
+@checked(density=check_number)
 def least_density(density: float) -> LeastDensity:
     r"""Density of the target cluster at the counterfactual is at least δ.
 
@@ -286,10 +297,7 @@ def check_factual(factual: Any, d: int, names: tuple[str, ...]) -> Floats:
         missing = [n for n in names if n not in labels]
         if not missing and len(labels) == d:
             factual = [factual.iloc[labels.index(n)] for n in names]
-    try:
-        y = np.array(factual, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DataError("factual is not a row of numbers", str(e), "encode it first") from None
+    y = floats(factual, "factual")
     if y.shape == (1, d):
         y = y[0]
     if y.shape != (d,):
@@ -298,21 +306,13 @@ def check_factual(factual: Any, d: int, names: tuple[str, ...]) -> Floats:
             f"shape {y.shape} for {d} features",
             f"give one row of {d} numbers",
         )
-    bad = np.flatnonzero(~np.isfinite(y))
-    if bad.size:
-        raise DataError(
-            "factual has entries that are NaN or infinite",
-            f"the first is {names[bad[0]]!r}",
-            "impute it first",
-        )
     y.flags.writeable = False
     return y
 
 
 def check_cluster(given: Any, K: int, what: str) -> int:
     """Return a cluster number."""
-    whole = isinstance(given, (int, np.integer)) and not isinstance(given, (bool, np.bool_))
-    if not whole or not 0 <= given < K:
+    if not whole(given) or not 0 <= given < K:
         raise DeclarationError(
             f"{what} {given!r} is not a cluster",
             f"there are {K}",
@@ -326,10 +326,7 @@ def check_mask(mask: Any, d: int) -> NDArray[np.intp]:
     """Return the columns that a mask holds fixed; true is free, as in the paper."""
     if mask is None:
         return np.zeros(0, dtype=np.intp)
-    try:
-        m = np.asarray(mask, dtype=float)
-    except (TypeError, ValueError):
-        m = np.zeros(0)
+    m = floats(mask, "mask")
     if m.shape != (d,) or not np.isin(m, (0.0, 1.0)).all():
         raise DeclarationError(
             "mask is not a flag per feature",
@@ -354,11 +351,8 @@ def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | N
     given, what = (weights, "weights") if metric is None else (metric, "metric")
     if given is None:
         return None
-    try:
-        W = np.array(given, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DataError(f"{what} is not numeric", str(e), "give numbers") from None
-    if W.shape != ((d,) if metric is None else (d, d)) or not np.isfinite(W).all():
+    W = floats(given, what)
+    if W.shape != ((d,) if metric is None else (d, d)):
         raise DataError(
             f"{what} does not fit the features",
             f"shape {W.shape} for {d} features",
@@ -392,8 +386,8 @@ def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | N
 
 def check_plausibility(plausibility: Any, kind: str) -> float:
     """Return ε >= 0; for k-means it must leave the center of the target inside."""
-    eps = as_number(plausibility)
-    if not 0.0 <= eps < np.inf:
+    eps = real(plausibility)
+    if not 0.0 <= eps <= LARGEST:
         raise DeclarationError(
             f"plausibility {plausibility!r} is not a number >= 0",
             remedy="0 is the boundary, larger lies deeper in the target",
@@ -502,7 +496,9 @@ def _side(
             if column is None or not 0 <= column < d:
                 unknown.append(key)
             else:
-                found[column] = otherwise if value is None else check_number(value, what)
+                found[column] = (
+                    otherwise if value is None else check_number(value, what, infinite=True)
+                )
         return found, unknown
     try:
         rows = np.asarray(

@@ -17,7 +17,15 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import (
+    check_matrix,
+    check_number,
+    check_text,
+    check_weights,
+    checked,
+    encode_groups,
+    floats,
+)
 
 __all__ = [
     "FairAssignment",
@@ -222,6 +230,7 @@ class FairAssignment(GroupedRows):
         ),
     )
 
+    @checked(costs=floats, centers=floats, metric=check_text, p=check_number)
     def __init__(
         self,
         X: Any = None,

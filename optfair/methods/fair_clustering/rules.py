@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, nearest
+from optfair.numbers import check_number, floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -57,18 +58,18 @@ def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]
 def between(value: Any, lower: float, upper: float) -> bool:
     """Whether a value is one number in an interval."""
     try:
-        return np.ndim(value) == 0 and lower <= float(value) <= upper
-    except (TypeError, ValueError):
+        return lower <= check_number(value, "") <= upper
+    except DataError:
         return False
 
 
 def finite_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:
     """Return ``size`` finite numbers from one number or as many."""
     try:
-        numbers = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        numbers = np.full(1, np.nan)
-    if numbers.shape not in ((), (size,)) or not np.isfinite(numbers).all():
+        numbers = floats(value, what)
+    except DataError:
+        numbers = np.zeros(size + 1)
+    if numbers.shape not in ((), (size,)):
         raise DeclarationError(
             f"{what}={value!r} is neither a finite number nor {size} of them",
             remedy=f"give one number, or {size}",

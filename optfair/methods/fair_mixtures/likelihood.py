@@ -21,7 +21,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.assignment import GroupedRows, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import check_count, check_matrix, check_weights, checked, encode_groups
 
 __all__ = [
     "FairMixtureLikelihood",
@@ -198,6 +198,7 @@ class FairMixtureLikelihood(GroupedRows):
 
     title = "FairMixtureLikelihood"
 
+    @checked(n_components=check_count)
     def __init__(
         self,
         X: Any,

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.registry import profiles
+from optfair.backends.registry import profile, profiles
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.classify import model_goal, model_term, rows_term
 from optfair.core.problem import Declaration, Problem
@@ -22,6 +22,15 @@ from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.group_problem import BOTH
 from optfair.methods.group_counterfactuals.members import GroupCounterfactuals
+from optfair.numbers import (
+    check_mapping,
+    check_names,
+    check_seconds,
+    check_seed,
+    check_text,
+    checked,
+    floats,
+)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -369,6 +378,14 @@ class BoundedValue:
         )
 
 
+@checked(
+    start=floats,
+    solver=check_text,
+    time_limit=check_seconds,
+    seed=check_seed,
+    options=check_mapping,
+    local=check_names,
+)
 def bi_lipschitz_baseline(
     problem: BiLipschitzCounterfactuals,
     *,
@@ -430,6 +447,8 @@ def bi_lipschitz_baseline(
     appendix C.8.
     """
     check_bi_lipschitz(problem)
+    if solver is not None:
+        profile(solver)
     begin = time.perf_counter()
     names = _local_solvers(problem, local)
     search = _Search(problem, None if time_limit is None else begin + time_limit, seed)

@@ -30,13 +30,14 @@ from optfair.methods.group_counterfactuals.map_problem import (
     renamed,
 )
 from optfair.methods.group_counterfactuals.transport_map import (
+    SCHEMA,
     TransportMap,
     checked_rows,
     framed,
     read_map,
-    write_map,
 )
-from optfair.numbers import check_choice
+from optfair.numbers import check_choice, check_path, check_text, checked, floats
+from optfair.storage import write_archive
 
 # A mixture of Gaussians as numbers, and which component a point belongs to.
 
@@ -99,8 +100,8 @@ class GaussianParts:
 
     @classmethod
     def _given(cls, weights: Any, means: Any, covariances: Any, d: int) -> GaussianParts:
-        w = np.asarray(weights, dtype=float)
-        mu, sigma = np.asarray(means, dtype=float), np.asarray(covariances, dtype=float)
+        w = floats(weights, "weights")
+        mu, sigma = floats(means, "means"), floats(covariances, "covariances")
         m = w.size
         if mu.shape != (m, d) or sigma.shape != (m, d, d):
             raise DataError(
@@ -266,8 +267,9 @@ class MixtureTransport:
         """Return everything but the arrays, ready for JSON."""
         return {"kind": "mixture", "features": list(self.features)}
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
-        """Write ``path.json`` and ``path.npz``; see `MixtureTransport.load`."""
+        """Write ``path.npz``; see `MixtureTransport.load`."""
         arrays = {
             "weights": self.parts.weights,
             "means": np.stack([m.mean for m in self.parts.moments]),
@@ -275,11 +277,12 @@ class MixtureTransport:
             "matrices": np.stack([g.matrix for g in self.maps]),
             "offsets": np.stack([g.offset for g in self.maps]),
         }
-        write_map(path, self.to_dict(), arrays)
+        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
 
     @classmethod
+    @checked(path=check_path)
     def load(cls, path: str | Path) -> MixtureTransport:
-        """Read a map that was saved, by its file name without ending."""
+        """Read a map that was saved, by its file name."""
         record, stored = read_map(path, "mixture")
         whole = (stored["weights"], stored["means"], stored["covariances"])
         parts = GaussianParts.of(whole, stored["means"])
@@ -371,6 +374,7 @@ class GaussianMap(SymmetricMap):
 
     title = "GaussianMap"
 
+    @checked(mean=floats, covariance=floats, form=check_text)
     def located(
         self,
         X: Any,
@@ -514,6 +518,7 @@ class MixtureMap(MapProblem):
     takes = BOTH
     symmetric = True
 
+    @checked(bounds=check_text, valid=check_text)
     def located(
         self,
         X: Any,

@@ -21,7 +21,7 @@ from optfair.core.term import family
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.features.feature_problem import FeatureProblem, feature_names
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import as_number, check_matrix
+from optfair.numbers import LARGEST, check_matrix, floats, real
 
 if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
@@ -401,11 +401,8 @@ def checked_costs(costs: Any, names: tuple[str, ...]) -> Floats:
                 "give one of them",
             )
         costs = [costs.get(name, 1.0) for name in names]
-    try:
-        c = np.asarray(costs, dtype=float)
-    except (TypeError, ValueError):
-        c = np.full(1, np.nan)
-    if c.shape not in ((), (d,)) or not np.isfinite(c).all() or (c <= 0).any():
+    c = floats(costs, "feature_costs")
+    if c.shape not in ((), (d,)) or (c <= 0).any():
         raise DeclarationError(
             f"feature_costs={costs!r} are not {d} positive numbers",
             "a feature that costs nothing could move without limit",
@@ -423,8 +420,8 @@ def checked_bound(value: Any, name: str, least: float = 1.0) -> float | None:
         Below it, or not a number. With K or k below 1 a map could not be the identity, and then
         nothing keeps the cost of a group that is already at its target at 0.
     """
-    bound = np.inf if value is None else as_number(value)
-    if not bound >= least:
+    bound = np.inf if value is None else real(value)
+    if not bound >= least or LARGEST < bound < np.inf:
         raise DeclarationError(
             f"{name}={value!r} is not at least {least:g}",
             "K bounds how much distances grow and k how much they shrink; 1 is an isometry",

@@ -23,7 +23,7 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.group_problem import GroupProblem
-from optfair.numbers import check_matrix
+from optfair.numbers import check_count, check_labels, check_matrix, check_seed, checked
 
 Indices = NDArray[np.intp]
 
@@ -54,6 +54,7 @@ class MedoidGroup:
     size: int
 
 
+@checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
 def medoid_groups(
     X: Any,
     *,
@@ -110,7 +111,9 @@ def medoid_groups(
     Valero-Leal et al., Optimal transport group counterfactual explanations, Section 4.1.
     """
     points = check_matrix(X, "X")
-    found = np.zeros(points.shape[0], dtype=int) if labels is None else np.asarray(labels)
+    found = (
+        np.zeros(points.shape[0], dtype=int) if labels is None else check_labels(labels, "labels")
+    )
     if found.shape != (points.shape[0],):
         raise DataError(
             "labels does not fit the rows",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,15 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, needed
 from optfair.features.linear_score import LinearScore
 from optfair.features.predictor import Predictor, class_labels
-from optfair.numbers import check_matrix, check_weights
+from optfair.numbers import (
+    check_callable,
+    check_count,
+    check_matrix,
+    check_number,
+    check_seed,
+    check_weights,
+    checked,
+)
 
 # What a counterfactual must reach: a probability or a score of one class, from any classifier.
 
@@ -105,10 +112,8 @@ class Target:
 
 def _level(threshold: float | None, probability: float | None) -> float:
     if threshold is not None:
-        if not math.isfinite(threshold):
-            raise DeclarationError(f"threshold is {threshold!r}", remedy="give a finite score")
-        return float(threshold)
-    alpha = 0.5 if probability is None else float(probability)
+        return check_number(threshold, "threshold")
+    alpha = 0.5 if probability is None else check_number(probability, "probability")
     if not 0.0 < alpha < 1.0:
         raise DeclarationError(
             f"probability {probability!r} is not inside (0, 1)", remedy="give for example 0.8"
@@ -425,6 +430,7 @@ class MapValidation:
 AIM = ("probability", "threshold", "target_class")
 
 
+@checked(model=check_callable, n_splits=check_count, random_state=check_seed)
 def cross_validate_map(
     model: Callable[..., Any],
     X: Any,

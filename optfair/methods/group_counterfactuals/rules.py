@@ -17,7 +17,16 @@ from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.group_problem import Moments, checked_bound
 from optfair.methods.group_counterfactuals.limits import MOVED, Limit
 from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
-from optfair.numbers import as_number, check_choice
+from optfair.numbers import (
+    check_choice,
+    check_count,
+    check_number,
+    check_positive,
+    check_text,
+    checked,
+    floats,
+    real,
+)
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -68,6 +77,7 @@ class Loewner(Rule):
         }
 
 
+@checked(K=check_number, k=check_number)
 def loewner(K: float | None = None, k: float | None = None) -> Loewner:
     r"""Distances grow by at most ``K`` and shrink by at most ``k``.
 
@@ -114,7 +124,7 @@ class TransportBudget(Rule):
     latex = r"\|\mu' - \mu\|^2 + \operatorname{tr}((A - I) \Sigma (A - I)^T) \le r^2"
 
     def __post_init__(self) -> None:
-        if not 0.0 < as_number(self.w2) < np.inf:
+        if not 0.0 < real(self.w2) < np.inf:
             raise DeclarationError(
                 f"w2={self.w2!r} is not positive", remedy="give a distance in units of the features"
             )
@@ -131,6 +141,7 @@ class TransportBudget(Rule):
         return total <= float(self.w2) ** 2
 
 
+@checked(w2=check_number)
 def transport_budget(w2: float) -> TransportBudget:
     r"""Bound the distance that the group moves by ``w2``.
 
@@ -172,10 +183,11 @@ class L1Sparsity(Rule):
     """The absolute changes of mean and matrix add up to at most a limit."""
 
     limit: float
+    sides = frozenset({"limit"})
     latex = r"\|\mu' - \mu\|_1 + \textstyle\sum_{jl} \sigma_l |A_{jl} - I_{jl}| \le s"
 
     def __post_init__(self) -> None:
-        if not 0.0 < as_number(self.limit) < np.inf:
+        if not 0.0 < real(self.limit) < np.inf:
             raise DeclarationError(
                 f"limit={self.limit!r} is not positive",
                 remedy="give a sum in units of the features",
@@ -214,7 +226,7 @@ class AtMost(Rule):
                 f"features={self.features!r} is not a number of features",
                 remedy="give an integer, 0 or more",
             )
-        if self.largest is not None and not 0.0 < as_number(self.largest) < np.inf:
+        if self.largest is not None and not 0.0 < real(self.largest) < np.inf:
             raise DeclarationError(
                 f"largest={self.largest!r} is not positive",
                 remedy="give a distance, or leave it out",
@@ -306,6 +318,7 @@ def _turn(p: MapProblem, piece: Piece, reach: float) -> tuple[Floats, frozenset[
     return np.minimum(own, K + np.eye(d)), names
 
 
+@checked(limit=check_number)
 def l1_sparsity(limit: float) -> L1Sparsity:
     r"""Bound the absolute changes of a map, in total, by ``limit``.
 
@@ -340,6 +353,7 @@ def l1_sparsity(limit: float) -> L1Sparsity:
     return L1Sparsity(limit)
 
 
+@checked(features=check_count, largest=check_positive)
 def at_most(features: int, *, largest: float | None = None) -> AtMost:
     r"""At most so many features are moved by the map; the others stay as they are.
 
@@ -401,7 +415,7 @@ class Chance(Rule):
 
     def __post_init__(self) -> None:
         check_choice(self.distribution, "distribution", DISTRIBUTIONS)
-        if not 0.0 < as_number(self.delta) < 1.0:
+        if not 0.0 < real(self.delta) < 1.0:
             raise DeclarationError(
                 f"delta={self.delta!r} is not inside (0, 1)", remedy="give for example 0.05"
             )
@@ -417,7 +431,7 @@ class Chance(Rule):
             )
         if self.confidence is None:
             return
-        if not 0.0 < as_number(self.confidence) < 1.0:
+        if not 0.0 < real(self.confidence) < 1.0:
             raise DeclarationError(
                 f"confidence={self.confidence!r} is not inside (0, 1)", remedy="give 0.95"
             )
@@ -526,6 +540,13 @@ def moment_margin(rows: int, features: int, factor: float, confidence: float) ->
     return math.sqrt(n / (n - 1)) * (apart + factor * math.sqrt(n - 1) / root)
 
 
+@checked(
+    delta=check_number,
+    mean=floats,
+    covariance=floats,
+    distribution=check_text,
+    confidence=check_number,
+)
 def chance(
     delta: float,
     *,

@@ -24,7 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     model_choices,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import as_number
+from optfair.numbers import check_flag, check_names, check_number, checked, real
 
 # The edits of a group within a budget, and the fewest edits with a required effect.
 
@@ -96,6 +96,7 @@ class ActionPlan(ChoiceProblem):
     title = "ActionPlan"
     structures = row_choices("deviation", "above", "below")
 
+    @checked(budget=check_number, features=check_names)
     def __init__(
         self,
         effects: Any,
@@ -161,6 +162,7 @@ class ActionPlan(ChoiceProblem):
         """C."""
         return float(self.data["budget"])
 
+    @checked(budget=check_number)
     def with_budget(self, budget: float) -> ActionPlan:
         """Return this problem with another budget; added rules stay.
 
@@ -200,7 +202,7 @@ class ActionPlan(ChoiceProblem):
 
 
 def _checked_budget(budget: Any, choices: Any) -> float:
-    C = as_number(budget)
+    C = real(budget)
     largest = choices.rows * float(choices.cell_costs.sum())
     if not 0.0 <= C <= largest * (1.0 + 1e-12):
         raise DataError(
@@ -272,6 +274,7 @@ class MinimumEdits(ChoiceProblem):
     title = "MinimumEdits"
     structures = row_choices("cost", "effect")
 
+    @checked(effect=check_number, overshoot=check_flag, features=check_names)
     def __init__(
         self,
         effects: Any,
@@ -333,7 +336,7 @@ class MinimumEdits(ChoiceProblem):
 
 
 def _checked_effect(effect: Any, choices: Choices) -> float:
-    required = as_number(effect)
+    required = real(effect)
     if not 0.0 < required <= 1.0:
         raise DataError(
             f"effect is {effect!r}",

@@ -24,6 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     common_unit,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import check_names, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -409,6 +410,7 @@ class EditedTogether(Rule):
         return exclusion(p, np.asarray((count > 0) & (count < whole)))
 
 
+@checked(features=check_names)
 def edited_together(features: Sequence[Any]) -> EditedTogether:
     r"""Features that are edited together or not at all, such as the columns of one category.
 

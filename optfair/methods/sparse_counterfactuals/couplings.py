@@ -13,7 +13,16 @@ from optfair.errors import DataError
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_matrix, check_vector
+from optfair.numbers import (
+    check_choice,
+    check_count,
+    check_matrix,
+    check_positive,
+    check_vector,
+    checked,
+    floats,
+    one_of,
+)
 
 # Couplings of factual and counterfactual rows: who serves whom as the example to follow.
 #
@@ -27,6 +36,7 @@ Indices = NDArray[np.intp]
 COUPLINGS = ("ot", "entropic", "uniform", "random", "aligned", "nearest")
 
 
+@checked(cost=floats, regularization=check_positive)
 def optimal_transport_coupling(cost: Any, *, regularization: float | None = None) -> Floats:
     r"""Return the coupling of least cost between uniform marginals.
 
@@ -66,6 +76,7 @@ def optimal_transport_coupling(cost: Any, *, regularization: float | None = None
     return np.asarray(np.maximum(plan, 0.0))
 
 
+@checked(n=check_count, m=check_count)
 def uniform_coupling(n: int, m: int) -> Floats:
     """Return the independent coupling: every row is compared with all counterfactuals.
 
@@ -77,6 +88,7 @@ def uniform_coupling(n: int, m: int) -> Floats:
     return np.full((n, m), 1.0 / (n * m))
 
 
+@checked(n=check_count, m=check_count, rng=one_of(np.random.Generator))
 def random_coupling(n: int, m: int, rng: np.random.Generator) -> Floats:
     """Return a coupling of every row with one counterfactual drawn for it.
 
@@ -95,6 +107,7 @@ def random_coupling(n: int, m: int, rng: np.random.Generator) -> Floats:
     return _matched(drawn, m)
 
 
+@checked(n=check_count, m=check_count)
 def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
     """Return the coupling of every row with the counterfactuals made for it.
 
@@ -149,6 +162,7 @@ def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
     return p
 
 
+@checked(cost=floats)
 def nearest_coupling(cost: Any) -> Floats:
     """Return the coupling of every row with its nearest counterfactual, the first at ties.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_vector
+from optfair.numbers import check_choice, check_seed, check_vector, whole
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -120,6 +119,7 @@ def check_parameters(estimator: Any) -> None:
     DeclarationError
         Naming the parameter.
     """
+    check_seed(estimator.random_state, "random_state")
     for name, known in KNOWN.items():
         value = getattr(estimator, name)
         if name in OPEN and not isinstance(value, str) and np.ndim(value) == 2:
@@ -144,7 +144,7 @@ def check_budget(budget: Any, n: int, d: int) -> None:
     """
     if budget is None:
         return
-    if not _whole(budget) or not 0 <= budget <= n * d:
+    if not whole(budget) or not 0 <= budget <= n * d:
         raise DataError(
             f"budget is {budget!r}",
             f"{n} rows of {d} features have {n * d} cells",
@@ -247,10 +247,6 @@ def _two_classes(model: Any) -> bool:
         return True
     known = getattr(model, "classes_", None)
     return known is not None and len(known) == 2
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 # What a fit starts from: tables, model, target and coupling, checked.

@@ -14,7 +14,7 @@ from optfair.features.predictor import Predictor
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice
+from optfair.numbers import check_choice, check_count, check_table, checked
 
 # Counterfactual rows, and for which factual row each was made.
 
@@ -55,6 +55,7 @@ class Counterfactuals:
         return f"Counterfactuals: {len(self)} rows from {self.source}, {known}"
 
 
+@checked(rows=check_table)
 def given_counterfactuals(rows: Any, *, alignment: Any = "rows") -> Counterfactuals:
     """Return counterfactuals that exist already, from any generator.
 
@@ -107,6 +108,7 @@ BEYOND = 1e-7
 ENTRIES = 4_000_000
 
 
+@checked(factuals=check_table, candidates=check_table, n_neighbors=check_count)
 def nearest_unlike_neighbours(
     model: Any,
     factuals: Any,

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_choice, check_matrix, check_vector
+from optfair.numbers import (
+    LARGEST,
+    check_choice,
+    check_matrix,
+    check_table,
+    check_text,
+    check_vector,
+    checked,
+    real,
+)
 
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
 
@@ -211,8 +220,8 @@ def output_mmd(outputs: Any, target: Any, *, bandwidth: float | None = None) -> 
     (0.0, 0.8871)
     """
     u, y = _outputs(outputs, "outputs"), _outputs(target, "target")
-    h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else float(bandwidth)
-    if not (np.isfinite(h) and h > 0):
+    h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else real(bandwidth)
+    if not 0.0 < h <= LARGEST:
         raise DeclarationError(
             f"bandwidth={bandwidth!r} is not a positive number", remedy="correct"
         )
@@ -260,6 +269,7 @@ def output_divergence(outputs: Any, target: Any, divergence: str = "ot") -> floa
     return float(path_divergences(u[None, :], y, divergence)[0])
 
 
+@checked(divergence=check_text)
 def counterfactual_effect(
     outputs: Any, factual: Any, target: Any, *, divergence: str = "ot"
 ) -> float:
@@ -328,6 +338,7 @@ def effect_from(factual: Any, target: Any, divergence: str = "ot") -> Callable[[
     )
 
 
+@checked(factuals=check_table, refined=check_table)
 def edit_mask(factuals: Any, refined: Any) -> Flags:
     """Return which cells of refined rows differ from the factual ones (n, d).
 

@@ -16,7 +16,15 @@ from optfair.errors import DataError, DeclarationError, NotInstalled
 from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
-from optfair.numbers import check_choice
+from optfair.numbers import (
+    check_choice,
+    check_count,
+    check_seed,
+    check_table,
+    check_text,
+    checked,
+    whole,
+)
 from optfair.rows.frames import generator
 
 # What an attribution says: a value per cell, its error, and what it cost.
@@ -79,8 +87,7 @@ def check_enumerated(features: Any) -> None:
     ------
     DeclarationError
     """
-    whole = isinstance(features, (int, np.integer)) and not isinstance(features, bool)
-    if not whole or not 0 <= features <= LARGEST:
+    if not whole(features) or not 0 <= features <= LARGEST:
         raise DeclarationError(
             f"exact_features={features!r} is not a number of features to enumerate",
             "a pair of rows is 2 to the power of it rows of the model",
@@ -335,6 +342,15 @@ def _seeded(explainer: Any, row: Floats, samples: int, seed: int) -> Floats:
 METHODS = ("auto", "exact", "linear", "sampled")
 
 
+@checked(
+    factuals=check_table,
+    counterfactuals=check_table,
+    method=check_text,
+    exact_features=check_count,
+    samples=check_count,
+    output=check_text,
+    random_state=check_seed,
+)
 def p_shap(
     model: Any,
     factuals: Any,
