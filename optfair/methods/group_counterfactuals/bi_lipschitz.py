@@ -98,17 +98,11 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
 
         every = pairs.differences(np.arange(pairs.count))
         spread = cp.sum(cp.square(every @ Z), axis=1)
+        grown = r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2"
+        shrunk = r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2"
         return (
-            model_term(
-                "stretching",
-                spread <= K**2 * squares,
-                r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2",
-            ),
-            model_term(
-                "shrinking",
-                spread >= squares / k**2,
-                r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2",
-            ),
+            model_term("stretching", spread <= K**2 * squares, grown),
+            model_term("shrinking", spread >= squares / k**2, shrunk),
         )
 
     def feasible_point(self) -> dict[str, Floats]:
@@ -136,9 +130,8 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
         return None
 
 
-# A lower bound on bi-Lipschitz counterfactuals: their inner products, with the rank left free.
-
 OWN = ("classification", "stretching", "shrinking")
+ENDS = r"\le K^2 d_{ij}^2", r"\ge k^{-2} d_{ij}^2"
 
 
 class GramBound(FeatureProblem):
@@ -202,7 +195,8 @@ class GramBound(FeatureProblem):
                     str(t.evidence),
                     "remove it: without it the bound is lower, but still a bound",
                 )
-        lacking = [n for n in OWN if n not in problem.constraints and n in _own(problem)]
+        own = OWN if len(problem.points) > 1 else OWN[:1]
+        lacking = [n for n in own if n not in problem.constraints]
         if lacking:
             raise DeclarationError(
                 f"{lacking[0]!r} was removed from the problem",
@@ -294,21 +288,12 @@ class GramBound(FeatureProblem):
             return cp.diag(Y)[i] + cp.diag(Y)[j] - 2.0 * Y[i, j]
 
         largest = float(squares.max(initial=0.0))
+        grown, shrunk = (f"Y_{{ii}} + Y_{{jj}} - 2 Y_{{ij}} {end}" for end in ENDS)
+        below = lambda index: apart(index) <= K**2 * squares[index]
+        above = lambda index: apart(index) >= squares[index] / k**2
         return [
-            rows_term(
-                "stretching",
-                lambda index: apart(index) <= K**2 * squares[index],
-                pairs.count,
-                r"Y_{ii} + Y_{jj} - 2 Y_{ij} \le K^2 d_{ij}^2",
-                scale=K**2 * largest,
-            ),
-            rows_term(
-                "shrinking",
-                lambda index: apart(index) >= squares[index] / k**2,
-                pairs.count,
-                r"Y_{ii} + Y_{jj} - 2 Y_{ij} \ge k^{-2} d_{ij}^2",
-                scale=largest / k**2,
-            ),
+            rows_term("stretching", below, pairs.count, grown, scale=K**2 * largest),
+            rows_term("shrinking", above, pairs.count, shrunk, scale=largest / k**2),
         ]
 
     def feasible_point(self) -> dict[str, Floats]:
@@ -328,10 +313,6 @@ def check_bi_lipschitz(problem: Any) -> None:
             f"a {type(problem).__name__} is no bi-Lipschitz problem",
             remedy="give a BiLipschitzCounterfactuals problem",
         )
-
-
-def _own(problem: BiLipschitzCounterfactuals) -> tuple[str, ...]:
-    return OWN if len(problem.points) > 1 else OWN[:1]
 
 
 PAIRS = OWN[1:]
@@ -380,11 +361,11 @@ class BoundedValue:
 
 @checked(
     start=floats,
+    local=check_names,
     solver=check_text,
     time_limit=check_seconds,
     seed=check_seed,
     options=check_mapping,
-    local=check_names,
 )
 def bi_lipschitz_baseline(
     problem: BiLipschitzCounterfactuals,
@@ -557,9 +538,8 @@ class _Search:
             self.bound, self.bound_by = s.bound, who
 
     def _left(self, share: float) -> dict[str, Any]:
-        if self.deadline is None:
-            return {}
-        return {"time_limit": max(0.1, (self.deadline - time.perf_counter()) / share)}
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        return {} if left is None else {"time_limit": max(0.1, left / share)}
 
     def improve(self, name: str, share: float) -> None:
         """Let a local solver go on from the best point."""

@@ -152,9 +152,6 @@ def _full(mixture: Any) -> Floats:
     return given
 
 
-# A fitted map of a mixture: every point moves with its most probable component.
-
-
 class MixtureTransport:
     r"""The map :math:`g(x) = A_j x + b_j` with j the most probable component of x.
 
@@ -294,8 +291,6 @@ class MixtureTransport:
         ]
         return cls(parts, maps)
 
-
-# The map between two Gaussians, of the group and of its counterfactuals.
 
 Floats = NDArray[np.float64]
 
@@ -448,8 +443,6 @@ class GaussianMap(SymmetricMap):
             "covariance": A @ self.moments.covariance @ A,
         }
 
-
-# Maps of a mixture of Gaussians: one affine map for each component.
 
 BOUNDS = ("local", "global")
 VALID = ("own", "every")

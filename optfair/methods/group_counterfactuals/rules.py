@@ -31,17 +31,9 @@ from optfair.numbers import (
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-# What rules on maps need of a problem.
-
 
 def map_target(problem: Problem, rule: Rule) -> MapProblem:
-    """Return the problem as one of a map.
-
-    Raises
-    ------
-    DeclarationError
-        Its unknown is no map.
-    """
+    """Return the problem as one of a map, or raise: its unknown is no map."""
     if not isinstance(problem, MapProblem):
         raise DeclarationError(
             f"{type(rule).__name__} is a rule on maps",
@@ -49,9 +41,6 @@ def map_target(problem: Problem, rule: Rule) -> MapProblem:
             "use it with AffineMap, PSDMap, GaussianMap or another problem of a map",
         )
     return problem
-
-
-# Rule on how much a map lets distances grow and shrink.
 
 
 @dataclass(frozen=True)
@@ -113,9 +102,6 @@ def loewner(K: float | None = None, k: float | None = None) -> Loewner:
     return Loewner(K, k)
 
 
-# Rule on how far a map moves a group.
-
-
 @dataclass(frozen=True)
 class TransportBudget(Rule):
     """The group moves by at most w2, in the 2-Wasserstein distance of the map."""
@@ -172,8 +158,6 @@ def transport_budget(w2: float) -> TransportBudget:
     """
     return TransportBudget(w2)
 
-
-# Rules that a map moves few features: by an absolute norm, or by counting.
 
 Floats = NDArray[np.float64]
 
