@@ -24,7 +24,6 @@ from optfair.numbers import (
     check_count,
     check_names,
     check_number,
-    check_seconds,
     check_table,
     check_text,
     checked,
@@ -175,7 +174,6 @@ class ClusterExplainer:
         features=check_names,
         against=check_text,
         plausibility=check_number,
-        time_limit=check_seconds,
     )
     def __init__(
         self,

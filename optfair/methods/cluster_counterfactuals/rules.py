@@ -23,7 +23,6 @@ from optfair.features.feature_problem import (
 from optfair.numbers import (
     LARGEST,
     check_choice,
-    check_count,
     check_number,
     checked,
     floats,
@@ -81,7 +80,6 @@ class AtMostChanges(Rule):
         return Parts(constraints, {"changed": b}, {"changed"})
 
 
-@checked(most=check_count)
 def at_most_changes(most: int) -> AtMostChanges:
     r"""At most so many features change.
 

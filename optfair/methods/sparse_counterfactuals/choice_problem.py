@@ -24,7 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     common_unit,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_names, checked
+from optfair.numbers import check_names
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -410,7 +410,6 @@ class EditedTogether(Rule):
         return exclusion(p, np.asarray((count > 0) & (count < whole)))
 
 
-@checked(features=check_names)
 def edited_together(features: Sequence[Any]) -> EditedTogether:
     r"""Features that are edited together or not at all, such as the columns of one category.
 
@@ -451,7 +450,9 @@ def edited_together(features: Sequence[Any]) -> EditedTogether:
     >>> q.refined(q.solve()).tolist()
     [[0.0, 0.0, 1.0]]
     """
-    return EditedTogether((features,) if isinstance(features, str) else tuple(features))
+    return EditedTogether(
+        (features,) if isinstance(features, str) else check_names(features, "features")
+    )
 
 
 # The rule that an edit of one feature asks for an edit of another.

@@ -17,7 +17,6 @@ from optfair.numbers import (
     check_choice,
     check_count,
     check_matrix,
-    check_positive,
     check_vector,
     checked,
     floats,
@@ -36,7 +35,7 @@ Indices = NDArray[np.intp]
 COUPLINGS = ("ot", "entropic", "uniform", "random", "aligned", "nearest")
 
 
-@checked(cost=floats, regularization=check_positive)
+@checked(cost=floats)
 def optimal_transport_coupling(cost: Any, *, regularization: float | None = None) -> Floats:
     r"""Return the coupling of least cost between uniform marginals.
 

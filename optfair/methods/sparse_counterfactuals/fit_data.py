@@ -25,7 +25,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_seed, check_vector, whole
+from optfair.numbers import check_choice, check_vector, whole
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -119,7 +119,6 @@ def check_parameters(estimator: Any) -> None:
     DeclarationError
         Naming the parameter.
     """
-    check_seed(estimator.random_state, "random_state")
     for name, known in KNOWN.items():
         value = getattr(estimator, name)
         if name in OPEN and not isinstance(value, str) and np.ndim(value) == 2:

@@ -293,7 +293,7 @@ def sampled_values(
     n, d = x.shape
     total = 2 * d + 2048 if samples is None else samples
     least = REPEATS * ROWS * (d + 2)
-    if isinstance(total, bool) or int(total) != total or total < least:
+    if not whole(total) or total < least:
         raise DeclarationError(
             f"samples={samples!r} are too few coalitions for {d} features",
             f"{REPEATS} regressions of {d} unknowns each",
@@ -347,7 +347,6 @@ METHODS = ("auto", "exact", "linear", "sampled")
     counterfactuals=check_table,
     method=check_text,
     exact_features=check_count,
-    samples=check_count,
     output=check_text,
     random_state=check_seed,
 )
