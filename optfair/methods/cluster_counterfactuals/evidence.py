@@ -26,17 +26,6 @@ if TYPE_CHECKING:
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
     from optfair.methods.cluster_counterfactuals.partition import Section
 
-__all__ = [
-    "PRODUCTS",
-    "BoundaryProof",
-    "Setting",
-    "named_multipliers",
-    "out_of_reach",
-    "outcome",
-    "unreachable",
-    "with_products",
-]
-
 
 # Multipliers, proofs and refusals of projections on boundaries of clusters.
 

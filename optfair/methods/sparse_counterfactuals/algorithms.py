@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.sparse_counterfactuals.algorithms.budget_table import (
+from optfair.methods.sparse_counterfactuals.choices import (
     Pool,
     Reach,
     RowTable,
     layers,
     reach,
 )
-
-__all__ = ["closest", "end_bound", "merge_width", "search_labels", "window_bound"]
-
 
 # Every way to come nearer to 0 than a given distance, or the proof that there is none.
 

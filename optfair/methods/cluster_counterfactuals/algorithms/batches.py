@@ -1,9 +1,9 @@
-"""Nearest counterfactuals of many rows at once, with a recomputed bound for each."""
+"""Nearest points of many rows at once behind linear or quadratic boundaries, with a recomputed bound for each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
     Projections,
+    bounded_columns,
     inverse_metric,
-    nearest_in_bounded_half_space,
-    nearest_in_half_space,
-    nearest_in_polyhedron,
+    nearest_in_linear,
 )
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
     Pencil,
@@ -25,8 +24,6 @@ from optfair.methods.cluster_counterfactuals.partition import Boundary
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
-__all__ = ["Batch", "Moves", "join", "linear", "quadratic"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +93,11 @@ class Batch:
         """Return a batch without points."""
         return cls(np.full((n, d), np.nan), np.full(n, np.inf), np.full(n, np.nan))
 
+    @classmethod
+    def of(cls, point: Any, objective: float, gap: float) -> Batch:
+        """Return the batch of one row."""
+        return cls(np.array(point, dtype=float)[None], np.array([objective]), np.array([gap]))
+
     def rows(self, at: Any) -> Batch:
         """Return some rows."""
         return Batch(self.points[at], self.objective[at], self.gap[at])
@@ -127,41 +129,24 @@ def linear(Y: Floats, boundaries: Sequence[Boundary], moves: Moves) -> Batch:
     value = np.stack([b.value(Y) for b in boundaries], axis=1)
     right = y @ A.T - value
     low, high = moves.own_bounds()
-    if len(A) == 1 and low is None:
-        found = nearest_in_half_space(y, A[0], right[:, 0], metric=W)
-    elif len(A) == 1 and low is not None and high is not None and (W is None or W.ndim == 1):
-        found = nearest_in_bounded_half_space(y, A[0], right[:, 0], low, high, weights=W)
+    found = nearest_in_linear(y, A, right, metric=W, lower=low, upper=high)
+    u = np.where(found.reached[:, None], found.points - y, 0.0)
+    if found.multipliers.shape[1] == len(A) and low is not None:
         # the point minimises the Lagrangian over the bounds by its form: its value is the bound
-        u = np.where(found.reached[:, None], found.points - y, 0.0)
-        weights = np.ones(u.shape[1]) if W is None else W
-        bound = u**2 @ weights + found.multipliers[:, 0] * (value[:, 0] + u @ A[0])
+        bound = (u * weighted(u, W)).sum(axis=1) + found.multipliers[:, 0] * (
+            value[:, 0] + u @ A[0]
+        )
         return _batch(Y, found, F, W, bound)
-    else:
-        if low is not None and high is not None:
-            A, value, right = _with_bounds(A, value, right, y, low, high)
-        found = nearest_in_polyhedron(y, A, right, metric=W)
-        if low is not None and high is not None:  # on a bound, not a rounding beyond it
-            found = replace(found, points=np.clip(found.points, low, high))
+    if low is not None and high is not None:
+        one, some = np.eye(A.shape[1]), bounded_columns(low, high)
+        A = np.vstack([A, -one[some[0]], one[some[1]]])
+        value = np.hstack([value, (low - y)[:, some[0]], (y - high)[:, some[1]]])
     mu = np.where(found.reached[:, None], found.multipliers, 0.0)
     # over all of space the least value is at y - W^-1 A' mu / 2
     pull = mu @ A
     bound = np.where(mu > 0.0, mu * np.where(mu > 0.0, value, 0.0), 0.0).sum(axis=1)
     bound -= 0.25 * ((pull @ inverse_metric(W, y.shape[1])) * pull).sum(axis=1)
     return _batch(Y, found, F, W, bound)
-
-
-def _with_bounds(
-    A: Floats, value: Floats, right: Floats, y: Floats, low: Floats, high: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Return the boundaries, and the bounds that some row has, as one system."""
-    one = np.eye(A.shape[1])
-    lower, upper = np.isfinite(low).any(axis=0), np.isfinite(high).any(axis=0)
-    below, above = low[:, lower] - y[:, lower], y[:, upper] - high[:, upper]
-    return (
-        np.vstack([A, -one[lower], one[upper]]),
-        np.hstack([value, below, above]),
-        np.hstack([right, -low[:, lower], high[:, upper]]),
-    )
 
 
 def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None = None) -> Batch:

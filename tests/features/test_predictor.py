@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
-from optfair.methods.sparse_counterfactuals.predictor import Predictor
+from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.shapley import p_shap
 
 X = np.random.default_rng(0).normal(size=(60, 3))
@@ -148,7 +148,7 @@ def test_what_is_no_model_is_refused() -> None:
 
 
 def test_large_tables_are_asked_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optfair.methods.sparse_counterfactuals.predictor.BATCH", 7)
+    monkeypatch.setattr("optfair.features.predictor.BATCH", 7)
     for rows in (X, pl.DataFrame(X), pd.DataFrame(X)):
         predictor = Predictor(lambda part: np.asarray(part)[:, 0])
         assert np.array_equal(predictor(rows), X[:, 0])

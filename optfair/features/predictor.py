@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 
 from optfair.errors import DataError, DeclarationError, OptfairError, nearest
 from optfair.features.linear_score import LinearScore
-from optfair.methods.sparse_counterfactuals.choices import predicted
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-__all__ = ["OUTPUTS", "Predictor"]
 
 OUTPUTS = ("predict_proba", "decision_function", "predict")
 # Rows asked for at once.
@@ -77,7 +74,7 @@ class Predictor:
         self.model = model
         self.output = _output(model, output)
         self.calls = self.rows_asked = 0
-        self.classes = _classes(model)
+        self.classes = class_labels(model)
         self.target_class = self._target(target_class)
         self._names: tuple[str, ...] | None = None
         self.coef = self._coefficients()
@@ -207,13 +204,13 @@ class Predictor:
             return ask(rows)
         except OptfairError:
             raise
-        except NotFittedError as e:
-            raise DataError(
-                "the model is not fitted",
-                str(e).splitlines()[0] if str(e) else "",
-                "fit it first: rows are judged by the model as it is",
-            ) from e
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as e:
+            if type(e).__name__ == "NotFittedError":
+                raise DataError(
+                    "the model is not fitted",
+                    str(e).splitlines()[0] if str(e) else "",
+                    "fit it first: rows are judged by the model as it is",
+                ) from e
             raise DataError(
                 "the model refuses the rows",
                 f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}",
@@ -281,10 +278,44 @@ def _output(model: Any, output: str) -> str:
     )
 
 
-def _classes(model: Any) -> tuple[Any, ...] | None:
+def class_labels(model: Any) -> tuple[Any, ...] | None:
+    """Return the labels of a classifier, None where there are none."""
     found = getattr(model, "classes_", None)
     if found is None and isinstance(model, LinearScore):
         found = model.classes
     if found is None:
         return None
     return tuple(c.item() if isinstance(c, np.generic) else c for c in found)
+
+
+def predicted(predict: Callable[[Any], Any], rows: Any, count: int) -> Floats:
+    """Return one finite number per row, or say what the model returned instead.
+
+    Raises
+    ------
+    DataError
+        A wrong shape, NaN or infinite scores, or no numbers.
+    """
+    returned = predict(rows)
+    try:
+        scores = np.asarray(returned, dtype=np.float64)
+    except (TypeError, ValueError) as e:
+        raise DataError(
+            "the model does not return numbers",
+            str(e),
+            "give a function from rows to scores, such as the second column of predict_proba",
+        ) from None
+    if scores.shape not in ((count,), (count, 1)):
+        raise DataError(
+            f"the model returned shape {scores.shape} for {count} rows",
+            "one number per row is needed",
+            "give a function from rows to scores, such as the second column of predict_proba",
+        )
+    bad = ~np.isfinite(scores)
+    if bad.any():
+        raise DataError(
+            f"the model returned {int(bad.sum())} scores that are NaN or infinite",
+            f"of {count} rows",
+            "check the model on the rows with some cells exchanged",
+        )
+    return scores.reshape(-1)

@@ -1,21 +1,26 @@
-"""Routes where the optimum of a group is a formula, or one in d + 1 numbers."""
+"""Routes for groups: closed forms, forms in d + 1 numbers, and a search over the features that move."""
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.request import Outcome, Request
-from optfair.core.certificate import DualCheck
+from optfair.backends.solve import solve_as_asked
+from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
-from optfair.errors import SolverFailure
-from optfair.methods.group_counterfactuals.maps.fixed_basis import ScaledMap
-from optfair.methods.group_counterfactuals.maps.spectrum import Reduction, ScoreLine
+from optfair.core.solution import Solution
+from optfair.core.term import family
+from optfair.errors import Infeasible, SolverFailure
+from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
+from optfair.methods.group_counterfactuals.limits import FREE, covers
+from optfair.methods.group_counterfactuals.map_problem import Reduction, ScoreLine
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
@@ -23,15 +28,6 @@ from optfair.proofs.rounding import loss
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-__all__ = [
-    "ProjectionProof",
-    "ScaledMapProof",
-    "ScoreMapProof",
-    "run_independent_rows",
-    "run_scaled_map",
-    "run_score_map",
-]
 
 
 # Route of the structure ``separable-target``: project every member on its half-space.
@@ -108,7 +104,7 @@ def run_scaled_map(problem: Problem, profile: SolverProfile, request: Request) -
     behind = -(p.data["centered"] @ w)
     last = int(np.argmax(behind))
     rho, gap = float(behind[last]), p.level - float(w @ mean)
-    Q, T = float(w @ (w / costs)), _spread(p)
+    Q, T = float(w @ (w / costs)), float(costs @ p.variances)
     compiled_at = time.perf_counter()
     scale, pull = 1.0, 0.0
     if gap + rho > 0.0:
@@ -138,76 +134,7 @@ def run_scaled_map(problem: Problem, profile: SolverProfile, request: Request) -
         "solve": solved_at - compiled_at,
         "recover": time.perf_counter() - solved_at,
     }
-    return Outcome("optimal", values, multipliers, ScaledMapProof(p), seconds)
-
-
-def _spread(p: ScaledMap) -> float:
-    return float(p.feature_costs @ np.diag(p.moments.covariance))
-
-
-@dataclass(frozen=True, eq=False)
-class ScaledMapProof:
-    r"""Bound from multipliers y of the members and those of the bounds on the scale.
-
-    .. math::
-        q(y, \lambda) = \min_{s, a}\; \|s\|_C^2 + T (a - 1)^2
-        + \sum_i y_i (t - w^T (\mu + s) - a\, w^T (x_i - \mu))
-        + \lambda_u (a - K) + \lambda_l (\tfrac1k - a)
-
-    which separates in the shift s and the scale a.
-    """
-
-    problem: ScaledMap
-    source: str = "duality"
-
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recompute bound and residuals."""
-        p = self.problem
-        w, mean, centered = p.normal, p.moments.mean, p.data["centered"]
-        Q, T = float(w @ (w / p.feature_costs)), _spread(p)
-        y = np.asarray(multipliers["classification"], dtype=float)
-        ahead = centered @ w
-        sure = np.maximum(y, 0.0)  # the bound holds for signs that are right only
-        total, turned = float(sure.sum()), float(sure @ ahead)
-        slope, constant, outside, products, sizes = -turned, 0.0, 0.0, 0.0, 0.0
-        scale = float(np.asarray(values["scale"]))
-        for name, sign, bound in self._bounds():
-            rate = given = float(np.asarray(multipliers[name]))
-            if name != "factor identity":
-                rate = max(given, 0.0)
-            slope += sign * rate
-            constant -= sign * rate * bound
-            products = max(products, abs(rate * (scale - bound)))
-            outside = max(outside, -given) if name != "factor identity" else outside
-            sizes += abs(rate * bound)
-        # min over a of T (a - 1)^2 + slope a; over s of |s|_C^2 - total w·s
-        bound = total * (p.level - float(w @ mean)) - 0.25 * total**2 * Q + constant + slope
-        rest = abs(slope)
-        if T > 0.0:
-            bound -= 0.25 * slope**2 / T
-            rest = abs(2.0 * T * (scale - 1.0) + slope)
-        shift = np.asarray(values["mean"], dtype=float) - mean
-        apart = np.abs(2.0 * p.feature_costs * shift - total * w).max()
-        slack = float(w @ (mean + shift)) + scale * ahead - p.level
-        unit = 1.0 + float(np.abs(total * w).max())
-        sizes += total * (abs(p.level) + float(np.abs(w) @ np.abs(mean))) + abs(slope)
-        sizes += float(sure @ (np.abs(centered) @ np.abs(w))) + 0.25 * total**2 * Q
-        bound -= loss(y.size + w.size, sizes + (0.25 * slope**2 / T if T > 0.0 else 0.0))
-        return DualCheck(
-            bound=bound if T > 0.0 or slope == 0.0 else -np.inf,
-            dual=max(float(apart), rest, outside, -float(y.min(initial=0.0))) / unit,
-            complementarity=max(products, float(np.abs(y * slack).max(initial=0.0))) / unit,
-        )
-
-    def _bounds(self) -> list[tuple[str, float, float]]:
-        """Return (name, sign, bound) of the constraints on the scale: sign (a - bound) <= 0."""
-        K, k = self.problem.data["K"], self.problem.data["k"]
-        known = {
-            "factor upper": (1.0, K),
-            "factor lower": (-1.0, 0.0 if k is None else 1.0 / k),
-            "factor identity": (1.0, 1.0),
-        }
-        return [(n, *known[n]) for n in self.problem.constraints if n in known]
+    return Outcome("optimal", values, multipliers, ScoreMapProof(p, p.reduction()), seconds)
 
 
 # Route of the structure ``score-factors``: solve in d + 1 numbers, lift, prove on the map.
@@ -345,3 +272,227 @@ class ScoreMapProof:
             "factor identity": (1.0, 1.0),
         }
         return {name: known[name] for name in self.reduction.bounds}
+
+
+Fixed = tuple[int, ...]
+
+
+# Relaxations are solved to this share of the tolerance.
+BRANCH_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A part of the search tree that needs no further branching.
+
+    Parameters
+    ----------
+    fixed : tuple of int
+        1 or 0 for a feature that may or may not move, -1 where it is free.
+    proof : Solution or Infeasible
+        Of the convex problem with these features fixed.
+    """
+
+    fixed: Fixed
+    proof: Solution | Infeasible
+
+
+def run_support_search(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Search best bound first; every relaxation is solved by the default solvers of its class."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    search = _Search(problem, request)
+    termination = search.run()
+    proof = SupportProof(problem, tuple(search.leaves))
+    values = {k: np.asarray(v, dtype=float) for k, v in search.values.items()}
+    for array in values.values():
+        array.flags.writeable = False
+    seconds = {"compile": 0.0, "solve": time.perf_counter() - begin, "recover": 0.0}
+    return Outcome(termination, values, {}, proof if values else None, seconds)
+
+
+class _Search:
+    def __init__(self, problem: Problem, request: Request) -> None:
+        self.problem, self.request = problem, request
+        (self.name,) = problem.integers
+        self.size = int(problem[self.name].size)
+        self.leaves: list[Leaf] = []
+        self.values: Mapping[str, Any] = {}
+        self.best = np.inf
+        self.heap: list[tuple[float, int, Fixed, Solution]] = []
+        self.count = 0
+
+    def run(self) -> str:
+        self._grow([(FREE,) * self.size])
+        while self.heap:
+            bound, _, fixed, found = heapq.heappop(self.heap)
+            free = np.flatnonzero(np.array(fixed) == FREE)
+            if not free.size or bound >= self.best - self._margin():
+                self.leaves.append(Leaf(fixed, found))
+                continue
+            z = np.asarray(found[self.name], dtype=float)
+            at = int(free[np.argmin(np.abs(z[free] - 0.5))])
+            children = [(*fixed[:at], value, *fixed[at + 1 :]) for value in (1, 0)]
+            try:
+                in_time = time.perf_counter() <= self.request.deadline
+                if in_time:
+                    self._grow(children)
+            except SolverFailure:
+                in_time = time.perf_counter() <= self.request.deadline
+                if in_time:
+                    raise
+            if not in_time:
+                self.leaves.append(Leaf(fixed, found))
+                self.leaves += [Leaf(open_, s) for _, _, open_, s in self.heap]
+                return "time_limit"
+        if not self.values:
+            raise Infeasible(
+                "no choice of the features that move satisfies the constraints",
+                f"{len(self.leaves)} convex problems, which cover all choices, are infeasible",
+                "let more features move, or soften a constraint",
+                certificate=NoChoice(SupportProof(self.problem, tuple(self.leaves))),
+            )
+        return "optimal"
+
+    def _margin(self) -> float:
+        unit = max(self.problem.objective_unit, abs(self.best))
+        return 0.5 * self.request.tolerance * unit
+
+    def _grow(self, nodes: list[Fixed]) -> None:
+        """Solve the relaxations of nodes; nothing is kept unless all of them end."""
+        results = [(fixed, self._relaxation(fixed)) for fixed in nodes]
+        for fixed, found in results:
+            if isinstance(found, Infeasible):
+                self.leaves.append(Leaf(fixed, found))
+                continue
+            z = np.round(np.asarray(found[self.name], dtype=float))
+            if found.objective < self.best:
+                if FREE in fixed:
+                    self._try(self._largest(np.asarray(found[self.name], dtype=float), fixed))
+                else:
+                    self.best, self.values = found.objective, {**found.values, self.name: z}
+            self.count += 1
+            heapq.heappush(self.heap, (found.bound, self.count, fixed, found))
+
+    def _relaxation(self, fixed: Fixed) -> Solution | Infeasible:
+        try:
+            return self._solve(fixed)
+        except Infeasible as e:
+            if e.certificate is None:
+                raise SolverFailure(
+                    "a choice of features could be neither solved nor refuted", str(e)
+                ) from None
+            return e
+
+    def _largest(self, z: Floats, fixed: Fixed) -> Fixed:
+        """Return the choice of as many features as may move, those with the largest z."""
+        # the size of the right-hand side of the count is the number itself
+        count = round(self.problem.constraints[f"{family(self.name)}.count"].largest_side)
+        known = np.array(fixed)
+        order = np.argsort(-np.where(known == FREE, z, 2.0 * known), kind="stable")
+        chosen = np.zeros(self.size, dtype=int)
+        chosen[order[:count]] = 1
+        chosen[known == 0] = 0
+        return tuple(int(v) for v in chosen)
+
+    def _try(self, fixed: Fixed) -> None:
+        """Take the nearest choice for an incumbent, if it is one."""
+        try:
+            found = self._solve(fixed)
+        except (Infeasible, SolverFailure):
+            return
+        if found.objective < self.best:
+            self.best = found.objective
+            self.values = {**found.values, self.name: np.array(fixed, dtype=float)}
+
+    def _solve(self, fixed: Fixed) -> Solution:
+        limit = None if self.request.time_limit is None else max(1.0, self.request.seconds_left)
+        tolerance = max(BRANCH_SHARE * self.request.tolerance, 1e-10)
+        child = branch(self.problem, self.name, fixed)
+        return solve_as_asked(child, None, Request(tolerance=tolerance, time_limit=limit))
+
+
+def branch(problem: Problem, name: str, fixed: Fixed) -> Any:
+    """Return the convex problem with some features allowed or forbidden to move."""
+    relaxed: Any = problem._child(integers=frozenset())
+    known = np.array(fixed)
+    at = np.flatnonzero(known != FREE)
+    if not at.size:
+        return relaxed
+    return relaxed.with_constraints({"branch": problem[name][at] == known[at].astype(float)})
+
+
+@dataclass(frozen=True, eq=False)
+class SupportProof:
+    """The least of the leaves' bounds, each recomputed, over leaves that cover all choices."""
+
+    problem: Problem
+    leaves: tuple[Leaf, ...]
+    source: str = "branch and bound, with a dual bound for every leaf"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound of every leaf and that the leaves cover all choices."""
+        bound, dual = np.inf, 0.0
+        worst: DualCheck | None = None
+        for leaf in self.leaves:
+            if isinstance(leaf.proof, Infeasible):
+                if not leaf.proof.certificate.verify():
+                    bound = -np.inf
+                continue
+            s = leaf.proof
+            if s.proof is None:
+                return DualCheck(-np.inf, np.inf)
+            found = s.proof.check(s.values, s.multipliers)
+            bound, dual = min(bound, found.bound), max(dual, found.dual)
+            if found.reported or found.unpaid is not None:
+                worst = found if worst is None else _weaker(worst, found)
+        bound = bound if self.covers() else -np.inf
+        if worst is None:
+            return DualCheck(bound, dual)
+        return replace(
+            worst, bound=bound, dual=dual, complementarity=0.0, consistency=0.0, estimate=None
+        )
+
+    def covers(self) -> bool:
+        """Whether no two leaves overlap and their shares of all choices add up to 1."""
+        return covers([leaf.fixed for leaf in self.leaves])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoChoice(Certificate):
+    """Every choice is excluded: the leaves cover all, and each has a certificate."""
+
+    proof: SupportProof
+
+    def verify(self) -> Verdict:
+        """Verify the certificate of every leaf, and that the leaves cover all choices."""
+        reasons = [] if self.proof.covers() else ["the cases leave out a choice"]
+        for leaf in self.proof.leaves:
+            if not isinstance(leaf.proof, Infeasible):
+                reasons.append("a case is not excluded")
+            else:
+                reasons += leaf.proof.certificate.verify().reasons
+        return Verdict(not reasons, tuple(dict.fromkeys(reasons)))
+
+    def __str__(self) -> str:
+        return f"{len(self.proof.leaves)} cases, each with a certificate"
+
+    __repr__ = __str__
+
+
+def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:
+    """Return the weaker grade of two leaves: the least of their bounds rests on both."""
+    if first.reported or second.unpaid is None:
+        return first
+    if second.reported or first.unpaid is None:
+        return second
+    a, b = first.unpaid, second.unpaid
+    unpaid = replace(
+        a,
+        columns=a.columns if a.columns.size >= b.columns.size else b.columns,
+        slope=max(a.slope, b.slope),
+        curve=max(a.curve, b.curve),
+        size=max(a.size, b.size),
+        here=max(a.here, b.here),
+    )
+    return replace(first, unpaid=unpaid, free=tuple(dict.fromkeys((*first.free, *second.free))))

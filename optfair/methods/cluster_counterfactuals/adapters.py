@@ -14,7 +14,14 @@ from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
-from optfair.methods.cluster_counterfactuals.adapters.evidence import (
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    nearest_in_half_space,
+    nearest_in_linear,
+)
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
+from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.evidence import (
     PRODUCTS,
     BoundaryProof,
     Setting,
@@ -24,14 +31,6 @@ from optfair.methods.cluster_counterfactuals.adapters.evidence import (
     unreachable,
     with_products,
 )
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
-    nearest_in_bounded_half_space,
-    nearest_in_half_space,
-    nearest_in_polyhedron,
-)
-from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
-from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
-from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.numbers import check_positive, check_seconds, checked, one_of
 from optfair.transforms.integrality import recovered
@@ -41,35 +40,30 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
 
-__all__ = [
-    "best_known",
-    "run_half_space",
-    "run_pairwise",
-    "run_secular",
-    "run_voronoi",
-]
-
 
 # Routes of the structures ``half-space``, ``one-quadratic`` and ``cell``: one exact projection each.
 
-# Route of the structure ``half-space``: the nearest point of one half-space, in closed form.
+# Routes of the structures ``half-space`` and ``cell``: the nearest point of a polyhedron.
 
 
-def run_half_space(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-    """Project the row; between bounds, by the root of a piecewise linear function."""
+def run_linear(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Project the row on the half-spaces of all boundaries and on the bounds."""
     request.refuse_options(profile)
     begin = time.perf_counter()
     p = cast(ClusterCounterfactual, problem)
     s = Setting.of(p)
-    row, v, right = np.zeros((1, s.free.size)), s.normal(0), -s.sections[0].level
+    m, f = len(s.sections), s.free.size
+    normals = np.array([s.normal(k) for k in range(m)]).reshape(m, f)
+    right = -np.array([section.level for section in s.sections])
+    bounds = {"lower": s.lower[None], "upper": s.upper[None]} if s.bounded else {}
     clock = begin, time.perf_counter()
-    if s.bounded:
-        found = nearest_in_bounded_half_space(row, v, right, s.lower, s.upper, weights=s.metric)
-    else:
-        found = nearest_in_half_space(row, v, right, metric=s.metric)
+    found = nearest_in_linear(np.zeros((1, f)), normals, right, metric=s.metric, **bounds)
+    weights = found.multipliers[0, :m]
     if not found.reached[0]:
-        raise unreachable(p, np.ones(1))
-    return outcome(p, s.at(found.points[0]), found.multipliers[0], clock)
+        if not found.multipliers.any():
+            raise SolverFailure("the active set did not settle", remedy="name another solver")
+        raise unreachable(p, weights)
+    return outcome(p, s.at(found.points[0]), weights, clock)
 
 
 # Route of the structure ``one-quadratic``: the secular equation, with its S-lemma certificate.
@@ -87,35 +81,6 @@ def run_secular(problem: Problem, profile: SolverProfile, request: Request) -> O
     if not found.reached[0]:
         raise unreachable(p, np.ones(1))
     return outcome(p, s.at(found.points[0] - s.start[s.free]), found.multipliers[0], clock)
-
-
-# Route of the structure ``cell``: the nearest point of a Voronoi cell, by active sets.
-
-
-def run_voronoi(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-    """Project the row on the half-spaces of all boundaries and on the bounds."""
-    request.refuse_options(profile)
-    begin = time.perf_counter()
-    p = cast(ClusterCounterfactual, problem)
-    s = Setting.of(p)
-    m, f = len(s.sections), s.free.size
-    normals = np.array([s.normal(k) for k in range(m)]).reshape(m, f)
-    right = -np.array([section.level for section in s.sections])
-    low, high = np.isfinite(s.lower), np.isfinite(s.upper)
-    A = np.vstack([normals, -np.eye(f)[low], np.eye(f)[high]])
-    b = np.concatenate([right, -s.lower[low], s.upper[high]])
-    clock = begin, time.perf_counter()
-    found = nearest_in_polyhedron(np.zeros((1, f)), A, b, metric=s.metric)
-    weights = found.multipliers[0, :m]
-    if not found.reached[0]:
-        if not found.multipliers.any():
-            raise SolverFailure("the active set did not settle", remedy="name another solver")
-        raise unreachable(p, weights)
-    u, held = found.points[0], found.multipliers[0, m:] > 0.0
-    # a bound with a multiplier is met to the last digit
-    u[low] = np.where(held[: low.sum()], s.lower[low], u[low])
-    u[high] = np.where(held[low.sum() :], s.upper[high], u[high])
-    return outcome(p, s.at(u), weights, clock)
 
 
 # Route of the structure ``several-quadratics``: pair by pair, all at once, then the relaxation.

@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.methods.sparse_counterfactuals.choices import Cells
-
-__all__ = ["LOWER", "OTHER", "RAISED", "Directions", "EditTable", "edit_directions", "edit_table"]
-
+from optfair.methods.sparse_counterfactuals.tables import Cells
 
 # What an edit does to a cell: it lowers or raises a number, or exchanges a category.
 
@@ -232,7 +229,7 @@ def edit_table(
 
     Examples
     --------
-    >>> from optfair.methods.sparse_counterfactuals.plots.changed_cells import edit_table
+    >>> from optfair.methods.sparse_counterfactuals.changed_cells import edit_table
     >>> table = edit_table(
     ...     [[36, "rent"], [12, "own"]],
     ...     [[15, "rent"], [12, "own"]],

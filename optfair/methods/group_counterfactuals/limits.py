@@ -18,19 +18,7 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProb
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-    from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem
-
-__all__ = [
-    "FREE",
-    "MOVED",
-    "SUPPORT",
-    "Limit",
-    "NoChoice",
-    "covers",
-    "solved_within",
-    "support_refusal",
-    "without_guesses",
-]
+    from optfair.methods.group_counterfactuals.map_problem import MapProblem
 
 
 # Which features a map moves, as the binary variable of a rule.

@@ -1,45 +1,193 @@
-"""What all problems of maps share: moments, target, classification rows, features."""
+"""What all problems of maps share: moments, target, classification rows, bounds, and their form in d + 1 numbers."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
+from optfair.core.classify import model_goal, model_term, rows_term
+from optfair.core.expressions import Evaluator
+from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
-from optfair.errors import DeclarationError, Infeasible, SolverFailure
-from optfair.features.feature_problem import FeatureProblem, Indices
-from optfair.methods.group_counterfactuals.attainable import with_attainable
-from optfair.methods.group_counterfactuals.maps.limits import (
+from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
+from optfair.features.feature_problem import Indices
+from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.group_problem import (
+    ROUNDING,
+    GroupProblem,
+    Moments,
+    with_attainable,
+)
+from optfair.methods.group_counterfactuals.limits import (
     SUPPORT,
     solved_within,
     support_refusal,
     without_guesses,
 )
-from optfair.methods.group_counterfactuals.maps.moments import ROUNDING, Moments
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
-__all__ = [
-    "OWN",
-    "STRANGER",
-    "MapProblem",
-    "Piece",
-    "fitting_values",
-    "renamed",
-]
+# Bounds on the matrix of a map: Loewner order, factors of single directions, spectral norm.
+
+Floats = NDArray[np.float64]
+Terms = dict[str, ConstraintTerm]
+
+
+def loewner_bounds(matrix: Any, K: float | None, k: float | None) -> Terms:
+    r"""Return :math:`A \preceq K I` and :math:`A \succeq I / k` of a symmetric matrix.
+
+    With K = k = 1 the set is the identity alone and has no interior, which interior-point
+    methods need: then it is an equality.
+
+    Parameters
+    ----------
+    matrix : CVXPY expression (d, d)
+        A, symmetric.
+    K, k : float or None
+        None for no bound.
+
+    Returns
+    -------
+    dict
+        By part: "upper", "lower" or "identity".
+    """
+    eye = np.eye(matrix.shape[0])
+    if K == k == 1.0:
+        return {"identity": model_term("identity", matrix == eye, "A = I")}
+    parts = {}
+    if K is not None:
+        latex = rf"A \preceq {K:g} I"
+        parts["upper"] = model_term("upper", K * eye - matrix >> 0, latex)
+    if k is not None:
+        latex = rf"A \succeq {1.0 / k:.4g} I"
+        parts["lower"] = model_term("lower", matrix - eye / k >> 0, latex)
+    return parts
+
+
+def factor_bounds(factors: Any, K: float | None, k: float | None) -> Terms:
+    r"""Return :math:`1/k \le a_j \le K` of the factors of single directions, as `loewner_bounds`."""
+    if K == k == 1.0:
+        return {"identity": model_term("identity", factors == 1.0, "a_j = 1")}
+    parts = {}
+    if K is not None:
+        parts["upper"] = model_term("upper", factors <= K, rf"a_j \le {K:g}")
+    if k is not None:
+        parts["lower"] = model_term("lower", factors >= 1.0 / k, rf"a_j \ge {1.0 / k:.4g}")
+    return parts
+
+
+def spectral_bound(matrix: Any, K: float) -> Terms:
+    r"""Return :math:`\sigma_{\max}(A) \le K` of a matrix that need not be symmetric."""
+    latex = rf"\sigma_{{\max}}(A) \le {K:g}"
+    return {"upper": model_term("upper", cp.sigma_max(matrix) <= K, latex)}
+
+
+# Maps in d + 1 numbers: the score of the mean, and what the map does around it.
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    r"""How a map is written with its factors f and the score of the mean.
+
+    The score of a member is :math:`s + (x_i - \mu)^T T f` and the cost of the matrix
+    :math:`\|R (f - f_0)\|^2`; f_0 is the identity.
+
+    Parameters
+    ----------
+    turn : array (d, m)
+        T.
+    root : array (r, m)
+        R.
+    center : array (m,)
+        f_0.
+    lift : callable
+        Image of the mean and factors -> values of the problem, at least cost.
+    factors : callable
+        Values of the problem -> factors.
+    bounds : tuple of str
+        Names of the problem's bounds on the factors.
+    """
+
+    turn: Floats
+    root: Floats
+    center: Floats
+    lift: Callable[[Floats, Floats], dict[str, Floats]]
+    factors: Callable[[Values], Floats]
+    bounds: tuple[str, ...] = ()
+
+
+class ScoreLine(Problem):
+    r"""The reduced problem of a map.
+
+    .. math::
+        \min_{f, s}\; \frac{(s - s_0)^2}{Q} + \|R (f - f_0)\|^2
+        \quad\text{s.t.}\quad s + (x_i - \mu)^T T f \ge t,\; l \le f \le u
+
+    with the score :math:`s_0 = w^T \mu` of the mean and :math:`Q = w^T C^{-1} w`. The image of the
+    mean is :math:`\mu + C^{-1} w (s - s_0) / Q`, the cheapest point of its score.
+
+    Class: QP.
+
+    Parameters
+    ----------
+    problem : AffineMap, DiagonalMap or CommutativeGaussianMap
+        What to reduce.
+
+    Attributes
+    ----------
+    variables : ``factors`` (m,), ``score`` scalar
+    """
+
+    title = "ScoreLine"
+    structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
+
+    def __init__(self, problem: Any) -> None:
+        super().__init__(
+            {
+                "reduction": problem.reduction(),
+                "centered": problem.data["centered"],
+                "level": problem.level,
+                "start": float(problem.normal @ problem.moments.mean),
+                "weight": float(problem.normal @ (problem.normal / problem.feature_costs)),
+                "unit": problem.objective_unit,
+                "K": problem.data["K"],
+                "k": problem.data.get("k"),
+            }
+        )
+
+    @property
+    def objective_unit(self) -> float:
+        """That of the problem it reduces."""
+        return float(self.data["unit"])
+
+    def declare(self) -> Declaration:
+        """Declare cost, rows and bounds."""
+        r: Reduction = self.data["reduction"]
+        t, start, Q = self.data["level"], self.data["start"], self.data["weight"]
+        f, s = cp.Variable(r.center.size, name="factors"), cp.Variable(name="score")
+        centered: Floats = self.data["centered"]
+        cost = cp.square((s - start) / np.sqrt(Q)) + cp.sum_squares(r.root @ (f - r.center))
+        rows = lambda index: (centered[index] @ r.turn) @ f + s >= t
+        bounds: Terms = {}
+        if r.bounds:
+            k = np.inf if self.data["k"] is None else self.data["k"]
+            bounds = factor_bounds(f, self.data["K"], k)
+        classification = rows_term("classification", rows, len(centered), scale=abs(t))
+        return Declaration(
+            variables={"factors": f, "score": s},
+            objective=(model_goal("transport cost", cost),),
+            constraints=(classification, *bounds.values()),
+        )
 
 
 # One affine map within a problem, written in its variables.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +208,6 @@ class Piece:
         Image of ``moments.mean``.
     matrix : CVXPY expression (d, d)
         A, affine in the variables.
-    scope : tuple of str
-        Names of the variables of mean and of matrix.
-    read : callable
-        Values by name -> (mean, matrix) as arrays.
     factors : CVXPY expression, optional
         Factors along given directions, for a matrix that is written with them.
     image : CVXPY expression, optional
@@ -78,20 +222,19 @@ class Piece:
     centered: Floats
     mean: Any
     matrix: Any
-    scope: tuple[str, str]
-    read: Callable[[Values], tuple[Floats, Floats]]
     factors: Any = None
     image: Any = None
     sides: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def variables(self) -> frozenset[str]:
-        """Names of the variables it depends on."""
-        return frozenset(self.scope)
+    @cached_property
+    def _evaluated(self) -> tuple[Evaluator, Evaluator]:
+        names = {v.id: v.name() for e in (self.mean, self.matrix) for v in e.variables()}
+        return Evaluator(self.mean, names), Evaluator(self.matrix, names)
 
-    def turned(self, values: Values) -> Floats:
-        """Return A as an array."""
-        return self.read(values)[1]
+    def read(self, values: Values) -> tuple[Floats, Floats]:
+        """Return mean and matrix as arrays."""
+        mean, matrix = self._evaluated
+        return mean.value(values), matrix.value(values)
 
     def offset(self, values: Values) -> Floats:
         """Return b of g(x) = A x + b."""
@@ -101,13 +244,14 @@ class Piece:
 
 # What all problems of maps share: moments, target, classification rows, features.
 
-QP = ProblemClass(quadratic_objective=True)
 # What closed forms and reductions of a map need, and how they call anything else.
 OWN = ("transport cost", "classification")
 STRANGER = "one of the model's own terms"
+# The variables of a piece.
+OF_PIECE = ("mean", "matrix")
 
 
-class MapProblem(FeatureProblem):
+class MapProblem(GroupProblem):
     """A problem whose unknown is one affine map, or one for each component of a group.
 
     Its variables say where the mean μ of a group goes, ``mean``, and what the map does around
@@ -118,18 +262,29 @@ class MapProblem(FeatureProblem):
     """
 
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
+    #: whether the matrix is
+    symmetric: ClassVar[bool] = False
 
     # --- data ----------------------------------------------------------------------------
 
-    @property
-    def normal(self) -> Floats:
-        """Vector w of the target w·z >= t."""
-        return np.asarray(self.data["normal"])
-
-    @property
-    def level(self) -> float:
-        """Number t of the target w·z >= t."""
-        return float(self.data["level"])
+    def located(self, X: Any, score: LinearScore, moments: Moments | None = None) -> dict[str, Any]:
+        """Return members and moments, those of the members unless others are given."""
+        d = score.coef.size
+        if X is None and moments is None:
+            raise DeclarationError(
+                "there is no group", "neither members X nor moments are given", "give X"
+            )
+        if moments is not None and moments.mean.size != d:
+            raise DataError(
+                f"the moments have {moments.mean.size} features, the score has {d}",
+                remedy="give moments of the features of the score",
+            )
+        centered = np.zeros((0, d)) if X is None else score.check_points(X)
+        mean = centered.mean(axis=0) if moments is None else moments.mean
+        centered -= mean  # a copy already: the only one of the members that is kept
+        centered.flags.writeable = False
+        own = Moments.of_rows(centered, mean) if moments is None else moments
+        return {"centered": centered, "moments": own, "plug in": moments is None}
 
     @property
     def moments(self) -> Moments:
@@ -138,26 +293,22 @@ class MapProblem(FeatureProblem):
         return moments
 
     @property
-    def feature_costs(self) -> Floats:
-        """Weight of each feature in the cost (d,)."""
-        return np.asarray(self.data["costs"])
-
-    @property
     def points(self) -> Floats:
         """Members of the group (n, d)."""
         return np.asarray(self.data["centered"] + self.moments.mean)
 
     @property
-    def objective_unit(self) -> float:
-        """Weighted spread of the group, at most 1: gaps mean the same in any units."""
-        spread = float(self.feature_costs @ np.diag(self.moments.covariance))
-        return min(1.0, spread) or 1.0
+    def variances(self) -> Floats:
+        """Variance of each feature in the group (d,)."""
+        return np.diag(self.moments.covariance)
 
     # --- terms ---------------------------------------------------------------------------
 
-    @abstractmethod
     def unknowns(self) -> dict[str, Any]:
-        """Return new variables by name."""
+        """Return new variables by name: mean and matrix."""
+        d = self.moments.mean.size
+        matrix = cp.Variable((d, d), name="matrix", symmetric=self.symmetric)
+        return {"mean": cp.Variable(d, name="mean"), "matrix": matrix}
 
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand; closed forms know the model's own terms only."""
@@ -171,9 +322,15 @@ class MapProblem(FeatureProblem):
                 return whole.refusal(*terms, sorted(self.integers))
         return super().structure_refusal(name)
 
-    @abstractmethod
     def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
         """Return the affine maps that variables of these names describe."""
+        return (self.piece(variables),)
+
+    def piece(self, variables: Mapping[str, Any], part: str = "", **given: Any) -> Piece:
+        """Return the map of variables ``mean`` and ``matrix`` with a suffix: ``.0`` is ``_0``."""
+        mean, matrix = (variables.get(f"{word}{part}".replace(".", "_")) for word in OF_PIECE)
+        own = {"weight": 1.0, "moments": self.moments, "centered": self.data["centered"]}
+        return Piece(**{"part": part, "mean": mean, "matrix": matrix, **own, **given})
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -202,26 +359,12 @@ class MapProblem(FeatureProblem):
 
     def cost_term(self, piece: Piece) -> ObjectiveTerm:
         """Return the transport cost of a piece, a quadratic of mean and matrix."""
-        name = f"transport cost{piece.part}"
-        costs, weight, m = self.feature_costs, piece.weight, piece.moments
-        eye = np.eye(m.mean.size)
-
-        def build() -> Any:
-            moved = cp.multiply(np.sqrt(weight * costs), piece.mean - m.mean)
-            return cp.sum_squares(moved) + cp.sum_squares(self.turning(piece))
-
-        def value(values: Values) -> float:
-            mean, A = piece.read(values)
-            turned = np.square((A - eye) @ m.root).sum(axis=1)
-            return float(weight * (costs @ (np.square(mean - m.mean) + turned)))
-
-        return ObjectiveTerm(
-            name,
-            piece.variables,
-            Evidence(name, "convex quadratic", "minimize", QP),
-            build=build,
-            latex=r"\|\mu' - \mu\|^2 + \operatorname{tr}((A - I) \Sigma (A - I)^T)",
-            value=value,
+        weights = np.sqrt(piece.weight * self.feature_costs)
+        moved = cp.multiply(weights, piece.mean - piece.moments.mean)
+        return model_goal(
+            f"transport cost{piece.part}",
+            cp.sum_squares(moved) + cp.sum_squares(self.turning(piece)),
+            r"\|\mu' - \mu\|^2 + \operatorname{tr}((A - I) \Sigma (A - I)^T)",
         )
 
     def turning(self, piece: Piece) -> Any:
@@ -232,14 +375,13 @@ class MapProblem(FeatureProblem):
 
     def classification_term(self, piece: Piece) -> ConstraintTerm:
         """Return the rows that send the members of a piece to the target."""
-        w, t = self.normal, self.level
-        return self.member_term(
+        t = self.level
+        return rows_term(
             f"classification{piece.part}",
-            piece,
-            lambda centered: self.scores(piece, centered) >= t,
-            lambda mean, A: t - (piece.centered @ (w @ A) + w @ mean),
+            lambda index: self.scores(piece, piece.centered[index]) >= t,
+            len(piece.centered),
+            r"w^T g(x_i) \ge t",
             scale=abs(t),
-            latex=r"w^T g(x_i) \ge t",
         )
 
     def scores(self, piece: Piece, centered: Floats) -> Any:
@@ -257,45 +399,6 @@ class MapProblem(FeatureProblem):
     def direction(self, piece: Piece) -> Any:
         """Return the gradient of the score of g(x): A^T w, as a CVXPY expression."""
         return piece.matrix.T @ self.normal
-
-    def member_term(
-        self,
-        name: str,
-        piece: Piece,
-        build: Callable[[Floats], Any],
-        excess: Callable[[Floats, Floats], Floats],
-        *,
-        scale: float,
-        latex: str = "",
-    ) -> ConstraintTerm:
-        """Return a linear term with one row per member, whose rows may be built by need.
-
-        Parameters
-        ----------
-        name : str
-            Name of the term.
-        piece : Piece
-            Whose members.
-        build : callable
-            Centered members (m, d) -> CVXPY inequality of m rows.
-        excess : callable
-            Mean and matrix as arrays -> left minus right hand side of each row.
-        scale : float
-            Size of the right-hand side.
-        latex : str
-            How it is printed.
-        """
-        return ConstraintTerm(
-            name,
-            piece.variables,
-            Evidence(name, "affine", "Nonpositive", LP),
-            build=lambda: build(piece.centered),
-            latex=latex,
-            violation=lambda v: np.maximum(excess(*piece.read(v)), 0.0),
-            shape=(piece.centered.shape[0],),
-            scale=scale,
-            rows=lambda index: build(piece.centered[index]),
-        )
 
     # --- hooks of the rules on features ---------------------------------------------------
 
@@ -338,14 +441,11 @@ class MapProblem(FeatureProblem):
         if start is None:
             unit[j], start = 1.0, float(piece.moments.mean[j])
 
-        def build(centered: Floats) -> Any:
-            moved = centered @ (piece.matrix[j, :] - unit) + (piece.mean[j] - start)
+        def rows(index: Any) -> Any:
+            moved = piece.centered[index] @ (piece.matrix[j, :] - unit) + (piece.mean[j] - start)
             return sign * moved <= 0
 
-        def excess(mean: Floats, A: Floats) -> Floats:
-            return np.asarray(sign * (piece.centered @ (A[j] - unit) + (mean[j] - start)))
-
-        return self.member_term(name, piece, build, excess, scale=abs(start))
+        return rows_term(name, rows, len(piece.centered), scale=abs(start))
 
     # --- results -------------------------------------------------------------------------
 
@@ -417,7 +517,7 @@ class MapProblem(FeatureProblem):
     def transport(self, piece: Piece, values: Values) -> TransportMap:
         """Return the map of a piece at values of the variables."""
         return TransportMap(
-            piece.turned(values),
+            piece.read(values)[1],
             piece.offset(values),
             features=self.features,
             mean=piece.moments.mean,
@@ -425,7 +525,7 @@ class MapProblem(FeatureProblem):
         )
 
     def explained(self, error: Infeasible) -> Infeasible:
-        """Return the error with the largest attainable target, where the target is out of reach."""
+        """Return the error with the largest target that is attainable however far features move."""
         return with_attainable(without_guesses(self), error)
 
     def solved_by(self, ask: Callable[..., Solution]) -> Solution:
@@ -437,12 +537,11 @@ def renamed(
     name: str, parts: Mapping[str, ConstraintTerm], suffix: str = ""
 ) -> tuple[ConstraintTerm, ...]:
     """Return terms by part as terms of their own: ``name part``."""
-    found = []
-    for part, term in parts.items():
-        label = f"{name} {part}{suffix}"
-        evidence = replace(term.evidence, term=label)
-        found.append(replace(term, name=label, evidence=evidence))
-    return tuple(found)
+    labels = {part: f"{name} {part}{suffix}" for part in parts}
+    return tuple(
+        replace(t, name=labels[part], evidence=replace(t.evidence, term=labels[part]))
+        for part, t in parts.items()
+    )
 
 
 def _label(lead: str, piece: Piece) -> str:

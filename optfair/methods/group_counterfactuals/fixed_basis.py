@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -11,29 +12,23 @@ from numpy.typing import NDArray
 
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.features.feature_problem import Indices
-from optfair.methods.group_counterfactuals.maps.limits import SUPPORT
-from optfair.methods.group_counterfactuals.maps.map_problem import (
+from optfair.features.linear_score import LinearScore
+from optfair.methods.group_counterfactuals.group_problem import (
+    BOTH,
+    ROUNDING,
+    Moments,
+    as_far_as_feasible,
+)
+from optfair.methods.group_counterfactuals.limits import SUPPORT
+from optfair.methods.group_counterfactuals.map_problem import (
     OWN,
     STRANGER,
     MapProblem,
     Piece,
+    Reduction,
+    factor_bounds,
     renamed,
 )
-from optfair.methods.group_counterfactuals.maps.moments import (
-    ROUNDING,
-    as_far_as_feasible,
-    checked_bound,
-    map_data,
-)
-from optfair.methods.group_counterfactuals.maps.spectrum import Reduction, factor_bounds
-
-__all__ = [
-    "CommutativeGaussianMap",
-    "DiagonalMap",
-    "FixedBasisMap",
-    "ScaledMap",
-]
-
 
 # Maps that stretch along given directions: diagonal, commutative Gaussian, scaled.
 
@@ -56,28 +51,12 @@ class FixedBasisMap(MapProblem):
         LAZY_ROWS,
     )
 
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        K: float | None = None,
-        k: float | None = None,
-        feature_costs: Any = None,
-    ) -> None:
-        bounds = {"K": checked_bound(K, "K"), "k": checked_bound(k, "k")}
-        data = map_data(
-            X,
-            score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-        )
-        super().__init__({**data, **bounds, "basis": self.basis_of(data)})
+    takes = BOTH
+
+    def located(self, X: Any, score: LinearScore, moments: Moments | None = None) -> dict[str, Any]:
+        """Return members and moments, and the directions."""
+        data = super().located(X, score, moments)
+        return {**data, "basis": self.basis_of(data)}
 
     def basis_of(self, data: Mapping[str, Any]) -> Floats:
         """Return U, orthogonal (d, d)."""
@@ -97,12 +76,8 @@ class FixedBasisMap(MapProblem):
         """Return the map in these variables."""
         U, a = self.basis, variables["factors"]
 
-        def read(values: Values) -> tuple[Floats, Floats]:
-            factors = np.asarray(values["factors"], dtype=float)
-            return np.asarray(values["mean"], dtype=float), np.asarray((U * factors) @ U.T)
-
         diagonal = cp.diag(a) if self._plain else U @ cp.diag(a) @ U.T
-        return (basis_piece(self, variables, diagonal, read),)
+        return (self.piece(variables, matrix=diagonal, factors=a),)
 
     @property
     def _plain(self) -> bool:
@@ -179,33 +154,7 @@ class FixedBasisMap(MapProblem):
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
         """Return bounds on the factors, which are the eigenvalues of A."""
-        name = piece.scope[1]
-
-        def read(values: Values) -> Floats:
-            return np.asarray(values[name], dtype=float)
-
-        return factor_bounds(piece.factors, frozenset({name}), read, K, k)
-
-
-def basis_piece(
-    problem: MapProblem,
-    variables: Mapping[str, Any],
-    matrix: Any,
-    read: Callable[[Values], tuple[Floats, Floats]],
-    name: str = "factors",
-) -> Piece:
-    """Return the only map of a problem whose matrix is written with factors."""
-    return Piece(
-        part="",
-        weight=1.0,
-        moments=problem.moments,
-        centered=problem.data["centered"],
-        mean=variables["mean"],
-        matrix=matrix,
-        scope=("mean", name),
-        read=read,
-        factors=variables[name],
-    )
+        return factor_bounds(piece.factors, K, k)
 
 
 class DiagonalMap(FixedBasisMap):
@@ -384,11 +333,7 @@ class ScaledMap(FixedBasisMap):
         eye = np.eye(self.moments.mean.size)
         a = variables["scale"]
 
-        def read(values: Values) -> tuple[Floats, Floats]:
-            scale = float(np.asarray(values["scale"]))
-            return np.asarray(values["mean"], dtype=float), np.asarray(scale * eye)
-
-        return (basis_piece(self, variables, a * eye, read, "scale"),)
+        return (self.piece(variables, matrix=a * eye, factors=a),)
 
     def direction(self, piece: Piece) -> Any:
         """Return a w."""
@@ -398,6 +343,17 @@ class ScaledMap(FixedBasisMap):
         """Return the root of the scale's cost times its change."""
         spread = np.diag(piece.moments.covariance)
         return float(np.sqrt(self.feature_costs @ spread)) * (piece.factors - 1.0)
+
+    def reduction(self) -> Reduction:
+        """Return the map in its scale."""
+        return replace(
+            super().reduction(),
+            turn=self.normal[:, None],
+            root=np.sqrt([[self.feature_costs @ self.variances]]),
+            center=np.ones(1),
+            lift=lambda mean, factors: {"mean": mean, "scale": factors.reshape(())},
+            factors=lambda values: np.asarray(values["scale"], dtype=float).reshape(1),
+        )
 
     def settled(self, values: Values) -> Values:
         """Return the values with scale 1 when all members are equal: no scale moves them."""
