@@ -95,7 +95,12 @@ def test_rows_as_they_are_usually_written_need_no_matrices_of_cvxpy(monkeypatch)
 
 def test_what_is_written_otherwise_is_left_to_cvxpy():
     y = cp.Variable(4, name="y")
-    rows = [y + cp.sum(y) <= 5, cp.diff(y) <= 2, cp.hstack([y, y[:2]]) <= 1, A @ (A.T @ (A @ y)) <= 9]
+    rows = [
+        y + cp.sum(y) <= 5,
+        cp.diff(y) <= 2,
+        cp.hstack([y, y[:2]]) <= 1,
+        A @ (A.T @ (A @ y)) <= 9,
+    ]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(-cp.sum(y)), rows))
     form = compile_problem(p, "CLARABEL").form
     x = RNG.normal(size=4)
