@@ -212,7 +212,8 @@ def stuff(parts: Sequence[Canonical]) -> None:
         # the same constraint may have two names
         (alone if (p.cost is not None and p is not first) or own & seen else together).append(p)
         seen |= own
-    read = [r for p in together if (r := _read(p)) is not None]
+    fixed = [p for p in together if id(p) not in varying]
+    read = [r for p in fixed if (r := _read(p)) is not None]
     if read:
         _join(read)
     rest = [p for p in together if p.matrices is None]
@@ -388,7 +389,8 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
             row, at, data = np.zeros(A.size, dtype=np.intp), seen[1], A
         else:
             entries = sp.coo_array(A if np.ndim(A) == 2 else A.reshape((1, -1)))
-            row, at, data = entries.coords[0], seen[1][entries.coords[1]], entries.data
+            row, at = entries.coords[0].astype(np.intp), seen[1][entries.coords[1]]
+            data = entries.data
     elif type(e) is Sum and e.axis is None:
         seen = _seen(e.args[0])
         if seen is None:
@@ -546,10 +548,6 @@ def cvxpy_program(
     return stated
 
 
-def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
-    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)
-
-
 def arranged(
     first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
 ) -> dict[str, Any] | None:
@@ -587,3 +585,7 @@ def _same(one: Any, other: Any) -> bool:
     return all(
         np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
     )
+
+
+def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
+    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +45,8 @@ __all__ = [
 NEAR = 1e-6
 # Times that rows are looked for which have one unpaid column only.
 LEVELS = 100
+# Nowhere is a block known to have room.
+EDGE: Mapping[int, float] = MappingProxyType({})
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 3
 
@@ -208,12 +212,13 @@ def peeled(
     return Residual(low, high), spent
 
 
-def _movable(form: ConicForm, z: Floats) -> Floats:
+def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> Floats:
     """Return how far each multiplier may move and stay in the dual cone.
 
     Rows of equalities move freely. Entries behind the head of a second-order cone, those of a
     positive semidefinite block off its diagonal, and the first two of an exponential cone move
-    too: the head, the diagonal or the last entry is then raised.
+    too: the head, the diagonal or the last entry is then raised. Inside a positive semidefinite
+    block every entry moves as far as its depth.
     """
     room = np.zeros(z.size)
     for c in form.cones:
@@ -226,6 +231,8 @@ def _movable(form: ConicForm, z: Floats) -> Floats:
             continue  # to raise its head would cost columns that are exact
         elif c.kind == "soc":
             room[c.start + 1 : c.stop] = np.inf
+        elif c.kind == "psd" and depths.get(c.start, 0.0) > 0.0:
+            room[at] = depths[c.start]
         elif c.kind == "psd":
             room[at] = np.where(c.diagonal, 0.0, np.inf)
         elif c.kind == "exp":
@@ -234,7 +241,9 @@ def _movable(form: ConicForm, z: Floats) -> Floats:
     return room
 
 
-def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
+def _raised(
+    form: ConicForm, z: Floats, moved: Floats, depths: Mapping[int, float] = EDGE
+) -> Floats:
     """Return what entries that keep the others in the dual cone must be raised by."""
     up = np.zeros(z.size)
     for c in form.cones:
@@ -250,6 +259,8 @@ def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
                 steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
                 steep = np.maximum(steep, FLOOR)
             up[c.start + 2 : c.stop : 3] = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
+            continue
+        if length(own) <= depths.get(c.start, 0.0):
             continue
         where = np.arange(c.start, c.stop)
         up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own)
@@ -271,7 +282,8 @@ def polished(
     """
     at = np.flatnonzero(found.unpaid(lower, upper))
     middle = 0.5 * (found.low[at] + found.high[at])
-    room = _movable(form, z)
+    anywhere = {c.start: np.inf for c in form.cones if c.kind == "psd"}
+    room = _movable(form, z, anywhere)
     M, used = _equations(form.rows, at, room)
     part = correcting_step(M, middle, room[used])
     step = None if part is None else np.zeros(z.size)
@@ -310,20 +322,22 @@ def repaired(
 ) -> tuple[Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
     before = found.unpaid(lower, upper)
-    zeroed, best = before, (found, 0.0)
-    least = float(found.size[before].sum())
-    for _ in range(ROUNDS):
-        moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed))
-        if moved is None:
-            break
-        after = moved[0].unpaid(lower, upper)
-        left = float(moved[0].size[after].sum())
-        if left < least:
-            best, least = moved, left
-        if not after.any():
-            best = moved
-            break
-        zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
+    best, least = (found, 0.0), float(found.size[before].sum())
+    inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
+    # where there is room inside the cones nothing has to be raised to stay there
+    for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
+        zeroed = before
+        for _ in range(ROUNDS):
+            moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed), depths)
+            if moved is None:
+                break
+            after = moved[0].unpaid(lower, upper)
+            left = float(moved[0].size[after].sum())
+            if left < least:
+                best, least = moved, left
+            if not after.any():
+                return moved
+            zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
     return best
 
 
@@ -349,7 +363,13 @@ def _exact_residual(
 
 
 def _repair(
-    form: ConicForm, found: Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
+    form: ConicForm,
+    found: Residual,
+    x: Floats | None,
+    z: Floats,
+    q: Floats,
+    at: Ints,
+    depths: Mapping[int, float],
 ) -> tuple[Residual, float] | None:
     """Return the residual after a move that makes some columns exactly 0, and what it costs.
 
@@ -358,7 +378,7 @@ def _repair(
     dual cone, and the other columns are charged for it.
     """
     m = z.size
-    rows, across, room = form.rows, form.across.sizes, _movable(form, z)
+    rows, across, room = form.rows, form.across.sizes, _movable(form, z, depths)
     # with a shift, what is paid for it depends on the point
     bent = x is not None and form.P.nnz > 0 and form.curvature.shift == 0.0
     if bent:
@@ -381,7 +401,7 @@ def _repair(
     if moved is None or not (moved <= room).all() or not np.isfinite(moved).all():
         return None
     up = np.zeros(room.size)
-    up[:m] = _raised(form, z, moved[:m])
+    up[:m] = _raised(form, z, moved[:m], depths)
     if not np.isfinite(up).all() or (up.any() and ((across @ up)[at] > 0.0).any()):
         return None  # what is raised would spoil what was made exact
     change = across @ (moved + up) * (1.0 + 1e-9)
