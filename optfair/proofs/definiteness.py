@@ -277,7 +277,7 @@ def _floor(core: Any) -> Floats | None:
     factor = _factorisation(core)
     if factor(core, 0.0) > UNIT * float(np.abs(core.data).max()) * core.shape[0]:
         return None
-    lowered = core.toarray() if factor is _dense else None
+    lowered: Any = core.toarray() if factor is _dense else None
     for share in SHARES:
         less = own * (1.0 - share)
         if factor is _dense:
