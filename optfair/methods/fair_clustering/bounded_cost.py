@@ -27,7 +27,6 @@ from optfair.numbers import (
     check_seed,
     check_text,
     checked,
-    one_of,
 )
 from optfair.rows.frames import taken_apart
 
@@ -181,7 +180,6 @@ SHARPEST = 1e-11
 
 
 @checked(
-    problem=one_of(FairAssignment),
     budget=check_number,
     verbose=check_level,
     tol=check_positive,
@@ -319,7 +317,6 @@ def largest_balance(
 
 
 @checked(
-    n_clusters=check_count,
     price_of_fairness=check_positive,
     n_init=check_count,
     random_state=check_seed,

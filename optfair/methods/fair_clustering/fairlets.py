@@ -78,9 +78,7 @@ class FairletClustering:
         )
 
 
-@checked(
-    n_clusters=check_count, partition_size=check_count, n_init=check_count, random_state=check_seed
-)
+@checked(partition_size=check_count, n_init=check_count, random_state=check_seed)
 def fairlet_clustering(
     X: Any,
     *,

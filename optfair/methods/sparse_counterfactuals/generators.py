@@ -15,7 +15,7 @@ from optfair.methods.group_counterfactuals.members import IndependentCounterfact
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_count, check_table, checked
+from optfair.numbers import check_table, checked, whole
 
 __all__ = [
     "Counterfactuals",
@@ -119,7 +119,7 @@ BEYOND = 1e-7
 ENTRIES = 4_000_000
 
 
-@checked(factuals=check_table, candidates=check_table, n_neighbors=check_count)
+@checked(factuals=check_table, candidates=check_table)
 def nearest_unlike_neighbours(
     model: Any,
     factuals: Any,
@@ -180,7 +180,7 @@ def nearest_unlike_neighbours(
     """
     from scipy.spatial.distance import cdist
 
-    if isinstance(n_neighbors, bool) or int(n_neighbors) != n_neighbors or n_neighbors < 1:
+    if not whole(n_neighbors) or n_neighbors < 1:
         raise DeclarationError(
             f"n_neighbors={n_neighbors!r} is not a positive integer", remedy="give e.g. 1"
         )

@@ -705,7 +705,7 @@ GAUSSIAN: dict[str, Any] = {"means": [[0.0, 0.0], [4.0, 0.0]], "covariances": [1
     [
         ({"factual": [np.nan, 0.0]}, "NaN or infinite"),
         ({"factual": [0.0]}, "does not fit the clusters"),
-        ({"factual": ["a", "b"]}, "not a row of numbers"),
+        ({"factual": ["a", "b"]}, "entries that are not numbers"),
         ({"mask": [0, 0]}, "frees no feature"),
         ({"mask": [1, 2]}, "not a flag"),
         ({"mask": [0, 1], "immutable": ["x0"]}, "not both"),
