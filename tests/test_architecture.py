@@ -42,12 +42,13 @@ LANGUAGE = {
         "transforms",
     },
     "library": {
-        *("backends", "compile", "core", "datasets", "errors", "locate", "numbers", "registry"),
-        "transforms",
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "locate", "numbers"),
+        *("registry", "transforms"),
     },
     "metrics": set(),
     "plots": {"errors"},
     "rows": {"errors", "numbers"},
+    "sweeps": {"backends", "compile", "core", "errors", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.
@@ -261,7 +262,7 @@ SAYS_NOTHING = {
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "backends/progress.py": "what every round-wise algorithm of the backends shows",
-    "cli/verify.py": "one command, beside the others of its kind",
+    "__main__.py": "what python -m optfair runs",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 

@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from optfair.errors import DataError
 from optfair.storage import read_text, write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "FORMATS",
@@ -233,6 +234,8 @@ class Source:
 
     def numbers(self, words: Sequence[str], lines: Callable[[int], int]) -> NDArray[np.float64]:
         """Return many finite numbers; ``lines(k)`` is the line of the k-th."""
+        import numpy as np  # the table of formats is read without it
+
         joined = "".join(words)
         try:
             if "_" in joined or not joined.isascii():

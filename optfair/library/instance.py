@@ -201,7 +201,12 @@ def names() -> tuple[str, ...]:
     >>> "fair_clustering/german_k5" in of.library.names()
     True
     """
-    return tuple(fact_files("problems"))
+    return tuple(_files())
+
+
+def _files() -> dict[str, Path]:
+    """Return the files of instances; exercises lie beside them, and say less than they know."""
+    return {k: v for k, v in fact_files("problems").items() if not k.startswith("exercises/")}
 
 
 @checked(name=check_text)
@@ -220,7 +225,7 @@ def load(name: str) -> Instance:
     DeclarationError
         Its file has unknown, missing or ill-typed keys.
     """
-    files = fact_files("problems")
+    files = _files()
     if name in files:
         return read_instance(files[name], name)
     hits = [full for full in files if full.rpartition("/")[2] == name]

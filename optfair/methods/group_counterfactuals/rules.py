@@ -179,6 +179,7 @@ class L1Sparsity(Rule):
     """The absolute changes of mean and matrix add up to at most a limit."""
 
     limit: float
+    sides = frozenset({"limit"})
     latex = r"\|\mu' - \mu\|_1 + \textstyle\sum_{jl} \sigma_l |A_{jl} - I_{jl}| \le s"
 
     def __post_init__(self) -> None:
