@@ -48,6 +48,7 @@ LANGUAGE = {
     "metrics": set(),
     "plots": {"errors"},
     "rows": {"errors", "numbers"},
+    "sweeps": {"backends", "compile", "core", "errors", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.
