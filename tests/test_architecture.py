@@ -65,6 +65,7 @@ ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 # the verbs of a problem and a solution forward to the layer that does the work
 VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
+    ("core/verbs.py", "optfair.backends.branching"),
     ("core/verbs.py", "optfair.transforms.softening"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.files"),
