@@ -21,6 +21,7 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     variable_names,
 )
+from optfair.core.latex import latex as as_latex
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratic_map import is_quadratic
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
@@ -78,7 +79,7 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
     evaluator = Evaluator(constraint, names)
     term = replace(
         evaluated_constraint(name, bounded, names, evidence, evaluator),
-        latex=lambda: _latex(constraint),
+        latex=lambda: as_latex(constraint),
         origin="user",
         parameters=parameters,
         scale=evaluator.read(zeros, _scale),
@@ -123,7 +124,7 @@ def objective_term(
     evidence = _objective_evidence(name, scalar, names, sense, draft)
     term = replace(
         evaluated_objective(name, scalar, names, evidence),
-        latex=lambda: _latex(written),
+        latex=lambda: as_latex(written),
         origin="user",
         parameters=parameters,
     )
@@ -143,12 +144,6 @@ def evaluated_objective(
         build=lambda: expression,
         value=lambda values: float(evaluator.value(values)),
     )
-
-
-def _latex(expression: Any) -> str:
-    text = str(expression).replace("\\", "").replace("_", r"\_").replace("\n", " ")
-    text = text if len(text) <= 90 else text[:87] + "..."
-    return rf"\texttt{{{text}}}"
 
 
 def _scale(constraint: Any) -> Any:
