@@ -193,10 +193,12 @@ def _atom(e: Any, kind: str) -> str:
         x = _bracketed(e.args[0], ATOM)
         return rf"{x}^\top {_bracketed(e.args[1], ATOM)}\, {x}"
     if kind in ("Power", "PowerApprox", "power"):
-        p, base = float(e.p.value), _bracketed(e.args[0], ATOM)
-        if p == 0.5:
+        power, base = float(e.p.value), _bracketed(e.args[0], ATOM)
+        if power == 0.5:
             return rf"\sqrt{{{inside[0]}}}"
-        return rf"\frac{{1}}{{{inside[0]}}}" if p == -1 else rf"{{{base}}}^{{{_number(p)}}}"
+        if power == -1:
+            return rf"\frac{{1}}{{{inside[0]}}}"
+        return rf"{{{base}}}^{{{_number(power)}}}"
     if kind == "transpose":
         return rf"{_bracketed(e.args[0], ATOM)}^\top"
     name = _FUNCTIONS.get(kind) or rf"\operatorname{{{kind.replace('_', ' ')}}}"
