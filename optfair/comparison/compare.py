@@ -11,12 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
+
 from optfair.backends.profile import Refusal
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
+from optfair.core.adopt import from_cvxpy
 from optfair.core.fingerprint import fingerprint
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
@@ -99,7 +102,7 @@ def subjects(problems: Any) -> list[Subject]:
 def _named(problems: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(problems, Mapping):
         return [(str(name), item) for name, item in problems.items()]
-    if isinstance(problems, (str, Path, Problem, Instance)):
+    if isinstance(problems, (str, Path, Problem, cp.Problem, Instance)):
         return [("", problems)]
     if isinstance(problems, Iterable) and not isinstance(problems, bytes):
         return [("", item) for item in problems]
@@ -109,6 +112,8 @@ def _named(problems: Any) -> Iterable[tuple[str, Any]]:
 def _meant(item: Any, name: str) -> list[Subject]:
     if isinstance(item, Problem):
         return [Subject(name or item.title or type(item).__name__, item)]
+    if isinstance(item, cp.Problem):
+        return _meant(from_cvxpy(item), name)
     if isinstance(item, Instance):
         # read again elsewhere by its name only if that is the file it came from
         listed = item.name in names() and load(item.name) == item
@@ -127,7 +132,7 @@ def _meant(item: Any, name: str) -> list[Subject]:
         return [subject for i in instances for subject in _meant(i, name)]
     raise DataError(
         f"a {type(item).__name__} is not a problem",
-        remedy="give names of instances, or problems; wrap CVXPY's with optfair.from_cvxpy",
+        remedy="give names of instances, or problems, also CVXPY's",
     )
 
 
