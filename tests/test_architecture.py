@@ -38,8 +38,8 @@ LANGUAGE = {
     "diagnosis": {"backends", "compile", "core", "errors", "transforms"},
     "formats": {"backends", "compile", "core", "diagnosis", "errors", "proofs", "transforms"},
     "library": {
-        *("backends", "compile", "convexity", "core", "datasets", "errors", "locate", "registry"),
-        "transforms",
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "formats", "locate"),
+        *("registry", "transforms"),
     },
     "metrics": set(),
     "plots": {"errors"},
