@@ -93,6 +93,8 @@ class SolverProfile:
         "linear" where it takes neither quadratic functions nor cones besides ``cones``.
     objective_scale : {"largest", "typical"}
         Which coefficient of the objective is brought near 1 before it is handed over.
+    updates : bool
+        Whether CVXPY's interface of it keeps its solver and puts other numbers in.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -147,6 +149,7 @@ class SolverProfile:
     objective: str = ""
     objective_scale: str = "largest"
     warm_start: bool = False
+    updates: bool = False
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
     tolerance: Mapping[str, Any] = field(default_factory=dict)

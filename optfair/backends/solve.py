@@ -18,6 +18,7 @@ from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
 from optfair.core.expressions import check_parameters
+from optfair.core.problem import check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
     Infeasible,
@@ -26,6 +27,7 @@ from optfair.errors import (
     SolverFailure,
     UnsupportedProblem,
 )
+from optfair.numbers import check_flag, check_mapping, check_text, checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
@@ -47,6 +49,13 @@ class Run(Protocol):
         """Return what came of it."""
 
 
+@checked(
+    problem=check_problem,
+    solver=check_text,
+    options=check_mapping,
+    isolate=check_flag,
+    exact=check_flag,
+)
 def solve(
     problem: Problem,
     solver: str | None = None,
@@ -453,7 +462,9 @@ def _local_complaints(off: Residuals, tolerance: float, outcome: Outcome) -> tup
 
 def _asked(request: Request, profile: SolverProfile, outcome: Outcome) -> dict[str, Any]:
     """Return the options on record, and whether a warm start was used."""
-    asked = request.to_dict()
+    asked = {**request.to_dict(), **outcome.iterations}
+    if outcome.kept:
+        asked["kept"] = outcome.kept
     if request.warm_start is not None:
         cold = f"not used: {profile.name} starts anew"
         asked["warm_start"] = outcome.warm_start or ("used" if profile.warm_start else cold)

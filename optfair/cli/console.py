@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import typer
 from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure, Unbounded
 from optfair.formats.text import readable
 from optfair.locate import fact_files
+from optfair.storage import write_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -144,19 +144,7 @@ def check_output(option: str, path: Path, force: bool) -> None:
 def write_files(texts: Mapping[Path, str]) -> None:
     """Write each file in one step, so that none is left half written."""
     for path, text in texts.items():
-        try:
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", newline="", dir=path.parent, suffix=path.suffix, delete=False
-            ) as f:
-                f.write(text)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(f.name, 0o666 & ~mask)
-            os.replace(f.name, path)
-        except OSError as e:
-            raise DataError(
-                f"{path} cannot be written", e.strerror or str(e), "choose another place"
-            ) from None
+        write_text(path, text)
 
 
 # What a command is about: an instance of the library, or a file.

@@ -22,6 +22,7 @@ from optfair.cli.console import (
     named,
     reporting,
 )
+from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from optfair.convexity.prove import Answer
@@ -275,7 +276,7 @@ def _draw(found: Answer, picture: Path) -> None:
 
     figure, axes = plt.subplots()
     found.plot(axes)
-    figure.savefig(picture)
+    write_whole(picture, figure.savefig)
     plt.close(figure)
 
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from optfair.core.certificate import Certificate, DualProof, Optimality
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import check_positive, checked
 from optfair.proofs.grade import UNKNOWN, Grade, reported
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["LazyValues", "Solution", "Status"]
+__all__ = ["LazyValues", "Solution", "Status", "check_solution"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class LazyValues(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         try:
             entry = self._entries[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise DeclarationError(
                 f"no value {name!r}", remedy=nearest(name, self._entries)
             ) from None
@@ -134,7 +135,7 @@ class Solution(SolutionVerbs):
     def __getitem__(self, name: str) -> Any:
         try:
             return self.values[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise DeclarationError(
                 f"no value {name!r}", remedy=nearest(name, self.values)
             ) from None
@@ -165,6 +166,7 @@ class Solution(SolutionVerbs):
         """Certificate of optimality at the tolerance that was asked for."""
         return Optimality(self, float(self.options.get("tolerance", 1e-6)))
 
+    @checked(tolerance=check_positive)
     def is_optimal(self, tolerance: float = 1e-6) -> bool:
         """Whether optimality is proved here: every residual recomputed, and the bound with them.
 
@@ -185,3 +187,13 @@ class Solution(SolutionVerbs):
         ]
         lines += [f"  asked      {a}" for a in self.attempts]
         return "\n".join(lines)
+
+
+def check_solution(value: Any, what: str = "solution") -> Solution:
+    """Return a solution, or say what was given instead."""
+    if not isinstance(value, Solution):
+        raise DeclarationError(
+            f"{what} is a {type(value).__name__}, not a Solution",
+            remedy="give what solve() returns",
+        )
+    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from optfair.core.fingerprint import fingerprint
 from optfair.diagnosis.branching import Branch, BranchingProof, branch_problem, walked
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
+from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.grade import PROVED, UNKNOWN, within
 from optfair.proofs.portable import (
@@ -35,6 +35,7 @@ from optfair.proofs.portable import (
     plain,
     vector_record,
 )
+from optfair.storage import read_json, write_text
 from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class SavedProof(Certificate):
     __repr__ = __str__
 
 
+@checked(path=check_path)
 def load_proof(path: str | Path) -> SavedProof:
     """Read a proof file.
 
@@ -121,13 +123,7 @@ def load_proof(path: str | Path) -> SavedProof:
         The file is missing, or no proof file.
     """
     file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise DataError(f"{file} cannot be read", str(e.strerror or e)) from None
-    except (ValueError, RecursionError) as e:
-        why = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
-        raise DataError(f"{file} is no proof file", why, "certificate.save() writes one") from None
+    document = read_json(file)
     if not isinstance(document, dict) or document.get("format") != check_proof.FORMAT:
         raise DataError(
             f"{file} is no proof file",
@@ -144,6 +140,7 @@ def load_proof(path: str | Path) -> SavedProof:
     return SavedProof(document, file.name)
 
 
+@checked(path=check_path)
 def save_proof(certificate: Certificate, path: str | Path) -> None:
     """Write a certificate as one JSON file that can be checked without this library.
 
@@ -174,13 +171,7 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
             str(e),
             "solve to a tighter tolerance, or with another solver",
         ) from None
-    part = file.with_name(f".{file.name}.part")
-    try:
-        part.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
-        os.replace(part, file)
-    except OSError as e:
-        part.unlink(missing_ok=True)
-        raise DataError(f"{file} cannot be written", str(e.strerror or e)) from None
+    write_text(file, json.dumps(document, separators=(",", ":")) + "\n", replace=False)
 
 
 def _document(certificate: Certificate) -> dict[str, Any]:

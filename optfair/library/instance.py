@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys, fact_files, load_facts
+from optfair.numbers import check_text, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -208,6 +209,7 @@ def _files() -> dict[str, Path]:
     return {k: v for k, v in fact_files("problems").items() if not k.startswith("exercises/")}
 
 
+@checked(name=check_text)
 def load(name: str) -> Instance:
     """Return one instance.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -80,6 +81,14 @@ class ConicForm:
     cones: tuple[Cone, ...]
     columns: dict[str, slice] = field(default_factory=dict)
     sign: float = 1.0
+
+    def moved(self, numbers: Mapping[str, Any]) -> ConicForm:
+        """Return the form with other numbers in the same places; what is known of the rest stays."""
+        made = replace(self, **numbers)
+        for fact, rests_on in (("curvature", "P"), ("columns_of_rows", "A")):
+            if fact in self.__dict__ and rests_on not in numbers:
+                made.__dict__[fact] = self.__dict__[fact]
+        return made
 
     @property
     def polyhedral(self) -> bool:
