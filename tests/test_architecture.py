@@ -43,7 +43,7 @@ LANGUAGE = {
     },
     "library": {
         *("backends", "compile", "convexity", "core", "datasets", "errors", "formats", "locate"),
-        *("numbers", "registry", "transforms"),
+        *("numbers", "registry", "storage", "transforms"),
     },
     "metrics": set(),
     "plots": {"errors"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optfair.errors import DataError, nearest
 from optfair.locate import check_keys
+from optfair.storage import read_toml
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -174,14 +174,11 @@ def _manifest(folder: str | Path | None) -> tuple[Path, dict[str, Any]]:
             remedy=f"give a folder with {MANIFEST}, or set {FOLDER}",
         )
     place = Path(named).resolve()
-    try:
-        facts = tomllib.loads((place / MANIFEST).read_text(encoding="utf-8"))
-    except OSError as e:
-        why = e.strerror or str(e)
+    file = place / MANIFEST
+    if not file.is_file():
         remedy = "give the folder of a collection, with its manifest"
-        raise DataError(f"{place} has no {MANIFEST}", why, remedy) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise DataError(f"{place / MANIFEST} is no TOML", str(e), "restore it") from None
+        raise DataError(f"{place} has no {MANIFEST}", remedy=remedy)
+    facts = read_toml(file)
     for key in ("set", "instance"):
         tables = facts.setdefault(key, [])
         if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
