@@ -533,7 +533,7 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
             if not instead:
                 return function(*args, **kwargs)
             given = dict(zip(places, args, strict=False)) | kwargs | instead
-            return function(**given)  # type: ignore[call-arg]
+            return function(**given)  # type: ignore[arg-type, call-arg]
 
         return call
 
