@@ -25,7 +25,7 @@ from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
-from optfair.library import Instance, load, names
+from optfair.library import Instance, Member, collection, collections, load, names
 from optfair.numbers import check_count, check_names, check_path, checked
 
 if TYPE_CHECKING:
@@ -78,8 +78,9 @@ def subjects(problems: Any) -> list[Subject]:
     Parameters
     ----------
     problems : str, Problem, Instance, iterable of these, or dict of name to one of these
-        A text is the name of an instance, a pattern of names and tags, or a file that
-        `optfair.read` knows.
+        A text is the name of an instance, a pattern of names and tags, a file that
+        `optfair.read` knows, or a collection (or a pattern of its members, ``netlib/a*``) of the
+        folder that ``OPTFAIR_COLLECTIONS`` names.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def subjects(problems: Any) -> list[Subject]:
 def _named(problems: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(problems, Mapping):
         return [(str(name), item) for name, item in problems.items()]
-    if isinstance(problems, (str, Path, Problem, cp.Problem, Instance)):
+    if isinstance(problems, (str, Path, Problem, cp.Problem, Instance, Member)):
         return [("", problems)]
     if isinstance(problems, Iterable) and not isinstance(problems, bytes):
         return [("", item) for item in problems]
@@ -119,8 +120,12 @@ def _meant(item: Any, name: str) -> list[Subject]:
         listed = item.name in names() and load(item.name) == item
         known = None if item.optimum is None else item.optimum.value
         return [Subject(name or item.name, item.problem(), item.name if listed else "", known)]
+    if isinstance(item, Member):
+        return [Subject(name or item.name, item.problem(), "", item.optimum)]
     if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
         return [Subject(name or Path(item).name, read(item))]
+    if isinstance(item, str) and (members := _members(item)):
+        return [subject for m in members for subject in _meant(m, name)]
     if isinstance(item, str):
         instances = _matching(item)
         if name and len(instances) > 1:
@@ -134,6 +139,18 @@ def _meant(item: Any, name: str) -> list[Subject]:
         f"a {type(item).__name__} is not a problem",
         remedy="give names of instances, or problems, also CVXPY's",
     )
+
+
+def _members(pattern: str) -> list[Member]:
+    """Return what a collection, or a pattern of its members, stands for; instances come first."""
+    group, _, which = pattern.partition("/")
+    if group not in collections() or any(k.startswith(f"{group}/") for k in names()):
+        return []
+    found = [m for m in collection(group) if fnmatch(m.name, f"{group}/{which or '*'}")]
+    if not found:
+        known = [m.name for m in collection(group)]
+        raise DataError(f"no member of {group} matches {which!r}", remedy=nearest(pattern, known))
+    return found
 
 
 def _matching(pattern: str) -> list[Instance]:
