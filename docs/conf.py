@@ -95,7 +95,7 @@ html_theme_options = {
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 4,
 }
 html_sidebars = {
     "*": [],

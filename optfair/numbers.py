@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -533,7 +533,8 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
             if not instead:
                 return function(*args, **kwargs)
             given = dict(zip(places, args, strict=False)) | kwargs | instead
-            return function(**given)  # type: ignore[arg-type, call-arg]
+            result: R = cast(Any, function)(**given)
+            return result
 
         return call
 
