@@ -348,6 +348,8 @@ def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
         return all(_add_cost(arg, factor, to) for arg in e.args)
     if isinstance(e, NegExpression):
         return _add_cost(e.args[0], -factor, to)
+    if type(e) is reshape and e.size == 1:
+        return _add_cost(e.args[0], factor, to)
     if isinstance(e, multiply) and e.args[0].is_constant() and e.args[0].size == 1:
         inner = e.args[1]
         if abs(factor) != 1.0 or not isinstance(inner, SymbolicQuadForm):

@@ -27,6 +27,7 @@ def terms():
         "squares": cp.Minimize(cp.sum_squares(y) + z),
         "residual": cp.Minimize(cp.sum_squares(A @ y - b)),
         "norm": cp.Minimize(cp.norm(A @ y - b) + cp.norm1(y)),
+        "product": cp.Minimize(y @ y + (P @ y) @ y),
         "nothing": cp.Minimize(0),
     }
     rows = [

@@ -486,9 +486,9 @@ def test_linear_conflicts_are_found_on_one_model(monkeypatch, unit):
 def test_columns_that_follow_from_others_cost_no_proof():
     """In an irreducible conflict the columns are equations that depend on each other."""
     rng = np.random.default_rng(0)
-    B = rng.integers(-9, 9, (30, 12))
-    A = np.hstack([B, B @ rng.integers(-3, 3, (12, 190))]).astype(float)  # of rank 12
-    y, x = rng.integers(1, 5, 30), cp.Variable(202, name="x")
-    rows = {f"row {i}": A[i] @ x <= 1.0 for i in range(30)}
+    B = rng.integers(-9, 9, (16, 12))
+    A = np.hstack([B, B @ rng.integers(-3, 3, (12, 130))]).astype(float)  # of rank 12
+    y, x = rng.integers(1, 5, 16), cp.Variable(142, name="x")
+    rows = {f"row {i}": A[i] @ x <= 1.0 for i in range(16)}
     d = diagnose(adopted({**rows, "sum": (y @ A) @ x >= y.sum() + 1.0}))
     assert d.verdict == "infeasible" and len(d.conflict) <= 14 and d["conflict"].verify()
