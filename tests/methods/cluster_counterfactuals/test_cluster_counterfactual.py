@@ -341,7 +341,7 @@ def test_against_all_gaussian_clusters() -> None:
 
 
 def test_best_known_reports_value_bound_and_gap() -> None:
-    from optfair.methods.cluster_counterfactuals.adapters.projections import best_known
+    from optfair.methods.cluster_counterfactuals.adapters import best_known
 
     g = blobs(5, K=5, d=4)
     p = ClusterCounterfactual.gaussian(**g, factual=away_from(g, 0, 5), target=0, against="all")
