@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
 
@@ -99,9 +99,9 @@ def muted() -> Iterator[None]:
     """
     me = threading.get_ident()
     with _lock:
-        stream = sys.stdout
-        if not isinstance(stream, _Partly):
-            stream = sys.stdout = _Partly(stream)  # type: ignore[assignment]
+        now: Any = sys.stdout
+        stream = now if isinstance(now, _Partly) else _Partly(now)
+        sys.stdout = cast("Any", stream)
         stream.silent[me] = stream.silent.get(me, 0) + 1
     try:
         yield
@@ -110,5 +110,6 @@ def muted() -> Iterator[None]:
             stream.silent[me] -= 1
             if not stream.silent[me]:
                 del stream.silent[me]
-            if not stream.silent and sys.stdout is stream:
+            now = sys.stdout
+            if not stream.silent and now is stream:
                 sys.stdout = stream.stream
