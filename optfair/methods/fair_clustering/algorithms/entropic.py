@@ -30,7 +30,7 @@ def check_regularization(regularization: float) -> float:
     DeclarationError
     """
     value = real(regularization)
-    if not np.isfinite(value) or value <= 0.0:
+    if not 0.0 < value <= 1e15:
         raise DeclarationError(
             f"regularization={regularization!r} is not a positive number",
             remedy="give e.g. 0.01, in units of the cost",
