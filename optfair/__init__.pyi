@@ -11,6 +11,7 @@ from optfair import metrics as metrics
 from optfair import plots as plots
 from optfair import rows as rows
 from optfair import solution as solution
+from optfair import sweeps as sweeps
 from optfair import transforms as transforms
 from optfair.backends.registry import solvers as solvers
 from optfair.backends.solve import solve as solve

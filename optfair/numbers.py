@@ -498,6 +498,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Taken:
+    """What a check returns to have something else taken in place of an argument."""
+
+    def __init__(self, instead: Any) -> None:
+        self.instead = instead
+
+
 def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a public function refuse arguments that cannot be what it means.
 
@@ -506,7 +513,8 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
     Parameters
     ----------
     **checks : callable
-        From the value and the name of an argument; they raise `DataError`.
+        From the value and the name of an argument; they raise `DataError`. One that returns
+        `Taken` has something else taken in place of the argument.
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
@@ -516,10 +524,16 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            instead: dict[str, Any] = {}
             for name, value in (*zip(places, args, strict=False), *kwargs.items()):
                 if name in checks and not (value is None and name in free):
-                    checks[name](value, name)
-            return function(*args, **kwargs)
+                    found = checks[name](value, name)
+                    if isinstance(found, Taken):
+                        instead[name] = found.instead
+            if not instead:
+                return function(*args, **kwargs)
+            given = dict(zip(places, args, strict=False)) | kwargs | instead
+            return function(**given)  # type: ignore[call-arg]
 
         return call
 

@@ -56,10 +56,11 @@ class ClusterCounterfactual(PointProblem):
         Made by the constructors `kmeans`, `gaussian` and `from_estimator`.
     factual : array-like (d,)
         The row y.
-    target : int or "nearest other"
-        Cluster to reach; or the one, other than the row's own, whose counterfactual is nearest
-        under the options given here. The nearest point outside a cluster lies in the cluster it
-        borders on, so for ``plausibility=0`` and l2 the pair form is then enough.
+    target : int
+        Cluster to reach. The constructors also take "nearest other": the one, other than the row's
+        own, whose counterfactual is nearest under these options. The nearest point outside a
+        cluster lies in the cluster it borders on, so for ``plausibility=0`` and l2 the pair form
+        is then enough.
     source : int, optional
         Cluster to leave; the one the row belongs to by default.
     against : {"pair", "all"}
