@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all docs clean
+.PHONY: demo test test-all wheel-test docs clean
 
 $(VENV)/.plot: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,11 @@ test: $(VENV)/.test
 
 test-all: test
 	$(BIN)/python -m pytest -m slow
+
+# a wheel from the sdist, alone in an environment of each Python that is here, does what the README says
+wheel-test: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python tests/wheel.py
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.isolation import Answer, reported, solve_apart
 from optfair.backends.probes import environment
 from optfair.backends.request import RawPoint
+from optfair.backends.terminal import muted
 from optfair.compile.conic_proof import ConicProof
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 
@@ -157,7 +157,7 @@ def _call(
                 more=further,
             )
         else:
-            with _silence() if profile.chatty and not log else contextlib.nullcontext():
+            with muted() if profile.chatty and not log else contextlib.nullcontext():
                 result = interface.solve_via_data(data, verbose=log, solver_opts=options, **further)
             paths = list(profile.reports.values())
             raw = interface.invert(result, SolverInverseData(inverse, interface, options))
@@ -197,10 +197,6 @@ def _nested(options: dict[str, Any]) -> dict[str, Any]:
         if dot:
             found[outer] = {inner: value} | dict(found.get(outer, {}))
     return found
-
-
-def _silence() -> Any:
-    return contextlib.redirect_stdout(io.StringIO())
 
 
 def _explained(e: Exception, profile: SolverProfile, given: dict[str, Any]) -> OptfairError:

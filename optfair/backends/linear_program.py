@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.request import RawPoint
+from optfair.backends.terminal import in_thread
 from optfair.errors import UnsupportedProblem
 from optfair.solution.conic_form import ConicForm
 
@@ -234,12 +233,7 @@ def solve_form(
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
         solver.setSolution(known.size, known, start[known])
-    if threading.current_thread() is threading.main_thread():
-        solver.HandleKeyboardInterrupt = True  # Ctrl-C stops the solver, not Python
-        with contextlib.redirect_stdout(sys.stderr):  # what it then says is no result
-            solver.solve()
-    else:
-        solver.solve()
+    _run(solver)
     found = _raw(solver, form, scale)
     if found.status == "infeasible" and found.z is None and not integer.any():
         left = float(options.get("time_limit", np.inf)) - solver.getRunTime()
@@ -254,6 +248,32 @@ def solve_form(
         found = replace(found, kept="the model of the last solve" if held else "its basis")
     linear = found.status == "optimal" and not integer.any() and not form.P.nnz
     return found, Kept(solver, form.A) if linear else None
+
+
+def _run(solver: Any) -> None:
+    """Solve; at Ctrl-C the solver ends where it is."""
+    if threading.current_thread() is not threading.main_thread():
+        solver.run()  # Ctrl-C never comes here
+        return
+    stopped: list[bool] = []
+
+    def ask(event: Any) -> None:
+        if stopped:
+            event.interrupt()
+
+    def run() -> None:
+        solver.run()
+        # the threads it keeps belong to the one that made them
+        highspy.Highs.resetGlobalScheduler(False)
+
+    listening = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
+    for callback in listening:
+        callback.subscribe(ask)
+    try:
+        in_thread(run, lambda: stopped.append(True))
+    finally:
+        for callback in listening:
+            callback.unsubscribe(ask)
 
 
 class HeldRows:

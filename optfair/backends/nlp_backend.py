@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cvxpy as cp
@@ -21,6 +18,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.farkas import unbounded
 from optfair.backends.request import Outcome
+from optfair.backends.terminal import ctrl_c
 from optfair.core.expressions import substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
 
@@ -94,7 +92,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         for name, variable in variables.items():
             variable.save_value(start[name])
         options = _options(profile, request)  # what is left of the time limit
-        with _ctrl_c() as pressed:
+        with ctrl_c() as pressed:
             found, said = _solve(chain, program, variables, options, request.verbose >= 2)
         if pressed:
             stopped = "interrupted"
@@ -119,29 +117,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     else:
         termination = stopped or word
     return Outcome(termination, kept, {}, None, seconds, warm_start=warm)
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[list[int]]:
-    """Yield a list that gets an entry when Ctrl-C is pressed meanwhile.
-
-    A solver that calls back into Python takes the interrupt for a failed evaluation, ends
-    or tries a shorter step, and nobody else hears of it.
-    """
-    pressed: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield pressed
-        return
-
-    def note(number: int, frame: Any) -> None:
-        pressed.append(number)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class Rank(NamedTuple):

@@ -71,6 +71,9 @@ def cluster(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    safe_cells: Annotated[
+        bool, typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula.")
+    ] = False,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: every iteration.")
     ] = 0,
@@ -109,7 +112,7 @@ def cluster(
         found = clustered(question, shown)
         texts: dict[Path, str] = {}
         if out is not None:
-            texts[out] = read.with_column(LABELS, found.labels.tolist())
+            texts[out] = read.with_column(LABELS, found.labels.tolist(), safe=safe_cells)
         if report is not None:
             from optfair.cli.report import rendered
 

@@ -143,13 +143,32 @@ class TableFile:
             remedy,
         )
 
-    def with_column(self, name: str, values: Sequence[Any]) -> str:
-        """Return the text of the file with one more column at the end."""
+    def with_column(self, name: str, values: Sequence[Any], *, safe: bool = False) -> str:
+        """Return the text of the file with one more column; ``safe`` quotes formulas."""
         text = io.StringIO()
         writer = csv.writer(text, delimiter=self.delimiter, lineterminator="\n")
-        writer.writerow([*self.header, name])
-        writer.writerows([*row, value] for row, value in zip(self.rows, values, strict=True))
+        cell = safe_cell if safe else str
+        writer.writerow([*map(cell, self.header), name])
+        for row, value in zip(self.rows, values, strict=True):
+            writer.writerow([*map(cell, row), value])
         return text.getvalue()
+
+
+def safe_cell(text: str) -> str:
+    """Return what a spreadsheet takes for a text where it would take it for a formula.
+
+    Examples
+    --------
+    >>> [safe_cell(text) for text in ("=A1", "-3.5", "-a", "@x", "plain")]
+    ["'=A1", '-3.5', "'-a", "'@x", 'plain']
+    """
+    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
 
 
 def read_table(path: Path) -> TableFile:

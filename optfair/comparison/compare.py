@@ -26,7 +26,7 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
 from optfair.library import Instance, Member, collection, collections, load, names
-from optfair.numbers import check_count, check_names, check_path, checked
+from optfair.numbers import check_count, check_names, check_path, check_text, checked
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Accept, SolverProfile
@@ -310,7 +310,11 @@ def _profiles(solvers: str | Iterable[str] | None) -> list[SolverProfile]:
         known = (p for p in profiles().values() if p.kind == "open" and p.installed)
         # one that finds local optima only cannot answer here: it must be named
         return [p for p in known if p.nonconvex != "local"]
-    names = [solvers] if isinstance(solvers, str) else check_names(solvers, "solvers")
+    names = (
+        [check_text(solvers, "solvers")]
+        if isinstance(solvers, str)
+        else check_names(solvers, "solvers")
+    )
     found = [profile(name) for name in dict.fromkeys(names)]
     if not found:
         raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")

@@ -153,17 +153,15 @@ def from_arrays(
 
 def _real(name: str, value: Any) -> Any:
     """Return numbers as floats, the same numbers."""
-    try:
-        array: Any = value if sp.issparse(value) else floats(value, name, infinite=True)
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"its numbers are of type {array.dtype}")
-        return array.astype(float)
-    except DataError:
-        raise
-    except (TypeError, ValueError) as e:
+    if not sp.issparse(value):
+        return floats(value, name, infinite=True)
+    if value.dtype.kind not in "biuf":
         raise DataError(
-            f"{name} is no array of real numbers", str(e), "give numbers, dense or sparse"
-        ) from None
+            f"{name} has entries that are not numbers",
+            f"they are {value.dtype}",
+            "give real numbers",
+        )
+    return value.astype(float)
 
 
 def _matrix(name: str, value: Any) -> Any:

@@ -1494,7 +1494,11 @@ ACCEPTED = (
         "what is solved is measured",
     ),
     (r"from_arrays\.(l|u|h|lb|ub)", ("one number",), "for all"),
-    (r".*\.(features|columns|rows|names)", ("numbers",), "names of columns may be numbers"),
+    (
+        r".*\.(features|columns|rows|names)",
+        ("numbers", "a generator"),
+        "names of columns may be numbers",
+    ),
     (r"compare_solvers\.n_jobs", ("negative", "minus one of NumPy"), "-1 is all cores"),
     (r"(SparseCounterfactuals\.budget|.*exact_features|row_budget.*)", ("zero",), "none"),
     (r"FairMixture\.predict_proba\.groups", ("one label",), "rows of one group"),

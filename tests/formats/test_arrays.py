@@ -100,7 +100,7 @@ def test_integers_and_senses():
         ({"q": [1.0], "integrality": [0.5]}, "other than 0 and 1"),
         ({"q": [1.0], "columns": ["a", "b"]}, "columns has 2 labels"),
         ({"q": [1.0, 1.0], "columns": ["a", "a"]}, "1 of them different"),
-        ({"q": [1.0], "r": np.inf}, "r inf is not a finite number"),
+        ({"q": [1.0], "r": np.inf}, "r is inf, not a finite number"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given, reason):

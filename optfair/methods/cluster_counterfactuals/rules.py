@@ -23,6 +23,7 @@ from optfair.features.feature_problem import (
 from optfair.numbers import (
     LARGEST,
     check_choice,
+    check_count,
     check_number,
     checked,
     floats,
@@ -80,6 +81,7 @@ class AtMostChanges(Rule):
         return Parts(constraints, {"changed": b}, {"changed"})
 
 
+@checked(most=check_count)
 def at_most_changes(most: int) -> AtMostChanges:
     r"""At most so many features change.
 

@@ -25,7 +25,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_vector, whole
+from optfair.numbers import check_choice, check_seed, check_vector, whole
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -132,6 +132,7 @@ def check_parameters(estimator: Any) -> None:
             remedy="give background=, rows of the training set, say",
         )
     check_enumerated(estimator.exact_features)
+    check_seed(estimator.random_state, "random_state")
 
 
 def check_budget(budget: Any, n: int, d: int) -> None:

@@ -18,6 +18,7 @@ from optfair.numbers import (
     check_text,
     check_vector,
     checked,
+    floats,
     real,
 )
 
@@ -410,4 +411,4 @@ def distance_ratio(factuals: Any, refined: Any, counterfactuals: Any) -> float:
 
 
 def _outputs(values: Any, what: str) -> Floats:
-    return check_vector(np.atleast_1d(values), what)
+    return check_vector(np.atleast_1d(floats(values, what)), what)

@@ -233,6 +233,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         if isinstance(counterfactuals, Counterfactuals):
             alignment = counterfactuals.alignment if alignment is None else alignment
             counterfactuals = counterfactuals.rows
+        counterfactuals = check_table(counterfactuals, "counterfactuals")
         rng = generator(self.random_state).spawn(4)
         setting = Setting.of(self, factuals, counterfactuals, alignment, rng[3])
         found = attribution_of(self, setting, alignment, rng[0])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, SolverFailure
+from optfair.numbers import real
 
 Floats = NDArray[np.float64]
 
@@ -28,11 +29,8 @@ def check_regularization(regularization: float) -> float:
     ------
     DeclarationError
     """
-    try:
-        value = float(regularization)
-    except (TypeError, ValueError):
-        value = np.nan
-    if not np.isfinite(value) or value <= 0.0:
+    value = real(regularization)
+    if not 0.0 < value <= 1e15:
         raise DeclarationError(
             f"regularization={regularization!r} is not a positive number",
             remedy="give e.g. 0.01, in units of the cost",

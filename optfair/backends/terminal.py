@@ -1,0 +1,115 @@
+"""The terminal while a solver runs: Ctrl-C is noted, and what it prints unasked is held back."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+__all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
+
+# Ctrl-C pressed again so many seconds after the first: the solver does not listen, and is left behind.
+PATIENCE = 5.0
+
+
+@contextmanager
+def ctrl_c(*, leave: bool = True) -> Iterator[list[float]]:
+    """Yield a list that gets an entry when Ctrl-C is pressed meanwhile.
+
+    A solver that calls back into Python takes the interrupt for a failed evaluation, ends or
+    tries a shorter step, and nobody else hears of it. Where somebody ignores the signal, or
+    this is not the main thread, nothing is noted.
+
+    Parameters
+    ----------
+    leave : bool
+        Whether KeyboardInterrupt is raised where the program is; otherwise whoever reads the list
+        decides, until it is pressed again after `PATIENCE` seconds.
+    """
+    pressed: list[float] = []
+    before = signal.getsignal(signal.SIGINT)
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if elsewhere or before in (signal.SIG_IGN, None):
+        yield pressed
+        return
+
+    def note(number: int, frame: Any) -> None:
+        pressed.append(time.monotonic())
+        if leave or pressed[-1] - pressed[0] > PATIENCE:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def in_thread(run: Callable[[], object], stop: Callable[[], object]) -> None:
+    """Run what does not listen to signals in a thread, and stop it when Ctrl-C is pressed.
+
+    For the main thread: no other one hears of Ctrl-C.
+
+    Parameters
+    ----------
+    run : callable
+        What is to be done; it raises nothing.
+    stop : callable
+        Makes ``run`` return soon; called at Ctrl-C.
+    """
+    with ctrl_c(leave=False) as pressed:
+        worker = threading.Thread(target=run, daemon=True)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(0.1 if not pressed else 0.02)
+                if pressed:
+                    stop()
+        except KeyboardInterrupt:
+            stop()
+            raise
+
+
+class _Partly:
+    """A stream that drops what some threads write."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.silent: dict[int, int] = {}
+
+    def write(self, text: str) -> Any:
+        return len(text) if threading.get_ident() in self.silent else self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+_lock = threading.Lock()
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Drop what this thread prints; other threads print as before.
+
+    The last one to leave puts the stream back.
+    """
+    me = threading.get_ident()
+    with _lock:
+        now: Any = sys.stdout
+        stream = now if isinstance(now, _Partly) else _Partly(now)
+        sys.stdout = cast("Any", stream)
+        stream.silent[me] = stream.silent.get(me, 0) + 1
+    try:
+        yield
+    finally:
+        with _lock:
+            stream.silent[me] -= 1
+            if not stream.silent[me]:
+                del stream.silent[me]
+            now = sys.stdout
+            if not stream.silent and now is stream:
+                sys.stdout = stream.stream
