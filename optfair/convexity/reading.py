@@ -477,7 +477,7 @@ def _each(node: Node) -> list[Node]:
 
 
 class Unread(Exception):
-    """A parameter without a value stands in an expression."""
+    """A part of an expression is not known here: a parameter, or a function without derivatives."""
 
 
 def _short(e: Any) -> str:
