@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Point = dict[Leaf, Floats]
 
-__all__ = ["Curved", "TangentProof", "run"]
+__all__ = ["Curved", "TangentProof", "local_optimum", "run"]
 
 # Rounds of cutting, steps of the local search, variables for which it is tried.
 ROUNDS, STEPS, LOCAL = 60, 400, 400
@@ -211,7 +211,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     points: list[Point] = []
     start = _inside(_middle(leaves, domain), domain)
-    local = _local(problem, leaves, domain, start)
+    local = local_optimum(problem, leaves, domain, start)
     tried: set[bytes] = set()
     for given in (start, *([] if local is None else [local])):
         touching = _touching(given, curved, domain)
@@ -249,7 +249,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         if whole and known not in tried:  # the best continuous values at these integers
             tried.add(known)
             there = {leaf: Interval.exactly(x[leaf]) for leaf in whole}
-            best_there = _local(problem, leaves, domain.extended(boxes=there), x)
+            best_there = local_optimum(problem, leaves, domain.extended(boxes=there), x)
             if best_there is not None:
                 offer(best_there)
                 touching = _touching(best_there, curved, domain)
@@ -417,7 +417,7 @@ def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, A
     return out
 
 
-def _local(
+def local_optimum(
     problem: Problem, leaves: Mapping[str, Leaf], domain: Domain, start: Point
 ) -> Point | None:
     """Return a local optimum by SciPy, None where a term cannot be read or it fails."""
