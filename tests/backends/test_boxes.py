@@ -27,8 +27,8 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
     ),
     "maximum": (
         cp.Maximize(x * sin(y)),
-        [x >= 0, x <= 2, y >= -3, y <= 3, x + y <= 3],
-        2.0 * np.sin(1),
+        [x >= 0, x <= 2, y >= -3, y <= 3, x + y <= 4],
+        2.0,
     ),
 }
 
