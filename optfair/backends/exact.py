@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import nonbasic, solve_form
+from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import Compiled
 from optfair.core.solution import Status
@@ -101,16 +101,14 @@ def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]
     nothing = np.zeros(form.q.size, dtype=bool)
     options: dict[str, Any] = {"solver": "simplex", "threads": 1}
     options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    kept = next((b for b in compiled.ended.values() if b is not None), None)
+    kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
     asked, why = form, "no basis was found"
     for _ in range(ROUNDS):
-        _, basis = solve_form(
-            asked, nothing, asked.cost_scale("typical"), options, False, basis=kept
-        )
-        kept = basis if basis is not None else kept
+        _, last = solve_form(asked, nothing, asked.cost_scale("typical"), options, False, kept=kept)
+        kept = last if last is not None else kept
         if kept is None or time.perf_counter() > end:
             break
-        found = _solved(form, *nonbasic(kept), min(60.0, end - time.perf_counter()))
+        found = _solved(form, *kept.nonbasic(), min(60.0, end - time.perf_counter()))
         if found is None:
             why = "its basis has no solution in fractions, or too large a one"
             break

@@ -72,19 +72,7 @@ def _refuse_magnitude(compiled: Compiled) -> None:
     UnsupportedProblem
         A coefficient is beyond `HUGE`.
     """
-    form = compiled.form
-    scaled = None if compiled.integer.any() else form.near_one
-    handed = form if scaled is None else scaled[0]
-    rows = abs(handed.A).max(axis=1).toarray().ravel() if handed.A.nnz else np.zeros(form.b.size)
-    sides = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
-    worst = np.maximum(rows, sides)
-    if worst.max(initial=0.0) > HUGE:
-        at = int(worst.argmax())
-        name = next(o.term for o in compiled.owners if o.start <= at < o.stop)
-        size = worst[at]
-    else:
-        size = float(np.abs(np.concatenate([handed.q, handed.P.data])).max(initial=0.0))
-        name = "objective"
+    name, size = compiled.largest
     if size > HUGE:
         raise UnsupportedProblem(
             f"the numbers of {name!r} are beyond what solvers compute with",
@@ -142,9 +130,10 @@ def run_generic(
         raise _infeasible(problem, profile, compiled, raw)
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
         raise _unbounded(problem, profile, request, call, quadratic)
+    work = _work(compiled, profile, raw)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
-        return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
+        return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
     z = None if mixed else raw.z
@@ -161,7 +150,16 @@ def run_generic(
     elif z is not None:
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
-    return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm)
+    return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
+
+
+def _work(compiled: Compiled, profile: SolverProfile, raw: RawPoint) -> dict[str, Any]:
+    """Return what a solve took, and what the first of the same shape took from nothing."""
+    if raw.iterations is None:
+        return {"kept": raw.kept}
+    cold = compiled.ended.setdefault(f"{profile.name} cold", raw.iterations)
+    more = {"iterations_cold": cold} if raw.kept else {}
+    return {"kept": raw.kept, "iterations": {"iterations": raw.iterations, **more}}
 
 
 def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, str]:

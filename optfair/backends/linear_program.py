@@ -19,7 +19,7 @@ from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LinearProgramResult", "nonbasic", "solve_form", "solve_linear_program"]
+__all__ = ["HeldRows", "Kept", "LinearProgramResult", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,27 @@ def solve_linear_program(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A solver that has solved a linear form, and the rows it holds."""
+
+    solver: Any
+    rows: Any
+
+    @property
+    def basis(self) -> Any:
+        """The basis it ended with."""
+        return self.solver.getBasis()
+
+    def nonbasic(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return the columns and the rows that are at a side in its basis."""
+        inside, basis = highspy.HighsBasisStatus.kBasic, self.basis
+        columns, rows = (
+            [s != inside for s in part] for part in (basis.col_status, basis.row_status)
+        )
+        return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
+
+
 def solve_form(
     form: ConicForm,
     integer: NDArray[np.bool_],
@@ -138,9 +159,9 @@ def solve_form(
     log: bool,
     start: Floats | None = None,
     *,
-    basis: Any = None,
+    kept: Kept | None = None,
     solver_name: str = "the solver",
-) -> tuple[RawPoint, Any]:
+) -> tuple[RawPoint, Kept | None]:
     """Solve a polyhedral form with a linear or convex quadratic objective.
 
     Parameters
@@ -157,14 +178,15 @@ def solve_form(
         Show the solver's log.
     start : array (n,), optional
         Point to start from, NaN where none is known.
-    basis : object, optional
-        Where an earlier solve of a linear form of this shape ended.
+    kept : Kept, optional
+        Where an earlier solve of a linear form of this shape ended. Nobody else may use it while
+        this one does.
     solver_name : str
         What errors call it.
 
     Returns
     -------
-    RawPoint, basis
+    RawPoint, Kept or None
         What it found, and where a linear form that was solved ended.
 
     Raises
@@ -182,7 +204,10 @@ def solve_form(
         if c.kind == "zero":
             row_lower[c.start : c.stop] = form.b[c.start : c.stop]
     free = np.full(form.q.size, np.inf)
-    solver = highspy.Highs()
+    held = kept is not None and kept.rows is form.A and not form.P.nnz and not integer.any()
+    solver = kept.solver if kept is not None and held else highspy.Highs()
+    if held:
+        solver.resetOptions()
     solver.setOptionValue("output_flag", log)
     for name, value in options.items():
         try:
@@ -197,11 +222,15 @@ def solve_form(
             )
     lower = sp.csc_array(sp.tril(form.P * scale)) if form.P.nnz else None
     whole = integer if integer.any() else None
-    _passed(
-        solver, form.q * scale, form.A, row_lower, form.b, -free, free, hessian=lower, integer=whole
-    )
-    if basis is not None:
-        solver.setBasis(basis)
+    if held:
+        m, n = form.A.shape
+        solver.changeColsCost(n, np.arange(n, dtype=np.int32), form.q * scale)
+        solver.changeRowsBounds(m, np.arange(m, dtype=np.int32), row_lower, form.b)
+    else:
+        costs = form.q * scale
+        _passed(solver, costs, form.A, row_lower, form.b, -free, free, hessian=lower, integer=whole)
+        if kept is not None:
+            solver.setBasis(kept.basis)
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
         solver.setSolution(known.size, known, start[known])
@@ -212,33 +241,158 @@ def solve_form(
     else:
         solver.solve()
     found = _raw(solver, form, scale)
+    if found.status == "infeasible" and found.z is None and not integer.any():
+        left = float(options.get("time_limit", np.inf)) - solver.getRunTime()
+        found = replace(found, z=HeldRows(form, 1e-9).solve(np.ones(form.b.size, bool), left).z)
     if scaled is not None:
         found = replace(
             found,
             x=None if found.x is None else found.x * columns,
             z=None if found.z is None else found.z * rows,
         )
+    if kept is not None:
+        found = replace(found, kept="the model of the last solve" if held else "its basis")
     linear = found.status == "optimal" and not integer.any() and not form.P.nnz
-    return found, solver.getBasis() if linear else None
+    return found, Kept(solver, form.A) if linear else None
 
 
-def nonbasic(basis: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the columns and the rows that are at a side in a basis that `solve_form` returned."""
-    inside = highspy.HighsBasisStatus.kBasic
-    columns, rows = ([s != inside for s in part] for part in (basis.col_status, basis.row_status))
-    return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
+class HeldRows:
+    r"""Linear rows of which some hold: one model, solved again from where it ended.
+
+    .. math:: A_S x + s = b_S, \; s \in K_S
+
+    without an objective, for one set S of rows after the other. Rows of one entry become bounds
+    of their columns, and get their multipliers back from what the others leave there.
+
+    Parameters
+    ----------
+    form : ConicForm
+        Zero and nonnegative cones only; its objective is left aside.
+    tolerance : float
+        By how much rows may be violated.
+
+    Examples
+    --------
+    >>> from optfair.proofs.cones import Cone
+    >>> A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
+    >>> form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, b, (Cone("nonneg", 0, 3),))
+    >>> rows = HeldRows(form, 1e-9)
+    >>> rows.solve(np.array([True, True, False])).status
+    'optimal'
+    >>> found = rows.solve(np.ones(3, dtype=bool))
+    >>> found.status, bool((A.T @ found.z == 0.0).all() and b @ found.z < 0.0)
+    ('infeasible', True)
+    """
+
+    def __init__(self, form: ConicForm, tolerance: float) -> None:
+        scaled = form.near_one
+        self._units = None if scaled is None else scaled[1:]
+        self._form = form = form if scaled is None else scaled[0]
+        self._tolerance = tolerance
+        rows = form.rows
+        single = (np.diff(rows.indptr) == 1) & (form.sizes @ np.ones(form.q.size) > 0.0)
+        self._single, self._other = np.flatnonzero(single), np.flatnonzero(~single)
+        at = rows.indptr[self._single]
+        self._column, self._entry = rows.indices[at], rows.data[at]
+        with np.errstate(over="ignore"):
+            self._bound = form.b[self._single] / self._entry
+        self._A = rows[self._other]
+        self._model = highspy.Highs()
+        options = {
+            "output_flag": False,
+            "threads": 1,
+            "solver": "simplex",
+            "primal_feasibility_tolerance": tolerance,
+        }
+        for name, value in options.items():
+            self._model.setOptionValue(name, value)
+        n, free = form.q.size, np.full(self._other.size, np.inf)
+        none = np.full(n, np.inf)
+        _passed(self._model, np.zeros(n), self._A, -free, free, -none, none)
+
+    def solve(self, held: NDArray[np.bool_], time_limit: float = np.inf) -> RawPoint:
+        """Return a point that satisfies some rows, or a Farkas vector on them.
+
+        Parameters
+        ----------
+        held : array (m,) of bool
+            Which rows hold.
+        time_limit : float
+            Wall seconds.
+        """
+        form, model = self._form, self._model
+        on = held[self._other]
+        high = np.where(on, form.b[self._other], np.inf)
+        low = np.where(on & form.equal[self._other], form.b[self._other], -np.inf)
+        lower, upper, least, most = self._bounds(held[self._single])
+        apart = np.where(np.isfinite(lower) & np.isfinite(upper), lower - upper, -np.inf)
+        crossed = np.flatnonzero(apart > self._tolerance)
+        if crossed.size:
+            z = np.zeros(form.b.size)
+            j = crossed[apart[crossed].argmax()]
+            for k, sign in ((least[j], -1.0), (most[j], 1.0)):
+                z[self._single[k]] = sign / self._entry[k]
+            return self._told("infeasible", z=z)
+        near = apart > 0.0
+        lower[near] = upper[near] = 0.5 * (lower[near] + upper[near])
+        rows, columns = (np.arange(v.size, dtype=np.int32) for v in (high, lower))
+        model.changeRowsBounds(rows.size, rows, low, high)
+        model.changeColsBounds(columns.size, columns, lower, upper)
+        model.setOptionValue("time_limit", model.getRunTime() + max(time_limit, 1e-3))
+        model.run()
+        status = _STATUS.get(model.getModelStatus(), "failed")
+        if status == "infeasible":
+            _, there, ray = model.getDualRay()
+            if not there:
+                return RawPoint(status)
+            z = np.zeros(form.b.size)
+            z[self._other] = -np.asarray(ray, dtype=float) * on
+            left = self._A.T @ z[self._other]
+            for side, which in ((left < 0.0, most), (left > 0.0, least)):
+                j = np.flatnonzero(side & (which >= 0))
+                np.add.at(z, self._single[which[j]], -left[j] / self._entry[which[j]])
+            return self._told(status, z=z)
+        solution = model.getSolution()
+        x = np.asarray(solution.col_value, dtype=float) if status == "optimal" else None
+        return self._told(status, x=x)
+
+    def _bounds(self, on: NDArray[np.bool_]) -> tuple[Floats, Floats, Any, Any]:
+        """Return the tightest bounds of the columns, and the row of one entry that states each."""
+        n = self._form.q.size
+        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+        least, most = np.full(n, -1), np.full(n, -1)
+        equal = self._form.equal[self._single]
+        for bound, owner, side, sign in (
+            (upper, most, (self._entry > 0.0) | equal, 1.0),
+            (lower, least, (self._entry < 0.0) | equal, -1.0),
+        ):
+            at = np.flatnonzero(on & side)
+            order = at[np.argsort(-sign * self._bound[at], kind="stable")]  # the tightest last
+            bound[self._column[order]] = self._bound[order]
+            owner[self._column[order]] = order
+        return lower, upper, least, most
+
+    def _told(self, status: str, x: Floats | None = None, z: Floats | None = None) -> RawPoint:
+        """Return what was found in the units of the form that was given."""
+        if self._units is not None:
+            rows, columns = self._units
+            x, z = None if x is None else x * columns, None if z is None else z * rows
+        return RawPoint(status, x, z)
 
 
 def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
     model_status = solver.getModelStatus()
     status = _STATUS.get(model_status, model_status.name)
     if status == "infeasible":
-        _, there, ray = solver.getDualRay()
-        return RawPoint(status, z=-np.asarray(ray, dtype=float) if there else None)
+        # asked for a ray that presolve left out, it solves again, with bounds as rows
+        if not solver.getDualRayExist()[1]:
+            return RawPoint(status)
+        return RawPoint(status, z=-np.asarray(solver.getDualRay()[2], dtype=float))
     if status in ("unbounded", "infeasible_or_unbounded"):
         return RawPoint(status)
     solution, info = solver.getSolution(), solver.getInfo()
     x = np.asarray(solution.col_value, dtype=float) if solution.value_valid else None
     z = -np.asarray(solution.row_dual, dtype=float) / scale if solution.dual_valid else None
     bound = float(info.mip_dual_bound) / scale + form.offset
-    return RawPoint(status, x, z, bound)
+    steps = (info.simplex_iteration_count, info.ipm_iteration_count, info.qp_iteration_count)
+    return RawPoint(status, x, z, bound, sum(max(0, int(k)) for k in steps))

@@ -199,6 +199,10 @@ class Outcome:
         Rounds of a structured algorithm.
     warm_start : str
         "used", or why not; empty when the profile knows.
+    iterations : dict
+        Of the solver, where it says them: of this solve, and of the first without a start.
+    kept : str
+        What of an earlier solve it started from.
     """
 
     termination: str
@@ -208,6 +212,8 @@ class Outcome:
     seconds: Mapping[str, float]
     progress: tuple[Any, ...] = ()
     warm_start: str = ""
+    iterations: Mapping[str, int] = field(default_factory=dict)
+    kept: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,9 +231,15 @@ class RawPoint:
         Multipliers, or a Farkas vector when infeasible.
     bound : float or None
         Bound of branch and bound on the compiled objective, offset included.
+    iterations : int or None
+        Of the solver, where it says them.
+    kept : str
+        What of an earlier solve it started from.
     """
 
     status: str
     x: Floats | None = None
     z: Floats | None = None
     bound: float | None = None
+    iterations: int | None = None
+    kept: str = ""

@@ -462,7 +462,9 @@ def _local_complaints(off: Residuals, tolerance: float, outcome: Outcome) -> tup
 
 def _asked(request: Request, profile: SolverProfile, outcome: Outcome) -> dict[str, Any]:
     """Return the options on record, and whether a warm start was used."""
-    asked = request.to_dict()
+    asked = {**request.to_dict(), **outcome.iterations}
+    if outcome.kept:
+        asked["kept"] = outcome.kept
     if request.warm_start is not None:
         cold = f"not used: {profile.name} starts anew"
         asked["warm_start"] = outcome.warm_start or ("used" if profile.warm_start else cold)

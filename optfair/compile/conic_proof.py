@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
+from optfair.compile.value_line import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
 from optfair.proofs import check_proof
+from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.grade import UNKNOWN
 from optfair.proofs.portable import form_record, ratio, ratio_record
 from optfair.solution.conic_form import ConicForm
@@ -55,6 +57,23 @@ class ConicProof:
         ours, duals = self.compiled.by_name(self.x, self.z)
         apart = max(drift(values, ours), drift(multipliers, duals))
         return form_check(self.compiled.form, self.x, self.z, apart)
+
+    def line(self, ends: tuple[Problem, Problem], low: float, high: float) -> ValueLine | None:
+        """Return the line under the optimal value between two values of a parameter."""
+        name, quadratic = self.compiled.interface.name(), self.compiled.quadratic
+        first, last = (compile_problem(p, name, quadratic=quadratic).form for p in ends)
+        if first.A.shape != self.compiled.form.A.shape:
+            return None
+
+        def bound(form: ConicForm, columns: Floats, rows: Floats) -> LowerBound:
+            x, z = np.concatenate([self.x, columns]), np.concatenate([self.z, rows])
+            return lower_bound(form, x, z)
+
+        return value_line((first, last), low, high, self.z, bound)
+
+    def __reduce__(self) -> Any:
+        facts, arrays = self.stored()
+        return conic_proof, (self.problem, facts, arrays["x"], arrays["z"])
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Return what `conic_proof` makes this proof of again: facts for JSON, and arrays."""

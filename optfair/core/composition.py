@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cvxpy as cp
 
@@ -65,6 +65,8 @@ class Rule(ABC):
 
     #: what the rule says, for notebooks
     latex: str = ""
+    #: fields that stand on right-hand sides alone, as they are
+    sides: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def bind(self, problem: Problem) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -12,7 +11,7 @@ import cvxpy as cp
 
 from optfair.core import composition
 from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
-from optfair.core.composition import Parts
+from optfair.core.composition import Parts, Rule
 from optfair.core.expressions import (
     Values,
     check_parameters,
@@ -38,12 +37,14 @@ from optfair.core.term import (
     Term,
     family,
 )
+from optfair.core.travel import Origin, packed
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
 from optfair.numbers import check_mapping, check_text, checked
 
 if TYPE_CHECKING:
     from optfair.convexity.recast import Recast
+    from optfair.core.parameters import Parameter
 
 __all__ = ["Declaration", "Problem", "check_problem"]
 
@@ -153,6 +154,7 @@ class Problem(ProblemVerbs, Labels):
             _aliases={v.id: name for v, name in d.aliases.items()},
             _alias_variables=tuple(d.aliases),
         )
+        self._set(_origin=Origin(self))
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -166,9 +168,19 @@ class Problem(ProblemVerbs, Labels):
             remedy="use with_constraints, without, with_integrality or soften",
         )
 
+    def __copy__(self) -> Any:
+        return self  # nothing changes it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return packed(self)
+
     def _child(self, **fields: Any) -> Any:
-        child = copy.copy(self)
-        for cached in ("_class", "_witness", "_recast", "_constant", "_compiled"):
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        for cached in ("_class", "_witness", "_recast", "_constant", "_compiled", "_family"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
@@ -345,7 +357,8 @@ class Problem(ProblemVerbs, Labels):
                 remedy="name it: with_constraints(name=...), or give a dict by name",
             )
         child, added = self, dict[str, ConstraintTerm]()
-        for name, item in {**(constraints or {}), **named}.items():
+        items = {**(constraints or {}), **named}
+        for name, item in items.items():
             check_text(name, "the name of a constraint")
             if any(family(name) == family(t) for t in (*self.constraints, *added)):
                 raise DeclarationError(
@@ -355,8 +368,59 @@ class Problem(ProblemVerbs, Labels):
             parts = Parts.of(child.bound_parts(name, item))
             child = child.with_variables(parts.variables).with_integrality(*parts.integers)
             added |= composition.stated(child, item, parts)
-        made = child._child(constraints=MappingProxyType({**self.constraints, **added}))
+        bound = {name: item for name, item in items.items() if isinstance(item, Rule)}
+        made = child._child(
+            constraints=MappingProxyType({**self.constraints, **added}),
+            _rules={**self.rules, **bound},
+        )
         return made._proved_anew()
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """The rules that are bound, by the names they were given."""
+        bound: Mapping[str, Rule] = self.__dict__.get("_rules", {})
+        there = {family(name) for name in self.constraints} | set(self.constraints)
+        return {name: rule for name, rule in bound.items() if name in there}
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """What `at` may give another value: CVXPY parameters, and numbers in rules as NAME.FIELD."""
+        from optfair.core.parameters import parameters
+
+        return parameters(self)
+
+    def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Any:
+        """Return this problem at other values of its parameters; this one keeps its own.
+
+        What was compiled for one value serves all where CVXPY's rules on parameters hold
+        (terms affine in them): only the numbers move, and warm starts know where the last solve
+        ended. Other terms are declared again.
+
+        Parameters
+        ----------
+        values : dict, optional
+            Name, or CVXPY parameter -> value; for names that are not identifiers.
+        **named
+            The same as keywords. A number in a rule is called by its field, or NAME.FIELD.
+
+        Raises
+        ------
+        DeclarationError
+            An unknown parameter, a value of another shape or sign, or outside its range.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x, need = cp.Variable(2, name="x"), cp.Parameter(name="need", value=1.0)
+        >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + 2 * x[1]), [cp.sum(x) >= need, x >= 0]))
+        >>> p.at(need=3.0).solve().objective, p.solve().objective
+        (3.0, 1.0)
+        >>> float(need.value)
+        1.0
+        """
+        from optfair.core.parameters import at
+
+        return at(self, {**(values or {}), **named})
 
     def _proved_anew(self) -> Any:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""

@@ -146,7 +146,8 @@ class GroupedRows(Problem):
                 f"fairness is a {type(fairness).__name__}, not a rule",
                 remedy=f"give a rule such as optfair.{example}, or None and add constraints after",
             )
-        self._set(constraints=self.with_constraints(fairness=fairness).constraints)
+        bound = self.with_constraints(fairness=fairness)
+        self._set(constraints=bound.constraints, _rules=bound.rules)
 
 
 # The fair assignment problem: rows to clusters, with rules on the masses of groups.

@@ -133,6 +133,7 @@ class AdditiveGap(Rule):
     """For every pair of groups, the fractions differ by at most eps, summed over clusters."""
 
     eps: float
+    sides = frozenset({"eps"})
     latex = r"\textstyle\sum_k |M_{gk}/\pi_g - M_{hk}/\pi_h| \le \varepsilon"
 
     def __post_init__(self) -> None:
@@ -149,6 +150,7 @@ class MaxGap(Rule):
     """For every pair of groups and every cluster, the fractions differ by at most eps."""
 
     eps: float
+    sides = frozenset({"eps"})
     latex = r"|M_{gk}/\pi_g - M_{hk}/\pi_h| \le \varepsilon"
 
     def __post_init__(self) -> None:
@@ -408,6 +410,7 @@ class ClusterShare(Rule):
 
     lower: Any = None
     upper: Any = None
+    sides = frozenset({"lower", "upper"})
     latex = r"l_k \le \textstyle\sum_g M_{gk} \le u_k"
 
     def bind(self, problem: Problem) -> Any:
