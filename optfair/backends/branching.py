@@ -177,13 +177,23 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
             "only bounds of convex problems with integer variables are proved by branching",
             f"this is {problem.problem_class}; its bound is {solution.grade}",
         )
+    inner = getattr(solution.proof, "relaxed", None)
+    if inner is not None:  # tangents: their linear program has the integers
+        closed = proved(Optimality(inner, 0.1 * tolerance), time_limit).solution
+        return _graded(solution, replace(solution.proof, relaxed=closed), tolerance)  # type: ignore[type-var]
     compiled = compile_problem(relaxed(problem), conic_interface())
     search = _Search(problem, compiled, tolerance, time.perf_counter() + time_limit)
     tree = search.tree(solution)
     proof = BranchedBound(problem, compiled, search.x, tree)
     values = compiled.values(search.x)
-    moved = replace(solution, values=values, objective=problem.objective_value(values), proof=proof)
-    moved = replace(moved, bound=proof.check(values, {}).bound)
+    moved = replace(solution, values=values, objective=problem.objective_value(values))
+    return _graded(moved, proof, tolerance)
+
+
+def _graded(solution: Solution, proof: Any, tolerance: float) -> Optimality:
+    """Return a solution with another proof, graded anew."""
+    bound = proof.check(solution.values, solution.multipliers).bound
+    moved = replace(solution, proof=proof, bound=bound)
     grade = moved.residuals().grade(tolerance)
     status = replace(moved.status, termination="optimal", grade=grade)
     return Optimality(replace(moved, status=status), tolerance)

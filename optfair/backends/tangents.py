@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 import scipy.optimize
+from cvxpy.constraints import Inequality, NonPos
 from numpy.typing import NDArray
 
 from optfair.backends.policy import choose
@@ -18,8 +19,10 @@ from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.intervals import Interval
+from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.prove import proved_where
 from optfair.convexity.quadratics import line_of
-from optfair.convexity.reading import leaf_of, read, read_constraint
+from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.convexity.witness import within
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, drift
@@ -27,7 +30,7 @@ from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.fingerprint import fingerprint
 from optfair.core.term import ConstraintTerm, Term
-from optfair.errors import Infeasible, OptfairError, Unbounded, UnsupportedProblem
+from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Point = dict[Leaf, Floats]
 
-__all__ = ["Curved", "TangentProof", "run"]
+__all__ = ["Curved", "TangentProof", "local_optimum", "run"]
 
 # Rounds of cutting, steps of the local search, variables for which it is tried.
 ROUNDS, STEPS, LOCAL = 60, 400, 400
@@ -49,33 +52,38 @@ INWARD = (0.0, 1e-6, 1e-3, 0.1, 0.5)
 
 @dataclass(frozen=True, eq=False)
 class Curved:
-    """A term that was proved convex, or concave, and has no cones.
+    """A term that was proved convex, or concave, and is replaced by tangents.
 
     Attributes
     ----------
     term : Term
         As declared.
+    proof : CurvatureProof
+        Of its curvature.
     node : Node
         Its function in normal form.
-    domain : Domain
-        Where it was proved.
     sign : float
         1 where it is convex, -1 where concave.
     """
 
     term: Term
+    proof: CurvatureProof
     node: Node
-    domain: Domain
     sign: float
 
     @classmethod
     def of(cls, term: Term, sense: str) -> Curved:
         """Return a term with its function."""
-        proof = term.evidence.proof
+        sign = 1.0 if isinstance(term, ConstraintTerm) or sense == "minimize" else -1.0
+        proof = term.evidence.proof or _by_rules(term, "convex" if sign > 0 else "concave")
         if proof is None:
             raise UnsupportedProblem(f"{term.name!r} has no proof of its curvature")
-        sign = 1.0 if isinstance(term, ConstraintTerm) or sense == "minimize" else -1.0
-        return cls(term, read(proof.expression, proof.domain).node, proof.domain, sign)
+        return cls(term, proof, read(proof.expression, proof.domain).node, sign)
+
+    @property
+    def domain(self) -> Domain:
+        """Where it was proved."""
+        return self.proof.domain
 
     def tangent(self, point: Point, boxes: Domain) -> tuple[Floats, dict[Leaf, Floats]] | None:
         r"""Return c, G with :math:`f(x) \ge c + G x` within boxes, below a convex f.
@@ -142,7 +150,7 @@ class TangentProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Check every proof of curvature, make the tangents anew, and recompute their bound."""
         curved = [Curved.of(t, self.problem.sense) for t in _curved(self.problem)]
-        fine = all(c.term.evidence.proof.verify() for c in curved if c.term.evidence.proof)
+        fine = all(c.proof.verify() for c in curved)
         again = _relaxation(self.problem, curved, self.points, _domain(self.problem, curved))
         same = fine and fingerprint(again) == fingerprint(self.relaxed.problem)
         own = self.relaxed.proof
@@ -169,7 +177,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
     domain = _domain(problem, curved)
     bare = any("nonlinear" in c.term.evidence.problem_class.cones for c in curved)
-    if not bare and not all(_bounded(leaf, domain) for c in curved for leaf in c.node.leaves):
+    whole = [leaves[name] for name in sorted(problem.integers)]
+    if (
+        not bare
+        and not whole
+        and not all(_bounded(leaf, domain) for c in curved for leaf in c.node.leaves)
+    ):
         raise UnsupportedProblem(
             "tangents prove little without bounds on the variables",
             "a variable of a curved term has none",
@@ -198,12 +211,13 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     points: list[Point] = []
     start = _inside(_middle(leaves, domain), domain)
-    local = _local(problem, leaves, domain, start)
+    local = local_optimum(problem, leaves, domain, start)
+    tried: set[bytes] = set()
     for given in (start, *([] if local is None else [local])):
         touching = _touching(given, curved, domain)
         if touching is not None:
             points.append(touching)
-    if local is not None:
+    if local is not None and not whole:
         offer(local)
     relaxed: Solution | None = None
     status = "inaccurate"
@@ -227,9 +241,19 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         except OptfairError:
             if relaxed is None:
                 raise
-            break
+            break  # the bound of the round before stands, whatever failed in this one
         x = {leaf: np.ravel(relaxed.values[n], order="F") for n, leaf in leaves.items()}
+        x |= {leaf: np.round(x[leaf]) for leaf in whole}
         offer(x)
+        known = b"".join(x[leaf].tobytes() for leaf in whole)
+        if whole and known not in tried:  # the best continuous values at these integers
+            tried.add(known)
+            there = {leaf: Interval.exactly(x[leaf]) for leaf in whole}
+            best_there = local_optimum(problem, leaves, domain.extended(boxes=there), x)
+            if best_there is not None:
+                offer(best_there)
+                touching = _touching(best_there, curved, domain)
+                points += [] if touching is None else [touching]
         bound = sign * relaxed.bound
         if best is not None and best[0] - bound <= 0.5 * request.tolerance * max(
             SMALL, abs(best[0])
@@ -239,9 +263,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         if time.perf_counter() > request.deadline:
             status = "time_limit"
             break
-        if best is not None:
-            known = {leaf: np.ravel(best[1][n], order="F") for n, leaf in leaves.items()}
-            x = {leaf: (x[leaf] + known[leaf]) / 2 for leaf in x} if len(points) % 2 else x
+        if best is not None and not whole:
+            near = {leaf: np.ravel(best[1][n], order="F") for n, leaf in leaves.items()}
+            x = {leaf: (x[leaf] + near[leaf]) / 2 for leaf in x} if len(points) % 2 else x
             offer(x)
         touching = _touching(_inside(x, domain), curved, domain)
         if touching is None:
@@ -268,8 +292,24 @@ def _bounded(leaf: Leaf, domain: Domain) -> bool:
 def _curved(problem: Problem) -> list[Term]:
     """Return the proved terms without cones; where all have some, every proved term."""
     proved = [t for t in problem.terms if t.evidence.proof is not None]
+    if problem.integers:  # what is left is given to branch and bound, which knows no such cones
+        return [
+            t
+            for t in problem.terms
+            if t in proved or t.evidence.problem_class.cones & {"exp", "pow"}
+        ]
     bare = [t for t in proved if "nonlinear" in t.evidence.problem_class.cones]
     return bare or proved
+
+
+def _by_rules(term: Term, kind: str) -> CurvatureProof | None:
+    """Return the proof of a term that obeys composition rules, None where it has no function."""
+    written = built(term)
+    if isinstance(term, ConstraintTerm) and not isinstance(written, (Inequality, NonPos)):
+        return None
+    expression = written.expr if isinstance(term, ConstraintTerm) else written
+    found = proved_where(expression, {}, kind, 0.5)
+    return found if isinstance(found, CurvatureProof) else None
 
 
 def _domain(problem: Problem, curved: list[Curved]) -> Domain:
@@ -377,23 +417,22 @@ def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, A
     return out
 
 
-def _local(
+def local_optimum(
     problem: Problem, leaves: Mapping[str, Leaf], domain: Domain, start: Point
 ) -> Point | None:
     """Return a local optimum by SciPy, None where a term cannot be read or it fails."""
     order = list(leaves.values())
     n = sum(leaf.size for leaf in order)
-    if n > LOCAL or problem.integers:
+    if n > LOCAL:
         return None
     sign = 1.0 if problem.sense == "minimize" else -1.0
     try:
         goals = [read(built(t), domain).node for t in problem.objective.values()]
         facts = [f for t in problem.constraints.values() for f in _facts(t, domain)]
-    except (OptfairError, NotImplementedError):
+    except (DataError, Unread):  # a part is defined nowhere on the bounds, or not read
         return None
-    if any(f is None for f in facts):
+    if domain.empty or any(f is None for f in facts):
         return None
-
     low = np.concatenate([domain.box(leaf).low for leaf in order])
     high = np.concatenate([domain.box(leaf).high for leaf in order])
     with np.errstate(invalid="ignore"):
@@ -410,7 +449,7 @@ def _local(
         with np.errstate(all="ignore"):
             found = gradient_at(node, unpack(x))
             if found is None:
-                raise NotImplementedError
+                raise Unread(node)
             value, slopes = found
             g = np.concatenate(
                 [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
@@ -433,7 +472,7 @@ def _local(
             continue
         try:
             slopes = np.abs(both(f.node, x0)[1]).max(initial=0.0)
-        except NotImplementedError:
+        except Unread:
             return None
         factor = (1.0 if f.zero else -1.0) / (slopes if 1e-300 < slopes < 1e9 else 1.0)
         rows.append(
@@ -450,7 +489,7 @@ def _local(
             unit = slope if 1e-300 < slope < 1e9 else unit
             found = _minimized(goal, x0, bounds, rows)
             x0 = np.where(np.isfinite(found), found, x0)
-    except (NotImplementedError, ValueError, FloatingPointError):
+    except Unread:
         return None
     if not np.isfinite(found).all():
         return None

@@ -371,8 +371,44 @@ def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Inter
     return found
 
 
+def values_over(
+    node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval
+) -> Interval | None:
+    r"""Return enclosures (m, K) of a node over K boxes (d, K): natural, and about the middle c.
+
+    .. math:: f(c) + f'(X)(X - c), \qquad f(c) + f'(c)(X - c) + \tfrac12 (X - c)^T f''(X) (X - c)
+    """
+    middle = boxes.low + (boxes.high - boxes.low) / 2
+    count = boxes.shape[1]
+    both = Interval(np.hstack([boxes.low, middle]), np.hstack([boxes.high, middle]))
+    found = evaluate(node, _leaves_over(entries, both))
+    if found is None:
+        return None
+    over, at = found.v[:, :count], found.v[:, count:]
+    step = boxes - Interval.exactly(middle)
+    slope, there = found.g[..., :count] * step[None], found.g[..., count:] * step[None]
+    total, second = at, at
+    for i in range(len(entries)):
+        total, second = total + slope[:, i], second + there[:, i]
+        for j in range(i, len(entries)):
+            square = step[i].square() if i == j else step[i] * step[j]
+            own = found.h[:, i, j, :count] * square[None]
+            second = second + (own * _number(0.5) if i == j else own)
+    return over.meet(total).meet(second)
+
+
 def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> Interval | None:
     """Return Hessians (d, d, K) of a scalar over K boxes (d, K) of some entries."""
+    found = evaluate(node, _leaves_over(entries, boxes))
+    if found is None:
+        return None
+    h: Interval = found.h[0]
+    # both triangles enclose the same numbers
+    return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
+
+
+def _leaves_over(entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> dict[Leaf, Hessian]:
+    """Return leaves as functions of some of their entries, over boxes of these."""
     d, count = boxes.shape
     leaves: dict[Leaf, Hessian] = {}
     for leaf in dict.fromkeys(leaf for leaf, _ in entries):
@@ -383,12 +419,7 @@ def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval)
                 low[j], high[j], slope[j, k] = boxes.low[k], boxes.high[k], 1.0
         zero = Interval.exactly(np.zeros((leaf.size, d, d, count)))
         leaves[leaf] = Hessian(Interval(low, high), Interval.exactly(slope), zero)
-    found = evaluate(node, leaves)
-    if found is None:
-        return None
-    h: Interval = found.h[0]
-    # both triangles enclose the same numbers
-    return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
+    return leaves
 
 
 def definite(h: Interval) -> Any:

@@ -22,6 +22,7 @@ __all__ = [
     "Call",
     "Leaf",
     "Node",
+    "Number",
     "Opaque",
     "Product",
     "Sum",
@@ -104,6 +105,21 @@ class Leaf(Node):
 
     def __reduce__(self) -> Any:
         return Leaf, (self.uid, self.name, self.size, self.shape)
+
+
+class Number(Leaf):
+    """A vector of numbers that are not known yet: a parameter, constant in the variables."""
+
+    __slots__ = ()
+
+    def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Number:
+        """Return the one vector of this identity."""
+        node = super().__new__(cls, ("number", uid), name, size, shape)
+        node.leaves = frozenset()
+        return node  # type: ignore[return-value]
+
+    def __reduce__(self) -> Any:
+        return Number, (self.uid[1], self.name, self.size, self.shape)
 
 
 class Sum(Node):

@@ -10,7 +10,7 @@ import numpy as np
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.expression import Call, Node, Product, Sum, affine, raw_product, select
-from optfair.convexity.rules import Goal, Kind, is_exponential, rule, signed_factors
+from optfair.convexity.rules import Goal, Kind, is_exponential, opposite, rule, signed_factors
 
 __all__: list[str] = []
 
@@ -179,14 +179,17 @@ def _generalised(
 
 @rule(
     "positive factor",
-    "c f with a positive number c",
+    "c f with a number c that is not negative, or -c f; a parameter is a number of its declared sign",
     "power(2*sqrt(t*t - x*x), 0.5) | t>=2, x>=-1, x<=1",
 )
 def _positive_number(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product):
         return None
-    numbers = [(n, p) for n, p in node.factors if not n.leaves and a.positive(n)]
-    rest = [(n, p) for n, p in node.factors if n.leaves or not a.positive(n)]
+    numbers = [(n, p) for n, p in node.factors if not n.leaves]
+    rest = [(n, p) for n, p in node.factors if n.leaves]
     if not numbers or not rest:
         return None
-    return [Goal(raw_product(rest), kind)]
+    inner, r = raw_product(rest), a.domain.range(raw_product(numbers))
+    if affine(inner) or (r.low >= 0.0).all():
+        return [Goal(inner, kind)]
+    return [Goal(inner, opposite(kind))] if (r.high <= 0.0).all() else None

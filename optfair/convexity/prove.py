@@ -13,7 +13,7 @@ from optfair.convexity.checker import Step
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Opaque, text
 from optfair.convexity.proof import CurvatureProof, CurvatureWitness, Undecided, needed
-from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint
+from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint, signs_of
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import Chord, chord
@@ -226,8 +226,8 @@ def proved_on(
         return by_rules
     if expression.size > LARGEST or sum(v.size for v in expression.variables()) > LARGEST:
         return Undecided(expression, reason=f"it has more than {LARGEST} entries", domain=domain)
-    if expression.parameters():
-        return Undecided(expression, reason="it has parameters; give them values", domain=domain)
+    if expression.parameters():  # numbers of their declared signs: a chord is one of some values
+        domain, refute = domain.extended(boxes=signs_of(expression.parameters())), False
     found = read(expression, domain)
     if found.domain.empty:
         return Undecided(expression, reason="the bounds exclude each other", domain=domain)
@@ -264,7 +264,8 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
     variables = expression.variables()
     large = sum(v.size for v in variables) > 40
-    if not (expression.is_dcp() or (large and expression.size == 1)) or expression.parameters():
+    large = large and expression.size == 1 and not expression.parameters()
+    if not (large or expression.is_dcp()):
         return None
     from optfair.convexity.expression import opaque
     from optfair.convexity.quadratics import large_quadratic

@@ -22,6 +22,7 @@ from optfair.convexity.expression import (
     Call,
     Leaf,
     Node,
+    Number,
     Product,
     affine,
     constant,
@@ -33,6 +34,7 @@ from optfair.convexity.expression import (
     subnodes,
     text,
 )
+from optfair.convexity.intervals import Interval
 from optfair.core.quadratic_map import (
     _affine,
     _count,
@@ -177,10 +179,10 @@ class Reader:
     def _read(self, e: Any) -> Node:
         if isinstance(e, cp.Variable):
             return _structured(e)
-        if e.is_constant() and not e.parameters():
+        if isinstance(e, cp.Parameter):
+            return number_of(e)
+        if _known(e):
             return constant(np.ravel(_dense(e.value), order="F"))
-        if e.parameters():
-            raise Unread(e)
         reader = _READERS.get(type(e).__name__.replace("Approx", ""))
         if reader is not None:
             return reader(self, e)
@@ -223,7 +225,7 @@ class Reader:
         parts: list[tuple[Any, Node]] = []
         ids, at = {}, 0
         for a in {id(a): a for a in e.args}.values():
-            if a.is_constant():
+            if _known(a):
                 continue
             stand_in = cp.Variable(a.shape)
             stand_ins[id(a)] = stand_in
@@ -278,7 +280,7 @@ class Reader:
 
     def _matmul(self, e: Any) -> Node:
         left, right = e.args
-        if left.is_constant() or right.is_constant():
+        if _known(left) or _known(right):
             return self._affine_atom(e)
         out, i, j = (
             np.ravel(v)
@@ -361,7 +363,7 @@ class Reader:
         return a.product([(total, Fraction(1)), (below, Fraction(-1))])
 
     def _quadratic_form(self, e: Any) -> Node:
-        if not e.args[1].is_constant():
+        if not _known(e.args[1]):
             return self._opaque(e)
         form = sp.coo_array(e.args[1].value)
         inner, a = self.node(e.args[0]), self.algebra
@@ -438,6 +440,29 @@ class Reader:
         return self.algebra.product([(select(inner, [i]), Fraction(1)) for i in range(inner.size)])
 
 
+def number_of(parameter: Any) -> Number:
+    """Return the node of a CVXPY parameter."""
+    uid, shape = ("parameter", parameter.id), tuple(parameter.shape)
+    return Number(uid, parameter.name(), int(parameter.size), shape)
+
+
+def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:
+    """Return where parameters lie by what was declared of them, whatever their values."""
+    boxes: dict[Leaf, Interval] = {}
+    for p in parameters:
+        a, tiny = p.attributes, 5e-324
+        low = tiny if a.get("pos") else 0.0 if a.get("nonneg") or a.get("boolean") else -np.inf
+        high = -tiny if a.get("neg") else 0.0 if a.get("nonpos") else np.inf
+        high = 1.0 if a.get("boolean") else high
+        boxes[number_of(p)] = Interval.of(np.full(p.size, low), np.full(p.size, high))
+    return boxes
+
+
+def _known(e: Any) -> bool:
+    """Whether an expression is a number, and not one of a parameter."""
+    return bool(e.is_constant() and not e.parameters())
+
+
 def _structured(variable: Any) -> Node:
     """Return a variable as what its attributes leave of its entries."""
     leaf, shape, a = leaf_of(variable), variable.shape, variable.attributes
@@ -477,7 +502,7 @@ def _each(node: Node) -> list[Node]:
 
 
 class Unread(Exception):
-    """A parameter without a value stands in an expression."""
+    """A part of an expression is not known here: a parameter, or a function without derivatives."""
 
 
 def _short(e: Any) -> str:

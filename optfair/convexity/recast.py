@@ -158,7 +158,7 @@ def recast(problem: Any) -> Recast | None:
     try:
         domain = domain_of({n: built(t) for n, t in convex.items()})
         return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
-    except (OptfairError, Unread, NotImplementedError):
+    except (OptfairError, Unread):
         return None  # a part is defined nowhere, or not read: nothing is known
 
 
@@ -497,7 +497,7 @@ def written(node: Node, flat: Mapping[Leaf, Any]) -> Any:
         return top
     if isinstance(node, Call) and node.function in _ATOMS:
         return _ATOMS[node.function](cp.hstack([written(n, flat) for n in node.args]))
-    raise NotImplementedError(f"{node!r} is not written again")
+    raise Unread(f"{node!r} is not written again")
 
 
 _ATOMS: Mapping[str, Any] = {

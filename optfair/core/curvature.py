@@ -95,7 +95,8 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
 
 def rounding(expression: Any) -> float:
     """Return the largest shift with which a quadratic form in an expression counts as definite."""
-    forms = [n.args[1].value for n in _nodes(expression) if isinstance(n, QuadForm)]
+    found_forms = [n.args[1] for n in _nodes(expression) if isinstance(n, QuadForm)]
+    forms = [P.value for P in found_forms if P.is_constant() and not P.parameters()]
     found = [definiteness(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
     return max((d.shift for d in found if d.accepted), default=0.0)
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Declaration", "Problem", "check_problem"]
 
 Sense = Literal["minimize", "maximize"]
+#: Scalars of a problem that boxes may be halved for.
+FEW = 6
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,10 @@ class Problem(ProblemVerbs, Labels):
             words = ("log-log convex", "quasiconvex")
             own = self.problem_class
             return "" if own.curvature in words else f"a {own} is neither of {', '.join(words)}"
+        if name == "few-bounded-variables":
+            scalars = sum(v.size for v in self.variables.values())
+            few = scalars <= FEW and not self.integers
+            return "" if few else f"it has {scalars} scalars, or integers"
         for structure in self.structures:
             if structure.name == name:
                 terms = self.objective.values(), self.constraints.values()

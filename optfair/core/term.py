@@ -217,7 +217,10 @@ class Structure:
     rows : bool
         Whether some term must be one that can be built row by row.
     proof : bool
-        Whether some term must be one that is proved beyond composition rules.
+        Whether some term must be one that is proved beyond composition rules; with integers, one
+        of exponential or power cones does as well.
+    integers : bool
+        Whether variables may be integer.
     """
 
     name: str
@@ -226,6 +229,7 @@ class Structure:
     stranger: str
     rows: bool = False
     proof: bool = False
+    integers: bool = False
 
     def refusal(
         self,
@@ -241,10 +245,13 @@ class Structure:
             return f"{missing[0]!r} was removed"
         if self.rows and not any(getattr(t, "rows", None) for t in terms):
             return "no term of it is built row by row"
+        whole = sorted(integers)
         if self.proof and not any(t.evidence.proof is not None for t in terms):
-            return "composition rules decide every term of it"
-        for name in integers:
-            return f"{name!r} is integer"
+            cones = frozenset[str]().union(*(t.evidence.problem_class.cones for t in terms))
+            if not (whole and self.integers and cones & {"exp", "pow"}):
+                return "composition rules decide every term of it"
+        if whole and not self.integers:
+            return f"{whole[0]!r} is integer"
         for term in terms:
             if term.name in self.needs:
                 continue
@@ -256,7 +263,7 @@ class Structure:
 
 
 #: Terms proved convex beyond composition rules, beside any other convex terms.
-PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True)
+PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True, integers=True)
 
 #: Terms of many rows that are generated as they are needed, beside any other convex terms.
 LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)

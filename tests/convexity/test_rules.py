@@ -21,6 +21,7 @@ from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import exponent, read
 from optfair.convexity.rules import RULES, Goal
 from optfair.convexity.witness import chord
+from optfair.core.expressions import substitute
 from optfair.errors import OptfairError
 
 assert TABLES  # the table of rules is filled by these modules
@@ -273,3 +274,31 @@ def test_entries_of_a_vector_are_nodes_of_their_own() -> None:
     v = cp.Variable(3, name="v")
     node = read(cp.exp(v) + v, Domain()).node
     assert select(node, [0, 1, 2]) is node and select(node, [1]).size == 1
+
+
+def test_parameters_count_by_their_declared_signs() -> None:
+    x, y, v = cp.Variable(name="x"), cp.Variable(name="y"), cp.Variable(3, name="v")
+    up, down = cp.Parameter(nonneg=True, name="up"), cp.Parameter(nonpos=True, name="down")
+    free, w = cp.Parameter(name="free"), cp.Parameter(3, pos=True, name="w")
+    stated = [
+        (up * x * x, "convex"),
+        (down * x * x, "concave"),
+        (up * x * x + free * x + cp.exp(free) * cp.exp(x) * cp.exp(y), "convex"),
+        (w @ cp.multiply(v, v) - free, "convex"),
+        (x * x / up, "convex"),
+        (cp.sqrt(up + x * x), "convex"),
+        (free * free * cp.square(x - free), "convex"),
+    ]
+    rng = np.random.default_rng(0)
+    for expression, truth in stated:
+        found = of.prove(expression)
+        assert found.curvature == truth and found.verify(), expression
+        for _ in range(3):  # at values of these signs no chord speaks against it
+            size = rng.uniform(0.1, 3.0)
+            up.value, down.value, w.value = size, -size, rng.uniform(0.1, 3.0, 3)
+            free.value = rng.normal()
+            values = {id(p): cp.Constant(p.value) for p in (up, down, free, w)}
+            node = read(substitute(expression, values), Domain()).node
+            assert chord(node, Domain(), truth, 400) is None  # type: ignore[arg-type]
+    assert not of.prove(free * x * x) and not of.prove(up * x * y)
+    assert of.prove(free * x * x).curvature == "undecided"

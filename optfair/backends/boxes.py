@@ -1,0 +1,241 @@
+"""Small nonconvex programs to the global optimum: interval enclosures over boxes that cover it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.request import Outcome, Request
+from optfair.backends.tangents import local_optimum
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.calculus import Boxes, halved
+from optfair.convexity.derivatives import values_over
+from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.expression import Leaf, Node, affine, linear
+from optfair.convexity.intervals import Interval
+from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
+from optfair.core.canonical import built
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
+from optfair.core.expressions import Values
+from optfair.errors import DataError, Infeasible, SolverFailure, UnsupportedProblem
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+
+__all__ = ["BoxProof", "NoPoint", "run"]
+
+# Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
+SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096
+# An objective below this is measured by it when a gap is small enough.
+SMALL = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What is minimised and what must be at most 0, or 0, over a box.
+
+    Attributes
+    ----------
+    goal : Node
+        The objective, negated when it is maximised.
+    facts : tuple of Fact
+        Every constraint.
+    entries : tuple of (Leaf, int)
+        Coordinates of the box.
+    low, high : array (d,)
+        The box, which every feasible point is in.
+    """
+
+    goal: Node
+    facts: tuple[Fact, ...]
+    entries: tuple[tuple[Leaf, int], ...]
+    low: Floats
+    high: Floats
+    domain: Domain
+
+    @classmethod
+    def of(cls, problem: Problem) -> Program:
+        """Read a problem.
+
+        Raises
+        ------
+        UnsupportedProblem
+            A term is not read, a variable has no bounds, or there are too many.
+        """
+        leaves = [leaf_of(v) for v in problem.variables.values()]
+        if problem.integers or sum(n.size for n in leaves) > SCALARS:
+            raise UnsupportedProblem(
+                "boxes are for few continuous variables", f"at most {SCALARS} scalars"
+            )
+        facts: list[Fact] = []
+        try:
+            for name, t in problem.constraints.items():
+                own = read_constraint(name, built(t), Domain())
+                if not own:
+                    raise UnsupportedProblem(f"{name!r} is no equality or inequality that is read")
+                facts += own
+            domain = Domain([f for f in facts if affine(f.node)])
+            if not all(np.isfinite(domain.box(n).high - domain.box(n).low).all() for n in leaves):
+                domain = Domain(facts)
+            total = sum(built(t) for t in problem.objective.values())
+            node = read(total, domain).node if problem.objective else linear([], np.zeros(1))
+        except (DataError, Unread) as e:
+            raise UnsupportedProblem("a term is not read over boxes", str(e)) from None
+        goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
+        entries = tuple((leaf, j) for leaf in leaves for j in range(leaf.size))
+        ends = [domain.box(leaf)[j] for leaf, j in entries]
+        low, high = (np.array([float(getattr(e, s)) for e in ends]) for s in ("low", "high"))
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise UnsupportedProblem("boxes need bounds on every variable", "some have none")
+        return cls(goal, tuple(facts), entries, low, high, domain)
+
+    def least(self, boxes: Interval) -> Floats:
+        """Return floats (K,) below the objective at feasible points of boxes; inf where none is."""
+        out = np.empty(boxes.shape[1])
+        for start in range(0, out.size, TOGETHER):
+            at = slice(start, start + TOGETHER)
+            part = boxes[:, at]
+            found = values_over(self.goal, self.entries, part)
+            bound = np.full(part.shape[1], -np.inf) if found is None else found.low[0]
+            for fact in self.facts:
+                g = values_over(fact.node, self.entries, part)
+                if g is None:
+                    continue
+                empty = (g.low > 0.0).any(axis=0)
+                if fact.zero:
+                    empty |= (g.high < 0.0).any(axis=0)
+                bound = np.where(empty, np.inf, bound)
+            out[at] = bound
+        return out
+
+    def closed(self, tree: Boxes) -> float:
+        """Return the least of the objective over all boxes of a tree that covers the program's."""
+        if tree.entries != self.entries:
+            return -np.inf
+        if not ((tree.low <= self.low).all() and (tree.high >= self.high).all()):
+            return -np.inf
+        worst = np.inf
+        try:
+            for boxes in tree.rounds():
+                if boxes.shape[1]:
+                    worst = min(worst, float(self.least(boxes).min()))
+        except ValueError:
+            return -np.inf
+        return worst
+
+
+@dataclass(frozen=True, eq=False)
+class BoxProof:
+    """Boxes that cover every feasible point, on each of which the objective is bounded.
+
+    Attributes
+    ----------
+    problem : Problem
+        Whose optimum it bounds.
+    tree : Boxes
+        How the first box was cut.
+    values : mapping
+        The point it is compared with.
+    """
+
+    problem: Problem
+    tree: Boxes
+    values: Values
+    source: str = "boxes"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Read the problem anew and enclose the objective on every box again."""
+        sign = 1.0 if self.problem.sense == "minimize" else -1.0
+        upper = sign * self.problem.objective_value(self.values)
+        bound = min(Program.of(self.problem).closed(self.tree), upper)
+        apart = drift(values, self.values)
+        return DualCheck(sign * bound, 0.0, consistency=apart, apart=True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoPoint(Certificate):
+    """Boxes that cover everything within the bounds, none with a feasible point."""
+
+    problem: Problem
+    tree: Boxes
+
+    def verify(self) -> Verdict:
+        """Enclose the constraints on every box again."""
+        empty = Program.of(self.problem).closed(self.tree) == np.inf
+        return Verdict(empty, () if empty else ("a box may have a feasible point",))
+
+    def __str__(self) -> str:
+        return f"{len(self.tree)} boxes cover the bounds, and no constraint set meets one"
+
+    __repr__ = __str__
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Halve boxes until each has no feasible point, or none that is better by the tolerance."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    program = Program.of(problem)
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
+    best: tuple[float, dict[str, Any]] | None = None
+
+    def offer(x: Floats) -> None:
+        nonlocal best
+        point = {leaf: np.zeros(leaf.size) for leaf in leaves.values()}
+        for (leaf, j), v in zip(program.entries, x, strict=True):
+            point[leaf][j] = v
+        local = local_optimum(problem, leaves, program.domain, point)
+        for p in (point, *([] if local is None else [local])):
+            values = {
+                n: np.reshape(p[leaf], problem.variables[n].shape, order="F")
+                for n, leaf in leaves.items()
+            }
+            off = (t.relative_violation(values) for t in problem.constraints.values())
+            value = sign * problem.objective_value(values)
+            good = max(off, default=0.0) <= 0.1 * request.tolerance and np.isfinite(value)
+            if good and (best is None or value < best[0]):
+                best = value, values
+
+    low, high = program.low[:, None], program.high[:, None]
+    cuts: list[NDArray[np.int8]] = []
+    seen, width = 0, np.maximum(program.high - program.low, 1e-300)[:, None]
+    for level in range(ROUNDS):
+        found = program.least(Interval(low, high))
+        if level % 6 == 0:
+            for k in np.argsort(found)[:STARTS]:
+                if np.isfinite(found[k]) or best is None:
+                    offer(low[:, k] + (high[:, k] - low[:, k]) / 2)
+        target = np.inf
+        if best is not None:
+            target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
+        kept = found >= target if best is not None else found == np.inf
+        axis = np.argmax((high - low) / width, axis=0).astype(np.int8)
+        cuts.append(np.where(kept, -1, axis).astype(np.int8))
+        low, high = halved(low[:, ~kept], high[:, ~kept], axis[~kept].astype(int))
+        seen += int(kept.size)
+        if not low.shape[1]:
+            break
+        if seen > BOXES or time.perf_counter() > request.deadline:
+            raise SolverFailure(
+                "boxes do not close the gap",
+                f"{low.shape[1]} are left after {seen}",
+                "narrow the bounds, ask for a larger tolerance, or give more time",
+            )
+    else:
+        raise SolverFailure("boxes became points before the gap closed", f"{seen} boxes")
+    tree = Boxes(program.entries, program.low, program.high, tuple(cuts))
+    if best is None:
+        proof_of = NoPoint(problem, tree)
+        raise Infeasible(
+            "no point satisfies the constraints", str(proof_of), "diagnose()", certificate=proof_of
+        )
+    seconds = {"solve": time.perf_counter() - begin}
+    return Outcome("optimal", best[1], {}, BoxProof(problem, tree, best[1]), seconds)
