@@ -394,7 +394,8 @@ def values_over(
             square = step[i].square() if i == j else step[i] * step[j]
             own = found.h[:, i, j, :count] * square[None]
             second = second + (own * _number(0.5) if i == j else own)
-    return over.meet(total).meet(second)
+    met: Interval = over.meet(total).meet(second)
+    return met
 
 
 def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> Interval | None:
