@@ -121,6 +121,8 @@ class SolverProfile:
         problems with a quadratic term.
     fixed : dict
         Options always set.
+    bounded : dict
+        Options for a linear program that is known to have an optimum, and nothing else.
     retry : tuple of Retry
         What to ask next, in order, when a result is rejected.
     quirks : dict
@@ -155,6 +157,7 @@ class SolverProfile:
     tolerance: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    bounded: Mapping[str, Any] = field(default_factory=dict)
     quirks: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
