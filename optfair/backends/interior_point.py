@@ -484,7 +484,7 @@ class _Orthogonal:
         y = self.rp - self.Q.T @ c
         dw: Floats = np.zeros(equal.size)
         if equal.size:
-            dw = np.linalg.solve(self.F.T @ self.F, self.F.T @ y - equal)
+            dw = np.asarray(np.linalg.solve(self.F.T @ self.F, self.F.T @ y - equal), dtype=float)
             y = y - self.F @ dw
         dZ = method.point(c + self.Q @ y)
         return self._triangular(y), dw, both.plus(-1.0, dZ), dZ
