@@ -1,7 +1,7 @@
 """Public collections by the default route and by single solvers, every answer verified here.
 
     OPTFAIR_COLLECTIONS=FOLDER python benchmarks/public_collections.py
-        [--sets netlib,sdplib] [--solvers default,highs] [--tolerances 1e-4,1e-6,1e-8]
+        [--sets 'netlib,sdplib/t*'] [--solvers default,highs] [--tolerances 1e-4,1e-6,1e-8]
         [--time-limit 60] [--out FILE] [--quick] [--json]
 
 Every run has a process of its own, which is ended some time after the limit. A run is a line of
@@ -19,6 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def rendered(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", default="", help="collections; by default all of the folder")
+    parser.add_argument("--sets", default="", help="collections, or patterns such as sdplib/t*; by default all")
     parser.add_argument("--solvers", default=DEFAULT, help="default, or names of solvers")
     parser.add_argument("--tolerances", default=",".join(f"{t:g}" for t in TOLERANCES))
     parser.add_argument("--time-limit", type=float, default=60.0)
@@ -186,7 +187,12 @@ def main() -> None:
     done = {} if options.quick else kept(options.out)
     if not options.render:
         groups = options.sets.split(",") if options.sets else of.library.collections()
-        names = [m.name for g in groups for m in of.library.collection(g)]
+        names = [
+            m.name
+            for g in groups
+            for m in of.library.collection(g.partition("/")[0])
+            if fnmatch(m.name, g if "/" in g else f"{g}/*")
+        ]
         if options.quick:
             names, tolerances = [n for n in names if n in QUICK], [1e-6]
             options.time_limit = 10.0

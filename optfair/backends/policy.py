@@ -82,10 +82,14 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     return tuple(p for p in chosen if p.installed)
 
 
-def _order(problem: Problem) -> int:
-    """Return the largest side of what has to be positive semidefinite."""
+def _order(problem: Problem) -> float:
+    """Return the order of the one block that costs a cone solver as much as those there are.
+
+    A block of order n costs it about n to the sixth: that is the cube of its entries.
+    """
     terms = (t for t in problem.terms if "psd" in t.evidence.problem_class.cones)
-    return max((max(getattr(t, "shape", ()), default=0) for t in terms), default=0)
+    sides = [float(max(getattr(t, "shape", ()), default=0)) for t in terms]
+    return round(sum(n**6 for n in sides) ** (1.0 / 6.0), 6)
 
 
 def _by_proof(problem: Problem, facts: dict[str, Any]) -> list[str]:
