@@ -33,7 +33,6 @@ __all__ = [
 
 # Attributes that stay on the variable because they say what it is, not where it may lie.
 _SHAPE = ("symmetric", "diag", "sparsity")
-_REFUSED = ("complex", "imag", "hermitian")
 
 
 class AdoptedProblem(Problem):
@@ -113,13 +112,6 @@ def _unique(name: str, taken: Any) -> str:
 
 def _kept(variable: Any) -> dict[str, Any]:
     a = variable.attributes
-    refused = [k for k in _REFUSED if a.get(k)]
-    if refused:
-        raise DeclarationError(
-            f"variable {variable.name()!r} is {refused[0]}",
-            "only real variables with sign, bound, symmetry, PSD and integrality attributes are known",
-            "write it with real variables and constraints",
-        )
     kept = {k: a[k] for k in _SHAPE if a.get(k)}
     if a.get("PSD") or a.get("NSD"):
         kept["symmetric"] = True
@@ -196,9 +188,10 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     Parameters
     ----------
     problem : cvxpy.Problem
-        Any problem in real variables. Signs, bounds, PSD and integrality of its variables
-        become named terms; constraints may still be written on its own variables. Infinite
-        bounds bind nothing. Parameters are read once: when one has another value afterwards,
+        Any problem. Signs, bounds, semidefiniteness and integrality of its variables become
+        named terms; constraints may still be written on its own real variables. A complex
+        variable x becomes ``x`` and ``x imaginary``, a variable of which some entries are whole
+        gets these as ``x integer``. Infinite bounds bind nothing. Parameters are read once: when one has another value afterwards,
         whatever solves, verifies, explains or writes the problem says so.
     names : sequence of str, optional
         A name per constraint, in order; by default their labels, else c0, c1, ...
@@ -210,8 +203,9 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     Raises
     ------
     DeclarationError
-        Complex or partly integer variables, a parameter without value, NaN, infinity that is
-        no bound, a bound that no number meets.
+        A parameter without value, NaN, infinity that is no bound, a bound that no number meets.
+    UnsupportedProblem
+        Something of CVXPY that cannot be taken apart, such as a support function.
 
     Examples
     --------
