@@ -32,10 +32,18 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "code_blocks",
     "conformance_table",
+    "explorable_pages",
     "fact_tables",
     "public_names",
 ]
-exclude_patterns = ["_build", "examples", "conftest.py", "gallery/*.ipynb", "gallery/*.py"]
+exclude_patterns = [
+    "_build",
+    "examples",
+    "explore",
+    "conftest.py",
+    "gallery/*.ipynb",
+    "gallery/*.py",
+]
 exclude_patterns += ["gallery/*.md5", "gallery/*.zip", "gallery/*.json"]
 templates_path = ["_templates"]
 # some docstrings write the size of the objective between bars

@@ -366,7 +366,7 @@ def check_number(
             kind += f" of at least {least:g}"
         if most < LARGEST:
             kind += f" of at most {most:g}"
-        raise DataError(f"{what} {_shown(value)} is not a {kind}", remedy=f"give a {kind}")
+        raise DataError(f"{what} is {_shown(value)}, not a {kind}", remedy=f"give a {kind}")
     return number
 
 
@@ -398,7 +398,7 @@ def check_count(value: Any, what: str, *, least: int = 1) -> int:
     number = check_number(value, what)
     if number != np.floor(number) or number < least:
         kind = f"whole number of at least {least}"
-        raise DataError(f"{what} {_shown(value)} is not a {kind}", remedy=f"give a {kind}")
+        raise DataError(f"{what} is {_shown(value)}, not a {kind}", remedy=f"give a {kind}")
     return int(number)
 
 
@@ -410,28 +410,30 @@ def check_level(value: Any, what: str) -> int:
 def check_flag(value: Any, what: str) -> bool:
     """Return True or False, which the value must be."""
     if not isinstance(value, (bool, np.bool_)):
-        raise DataError(f"{what} {_shown(value)} is not True or False", remedy="give True or False")
+        raise DataError(
+            f"{what} is {_shown(value)}, not True or False", remedy="give True or False"
+        )
     return bool(value)
 
 
 def check_text(value: Any, what: str) -> str:
     """Return a text with something in it."""
     if not isinstance(value, str) or not value:
-        raise DataError(f"{what} {_shown(value)} is not a text", remedy="give a text")
+        raise DataError(f"{what} is {_shown(value)}, not a text", remedy="give a text")
     return value
 
 
 def check_mapping(value: Any, what: str) -> Mapping[Any, Any]:
     """Return a mapping."""
     if not isinstance(value, Mapping):
-        raise DataError(f"{what} {_shown(value)} is no mapping", remedy="give a dict")
+        raise DataError(f"{what} is {_shown(value)}, no mapping", remedy="give a dict")
     return value
 
 
 def check_callable(value: Any, what: str) -> Any:
     """Return a function."""
     if not callable(value):
-        raise DataError(f"{what} {_shown(value)} is no function", remedy="give a function")
+        raise DataError(f"{what} is {_shown(value)}, no function", remedy="give a function")
     return value
 
 
@@ -445,7 +447,7 @@ def check_path(value: Any, what: str = "path") -> Path:
         path.exists()
     except (TypeError, ValueError, OSError) as e:
         raise DataError(
-            f"{what} {_shown(value)} is no path of a file", str(e)[:100], "give the name of a file"
+            f"{what} is {_shown(value)}, no path of a file", str(e)[:100], "give the name of a file"
         ) from None
     return path
 
@@ -456,14 +458,14 @@ def check_seed(value: Any, what: str) -> Any:
         return value
     seed = check_count(value, what, least=0)
     if seed >= 2**32:
-        raise DataError(f"{what} {_shown(value)} is too large", remedy="give less than 2**32")
+        raise DataError(f"{what} is {_shown(value)}, too large", remedy="give less than 2**32")
     return seed
 
 
 def check_names(values: Any, what: str) -> tuple[Any, ...]:
     """Return names, of which each is a text or a number."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DataError(f"{what} {_shown(values)} is no list of names", remedy="give a list")
+        raise DataError(f"{what} is {_shown(values)}, no list of names", remedy="give a list")
     names = tuple(values)
     for name in names:
         if not isinstance(name, (str, Real, np.generic)):
@@ -477,7 +479,7 @@ def one_of(*kinds: type) -> Callable[[Any, str], Any]:
     def check(value: Any, what: str) -> Any:
         if not isinstance(value, kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise DataError(f"{what} {_shown(value)} is no {wanted}", remedy=f"give a {wanted}")
+            raise DataError(f"{what} is {_shown(value)}, no {wanted}", remedy=f"give a {wanted}")
         return value
 
     return check
@@ -496,6 +498,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Taken:
+    """What a check returns to have something else taken in place of an argument."""
+
+    def __init__(self, instead: Any) -> None:
+        self.instead = instead
+
+
 def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a public function refuse arguments that cannot be what it means.
 
@@ -504,7 +513,8 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
     Parameters
     ----------
     **checks : callable
-        From the value and the name of an argument; they raise `DataError`.
+        From the value and the name of an argument; they raise `DataError`. One that returns
+        `Taken` has something else taken in place of the argument.
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
@@ -514,10 +524,16 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            instead: dict[str, Any] = {}
             for name, value in (*zip(places, args, strict=False), *kwargs.items()):
                 if name in checks and not (value is None and name in free):
-                    checks[name](value, name)
-            return function(*args, **kwargs)
+                    found = checks[name](value, name)
+                    if isinstance(found, Taken):
+                        instead[name] = found.instead
+            if not instead:
+                return function(*args, **kwargs)
+            given = dict(zip(places, args, strict=False)) | kwargs | instead
+            return function(**given)  # type: ignore[call-arg]
 
         return call
 

@@ -183,8 +183,15 @@ def read_bytes(path: Path, *, largest: int = LARGEST) -> bytes:
         size = path.stat().st_size
         opened = _OPEN.get(path.suffix.lower())
         most = largest if opened is None else min(largest, EXPANSION * size + ALWAYS)
-        with open(path, "rb") if opened is None else opened(path) as stream:
-            data: bytes = stream.read(most + 1)
+        if opened is None:
+            data = path.read_bytes() if size <= most else b""
+        else:
+            with opened(path) as stream:  # what is asked for at once is allocated at once
+                parts, size = [], 0
+                while size <= most and (part := stream.read(1 << 20)):
+                    parts.append(part)
+                    size += len(part)
+            data = b"".join(parts)
     except FileNotFoundError:
         raise DataError(f"there is no file {path}", remedy="check the path") from None
     except (DataError, MemoryError):
@@ -195,10 +202,10 @@ def read_bytes(path: Path, *, largest: int = LARGEST) -> bytes:
             getattr(e, "strerror", None) or str(e)[:200],
             "give a file, or one compressed by gzip or bzip2",
         ) from None
-    if len(data) > most:
+    if size > most:
         raise DataError(
             f"{path} holds more than {most >> 20} MiB",
-            f"it is a file of {size} bytes",
+            f"the file itself has {path.stat().st_size} bytes",
             "look at it first" if opened is None else "unpack it, and read the file that comes out",
         )
     return data

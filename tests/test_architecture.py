@@ -42,8 +42,8 @@ LANGUAGE = {
         "transforms",
     },
     "library": {
-        *("backends", "compile", "convexity", "core", "datasets", "errors", "locate", "numbers"),
-        *("registry", "transforms"),
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "formats", "locate"),
+        *("numbers", "registry", "storage", "transforms"),
     },
     "metrics": set(),
     "plots": {"errors"},

@@ -55,7 +55,9 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     pc = problem.problem_class
     order, budgets = policy["classes" if pc.convex else "nonconvex"].get(pc.name, ()), {}
     if pc.name == "SDP" and _order(problem) >= policy["semidefinite"]["order"]:
-        order, budgets = policy["semidefinite"]["solvers"], policy["semidefinite"]["budget"]
+        linear = pc.cones == {"psd"} and not (pc.quadratic_objective or pc.quadratic_constraint)
+        large = policy["semidefinite"]
+        order, budgets = large["linear" if linear else "other"], large["budget"]
     by_class = [name for name in order if known[name].accepts(problem)]
     first = _by_proof(problem, policy["proved"])
     chosen = tuple(

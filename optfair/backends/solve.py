@@ -17,10 +17,12 @@ from optfair.backends.exact import exactly
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
+from optfair.core.adopt import AdoptedProblem
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
+    DeclarationError,
     Infeasible,
     OptfairError,
     SizeLimited,
@@ -55,6 +57,7 @@ class Run(Protocol):
     options=check_mapping,
     isolate=check_flag,
     exact=check_flag,
+    write_back=check_flag,
 )
 def solve(
     problem: Problem,
@@ -69,13 +72,14 @@ def solve(
     options: Mapping[str, Any] | None = None,
     isolate: bool = False,
     exact: bool = False,
+    write_back: bool = False,
 ) -> Solution:
     """Solve a declared problem and verify the result on it.
 
     Parameters
     ----------
-    problem : Problem
-        What to solve.
+    problem : Problem or cvxpy.Problem
+        What to solve; one of CVXPY is adopted.
     solver : str, optional
         Name of a solver; by default the policy decides from the structure and the class of
         the problem, and falls back to the next open solver when verification fails.
@@ -102,6 +106,9 @@ def solve(
         Of a linear program, solve an optimal basis in fractions: ``solution.exact`` has the
         objective and the values to the last digit, for the declared floats, and its `save`
         writes a proof without any gap.
+    write_back : bool
+        Of an adopted problem, also set ``value`` and ``dual_value`` of CVXPY's own variables and
+        constraints.
 
     Returns
     -------
@@ -153,7 +160,14 @@ def solve(
         raise _explained(problem, e) from None
     if exact:
         left = None if time_limit is None else max(1e-3, request.seconds_left)
-        return exactly(found, left)
+        found = exactly(found, left)
+    if write_back:
+        if not isinstance(problem, AdoptedProblem):
+            raise DeclarationError(
+                f"there is nothing to write back to: a {type(problem).__name__} was declared here",
+                remedy="leave out write_back, and read solution[NAME]",
+            )
+        problem.write_back(found)
     return found
 
 

@@ -46,7 +46,8 @@ def compare(
     pattern: Annotated[
         list[str],
         typer.Argument(
-            help="Names of instances, patterns such as 'textbook/*', or files:"
+            help="Names of instances, patterns such as 'textbook/*', collections of the folder"
+            " OPTFAIR_COLLECTIONS such as netlib or 'sdplib/t*', or files:"
             f" {', '.join(readable())}."
         ),
     ],

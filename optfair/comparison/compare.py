@@ -11,18 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
+
 from optfair.backends.profile import Refusal
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
+from optfair.core.adopt import from_cvxpy
 from optfair.core.fingerprint import fingerprint
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
-from optfair.library import Instance, load, names
+from optfair.library import Instance, Member, collection, collections, load, names
 from optfair.numbers import check_count, check_names, check_path, checked
 
 if TYPE_CHECKING:
@@ -75,8 +78,9 @@ def subjects(problems: Any) -> list[Subject]:
     Parameters
     ----------
     problems : str, Problem, Instance, iterable of these, or dict of name to one of these
-        A text is the name of an instance, a pattern of names and tags, or a file that
-        `optfair.read` knows.
+        A text is the name of an instance, a pattern of names and tags, a file that
+        `optfair.read` knows, or a collection (or a pattern of its members, ``netlib/a*``) of the
+        folder that ``OPTFAIR_COLLECTIONS`` names.
 
     Raises
     ------
@@ -99,7 +103,7 @@ def subjects(problems: Any) -> list[Subject]:
 def _named(problems: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(problems, Mapping):
         return [(str(name), item) for name, item in problems.items()]
-    if isinstance(problems, (str, Path, Problem, Instance)):
+    if isinstance(problems, (str, Path, Problem, cp.Problem, Instance, Member)):
         return [("", problems)]
     if isinstance(problems, Iterable) and not isinstance(problems, bytes):
         return [("", item) for item in problems]
@@ -109,13 +113,19 @@ def _named(problems: Any) -> Iterable[tuple[str, Any]]:
 def _meant(item: Any, name: str) -> list[Subject]:
     if isinstance(item, Problem):
         return [Subject(name or item.title or type(item).__name__, item)]
+    if isinstance(item, cp.Problem):
+        return _meant(from_cvxpy(item), name)
     if isinstance(item, Instance):
         # read again elsewhere by its name only if that is the file it came from
         listed = item.name in names() and load(item.name) == item
         known = None if item.optimum is None else item.optimum.value
         return [Subject(name or item.name, item.problem(), item.name if listed else "", known)]
+    if isinstance(item, Member):
+        return [Subject(name or item.name, item.problem(), "", item.optimum)]
     if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
         return [Subject(name or Path(item).name, read(item))]
+    if isinstance(item, str) and (members := _members(item)):
+        return [subject for m in members for subject in _meant(m, name)]
     if isinstance(item, str):
         instances = _matching(item)
         if name and len(instances) > 1:
@@ -127,8 +137,20 @@ def _meant(item: Any, name: str) -> list[Subject]:
         return [subject for i in instances for subject in _meant(i, name)]
     raise DataError(
         f"a {type(item).__name__} is not a problem",
-        remedy="give names of instances, or problems; wrap CVXPY's with optfair.from_cvxpy",
+        remedy="give names of instances, or problems, also CVXPY's",
     )
+
+
+def _members(pattern: str) -> list[Member]:
+    """Return what a collection, or a pattern of its members, stands for; instances come first."""
+    group, _, which = pattern.partition("/")
+    if group not in collections() or any(k.startswith(f"{group}/") for k in names()):
+        return []
+    found = [m for m in collection(group) if fnmatch(m.name, f"{group}/{which or '*'}")]
+    if not found:
+        known = [m.name for m in collection(group)]
+        raise DataError(f"no member of {group} matches {which!r}", remedy=nearest(pattern, known))
+    return found
 
 
 def _matching(pattern: str) -> list[Instance]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.comparison.run import OUTCOMES, Run
+from optfair.core import html
 from optfair.errors import DataError, NotInstalled, nearest
 from optfair.numbers import check_names, check_positive, checked, floats
 from optfair.storage import check_record, read_json, write_whole
@@ -504,6 +505,15 @@ class Comparison:
             f" {self.time_limit:g} s; seconds: shifted geometric mean (1 s)"
         )
         return "\n".join([first, *table, *(f"CONFLICT {text}" for text in self.conflicts())])
+
+    def _repr_html_(self) -> str:
+        head = ("solver", "taken", "answered", "seconds", "to best", "added MB")
+        (
+            first,
+            *_,
+        ) = repr(self).splitlines()
+        conflicts = "".join(html.lines(f"CONFLICT {text}") for text in self.conflicts())
+        return html.lines(first) + html.table(head, map(_line, self.summary())) + conflicts
 
 
 def _rank(row: Summary) -> tuple[bool, float, float, str]:

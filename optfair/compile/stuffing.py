@@ -300,6 +300,8 @@ def _read(part: Canonical) -> _Read | None:
     quadratic forms of variables: ``a @ x <= b``, ``x[2:] >= 0``, ``cp.norm(A @ x - b) <= t``,
     ``cp.sum(x) == 1``. Every entry is one number of the data, so CVXPY's are the same.
     """
+    if _parametric(part):  # its numbers are not there yet
+        return None
     rows = []
     for c in part.constraints:
         found = _read_rows(c)
@@ -325,7 +327,8 @@ def _read_rows(c: Any) -> _Sum | None:
         groups = [list(zip(sides, signs, strict=False))]
     else:
         return None
-    sums, sides_of = [], []
+    sums: list[tuple[int, Indices, Indices, Floats]] = []
+    sides_of: list[Floats] = []
     for group in groups:
         if any(len(side.shape) > 2 for side, _ in group):
             return None
@@ -386,7 +389,8 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
             row, at, data = np.zeros(A.size, dtype=np.intp), seen[1], A
         else:
             entries = sp.coo_array(A if np.ndim(A) == 2 else A.reshape((1, -1)))
-            row, at, data = entries.coords[0], seen[1][entries.coords[1]], entries.data
+            row, at = entries.coords[0].astype(np.intp), seen[1][entries.coords[1]]
+            data = entries.data
     elif type(e) is Sum and e.axis is None:
         seen = _seen(e.args[0])
         if seen is None:
@@ -425,12 +429,12 @@ def _join(read: Sequence[_Read]) -> None:
             if own not in variables:
                 variables[own] = width
                 width += size
-    own = [(c, rows) for r in read for c, rows in zip(r.part.constraints, r.rows, strict=True)]
-    sizes = np.array([rows[1].size for _, rows in own], dtype=np.intp)
+    stated = [(c, rows) for r in read for c, rows in zip(r.part.constraints, r.rows, strict=True)]
+    sizes = np.array([rows[1].size for _, rows in stated], dtype=np.intp)
     nothing = np.zeros(0, dtype=np.intp)
     row, column, entry = [nothing], [nothing], [np.zeros(0)]
     constraints = []
-    for (c, (entries, _)), start in zip(own, np.cumsum(sizes) - sizes, strict=True):
+    for (c, (entries, _)), start in zip(stated, np.cumsum(sizes) - sizes, strict=True):
         for variable, i, at, data in entries:
             row.append(start + i)
             column.append(variables[variable] + at)
@@ -443,7 +447,7 @@ def _join(read: Sequence[_Read]) -> None:
         row=np.concatenate(row),
         column=np.concatenate(column),
         entry=np.concatenate(entry),
-        b=np.concatenate([np.zeros(0), *(-rows[1] for _, rows in own)]) + 0.0,
+        b=np.concatenate([np.zeros(0), *(-rows[1] for _, rows in stated)]) + 0.0,
         sizes=sizes,
         place=np.concatenate([nothing, *(_places(c) for c in constraints)]),
         ranks=[_RANK[type(c)] for c in constraints],

@@ -54,6 +54,18 @@ class AdoptedProblem(Problem):
         constant: float = self.__dict__["_constant"]
         return constant
 
+    def write_back(self, solution: Any) -> None:
+        """Give the variables and constraints that were adopted their values and multipliers.
+
+        They are then read as after CVXPY's own solve: ``x.value``, ``constraint.dual_value``.
+        Problems share variables, so nothing is written unless it is asked for.
+        """
+        for old in self._alias_variables:
+            old.save_value(np.asarray(solution[self._aliases[old.id]]))
+        for name, old in zip(self.constraints, self.data["problem"].constraints, strict=False):
+            if name in solution.multipliers and len(old.dual_variables) == 1:
+                old.dual_variables[0].save_value(np.asarray(solution.multipliers[name]))
+
     def declare(self) -> Declaration:
         """Copy the problem onto plain variables; signs and bounds become named terms."""
         problem, given = self.data["problem"], self.data["names"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.core import html
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.verbs import CertificateVerbs
@@ -64,6 +65,9 @@ class Verdict:
         return "NOT verified: " + "; ".join(self.reasons)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.verdict(self)
 
 
 class Certificate(CertificateVerbs, ABC):

@@ -23,6 +23,7 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     variable_names,
 )
+from optfair.core.latex import latex as as_latex
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratic_map import is_quadratic
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
@@ -219,13 +220,6 @@ def rows_term(
     largest = {"scale": first.largest_side, "violation": violation, **stated}
     build = lambda: rows(np.arange(count))
     return replace(first, build=build, rows=rows, shape=(count,), **largest)
-
-
-def as_latex(expression: Any) -> str:
-    """Return an expression or constraint as it is printed in notebooks."""
-    text = str(expression).replace("\\", "").replace("_", r"\_").replace("\n", " ")
-    text = text if len(text) <= 90 else text[:87] + "..."
-    return rf"\texttt{{{text}}}"
 
 
 def right_hand_side(constraint: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from optfair.core import html
 from optfair.core.expressions import check_parameters
 from optfair.core.term import family
 from optfair.errors import DeclarationError, nearest
@@ -69,6 +70,10 @@ class Explanation(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+    def _repr_html_(self) -> str:
+        rows = (line.partition(": ") for line in str(self).splitlines())
+        return html.table(("term", "what it is"), ((name, said) for name, _, said in rows))
 
 
 def explain(problem: Problem) -> Explanation:
@@ -174,6 +179,9 @@ class Labelled(Mapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -40,7 +40,7 @@ from optfair.core.term import (
 from optfair.core.travel import Origin, packed
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
-from optfair.numbers import check_mapping, check_text, checked
+from optfair.numbers import Taken, check_mapping, check_text, checked
 
 if TYPE_CHECKING:
     from optfair.convexity.recast import Recast
@@ -541,15 +541,18 @@ class Problem(ProblemVerbs, Labels):
         return formulation(self)
 
 
-def check_problem(value: Any, what: str = "problem") -> Problem:
-    """Return a declared problem, or say what was given instead."""
-    if not isinstance(value, Problem):
-        foreign = type(value).__module__.partition(".")[0] == "cvxpy"
-        raise DeclarationError(
-            f"{what} is a {type(value).__name__}, not a declared problem",
-            remedy="wrap it: optfair.from_cvxpy(problem)" if foreign else "give a Problem",
-        )
-    return value
+def check_problem(value: Any, what: str = "problem") -> Problem | Taken:
+    """Return a declared problem; one of CVXPY is adopted, of all else is said what it is."""
+    if isinstance(value, Problem):
+        return value
+    if isinstance(value, cp.Problem):
+        from optfair.core.adopt import from_cvxpy
+
+        return Taken(from_cvxpy(value))
+    raise DeclarationError(
+        f"{what} is a {type(value).__name__}, not a declared problem",
+        remedy="give a Problem, or a cvxpy.Problem; an instance is library.load(NAME).problem()",
+    )
 
 
 def _finite(term: Term) -> Any:

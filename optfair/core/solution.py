@@ -70,6 +70,9 @@ class LazyValues(Mapping[str, Any]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._entries)
+
     def __len__(self) -> int:
         return len(self._entries)
 

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from optfair.core import html
 from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class ProblemVerbs:
 
         _check_options(solve, options)
         return solve(cast("Problem", self), solver, **options)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(cast("Problem", self).variables)
+
+    def _repr_html_(self) -> str:
+        return html.problem(cast("Problem", self))
 
     if not TYPE_CHECKING:  # what is not there stays an error to type checkers
 
@@ -99,6 +106,9 @@ class ProblemVerbs:
 class CertificateVerbs:
     """Verbs of `Certificate`."""
 
+    def _repr_html_(self) -> str:
+        return html.certificate(cast("Certificate", self))
+
     def save(self, path: str | Path) -> None:
         """Write a proof file that can be checked without this library; see `optfair.load_proof`."""
         from optfair.formats.proof_file import save_proof
@@ -140,6 +150,12 @@ class CertificateVerbs:
 
 class SolutionVerbs:
     """Verbs of `Solution`."""
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(cast("Solution", self).values)
+
+    def _repr_html_(self) -> str:
+        return html.solution(cast("Solution", self))
 
     if not TYPE_CHECKING:  # what is not there stays an error to type checkers
 

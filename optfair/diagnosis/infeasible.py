@@ -230,8 +230,13 @@ def _least(problem: ElasticProblem, tolerance: float, clock: Clock) -> Solution:
     first = choose(problem, None)[0]
     if first.bounded and problem.problem_class.name == "LP":
         with contextlib.suppress(SolverFailure):
-            named = {"time_limit": clock.left, "options": first.bounded}
-            return solve(problem, first.name, tolerance=tolerance, **named)
+            return solve(
+                problem,
+                first.name,
+                tolerance=tolerance,
+                time_limit=clock.left,
+                options=first.bounded,
+            )
     return solve(problem, tolerance=tolerance, time_limit=clock.left)
 
 

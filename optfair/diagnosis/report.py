@@ -6,10 +6,12 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from optfair.core import html
 from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import DeclarationError, nearest
 
@@ -79,6 +81,11 @@ class Finding:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        do = "".join(f"<p>do: {escape(remedy)}</p>" for remedy in self.remedies)
+        rows = html.table(self.head, self.rows) if self.rows else ""
+        return html.lines("\n".join([self.title, *self.lines])) + rows + do
+
     def to_dict(self) -> dict[str, Any]:
         """Return the finding, ready for JSON, with the outcome of its verification."""
         verdict = self.verify()
@@ -144,6 +151,12 @@ class Diagnosis:
     checked: tuple[str, ...]
     stopped: str = ""
     seconds: float = 0.0
+
+    def _repr_html_(self) -> str:
+        found = "".join(finding._repr_html_() for finding in self.findings)
+        stopped = f" ({self.stopped})" if self.stopped else ""
+        checked = html.folded("what was looked at", html.lines("\n".join(self.checked)))
+        return html.lines(f"{self.verdict}{stopped}") + found + checked
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)

@@ -42,7 +42,7 @@ def checked_names(given: Iterable[Any] | None, size: int, what: str = "name") ->
         raise DataError(
             f"{len(set(names))} different {what}s for {size} features",
             f"they are {', '.join(names[:20])}",
-            "give every feature one name of its own",
+            "give one per feature, each another",
         )
     return names
 

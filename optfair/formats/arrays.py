@@ -158,6 +158,8 @@ def _real(name: str, value: Any) -> Any:
         if array.dtype.kind not in "biuf":
             raise TypeError(f"its numbers are of type {array.dtype}")
         return array.astype(float)
+    except DataError:
+        raise
     except (TypeError, ValueError) as e:
         raise DataError(
             f"{name} is no array of real numbers", str(e), "give numbers, dense or sparse"

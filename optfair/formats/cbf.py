@@ -282,7 +282,9 @@ class _Reader:
             self._domains(head, lines)
         elif head in ("PSDVAR", "PSDCON"):
             count = self.source.integer(self._next(lines, 1)[0])
-            self.orders[head] = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
+            orders = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
+            self.source.declared(sum(n * n for n in orders), "entries of matrices")
+            self.orders[head] = orders
         elif head == "INT":
             count = self.source.integer(self._next(lines, 1)[0])
             found = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
@@ -306,6 +308,7 @@ class _Reader:
     def _domains(self, head: str, lines: Iterator[str]) -> None:
         words = self._next(lines, 2)
         total, count = (self.source.integer(w) for w in words)
+        self.source.declared(total, "entries")
         at = 0
         for _ in range(count):
             kind, text = self._next(lines, 2)

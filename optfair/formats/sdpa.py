@@ -106,6 +106,8 @@ class _Reader:
                 if signed and not size:
                     raise self.source.fail("a block of order 0")
                 found.append(-size if minus else size)
+        if signed:
+            self.source.declared(sum(-n if n < 0 else n * n for n in found), "entries of blocks")
         return found, at
 
     def _costs(self, at: int, count: int) -> tuple[Floats, int]:

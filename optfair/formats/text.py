@@ -165,6 +165,8 @@ def table_lines() -> list[str]:
 
 # Text files: read with the line in every error, written whole or not at all.
 
+# Entries that a file may declare: these always, and so many for each character in it.
+ROOM, EACH = 2_000_000, 50
 #: what is no bound: the field writes infinity as 1e30 or 1e20
 INFINITE = 1e20
 # the exponent of Fortran: 1.0D+02
@@ -198,6 +200,15 @@ class Source:
         self.path = path
         self.line = 0
         self.lines = read_text(path).splitlines()
+
+    def declared(self, entries: int, what: str) -> None:
+        """Refuse to make room for far more entries than a file of this length speaks of."""
+        most = max(ROOM, EACH * sum(map(len, self.lines)))
+        if entries > most:
+            raise self.fail(
+                f"it declares {entries} {what}, and has {len(self.lines)} lines",
+                "correct the file; what nothing speaks of is left out",
+            )
 
     def fail(self, reason: str, remedy: str = "correct the file") -> DataError:
         """Return an error about the current line."""

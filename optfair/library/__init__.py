@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from optfair.library.collection import Member, collection, collections
 from optfair.library.instance import Instance, Optimum, load, names
 
 if TYPE_CHECKING:
     from optfair.library.certification import Certification, Check, certify
 
-__all__ = ["Certification", "Check", "Instance", "Optimum", "certify", "load", "names"]
+__all__ = [
+    "Certification",
+    "Check",
+    "Instance",
+    "Member",
+    "Optimum",
+    "certify",
+    "collection",
+    "collections",
+    "load",
+    "names",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -135,29 +135,29 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     """
     P = sp.csc_array(P)
     P.sum_duplicates()
-    P.eliminate_zeros()
+    if not P.data.all():
+        P = P.copy()
+        P.eliminate_zeros()
     nothing = np.zeros(P.shape[0])
     if not P.nnz:
         return Definiteness(0.0, floor=nothing, shifted=nothing > 0.0)
-    if not np.isfinite(P.data).all() or (P - P.T).nnz:
+    if not np.isfinite(P.data).all() or not _is_symmetric(P):
         return Definiteness(np.inf)
     used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
-    core = sp.csc_array(P[used][:, used])
-    size = float(abs(core).sum(axis=1).max()) * (1.0 + 1e-10)
-    alone = np.diff(core.indptr) == 1
-    alone &= core.diagonal() != 0.0  # diagonal: nothing to factor
-    least = _least_diagonal(core, alone)
+    core = _part(P, used)
+    size = float(np.bincount(core.indices, np.abs(core.data)).max()) * (1.0 + 1e-10)
+    own = core.diagonal()
+    alone = (np.diff(core.indptr) == 1) & (own != 0.0)  # diagonal: nothing to factor
+    least = float(own[alone].min(initial=np.inf))
     if least < -ROUNDING * size:
-        return _refuted(
-            _unit(P, used[np.flatnonzero(alone)[core.diagonal()[alone].argmin()]]), least, size
-        )
+        return _refuted(_unit(P, used[np.flatnonzero(alone)[own[alone].argmin()]]), least, size)
     floor, shifted = np.zeros(used.size), np.zeros(used.size, dtype=bool)
-    floor[alone] = np.maximum(core.diagonal()[alone], 0.0)
-    shifted[alone] = core.diagonal()[alone] < 0.0
+    floor[alone] = np.maximum(own[alone], 0.0)
+    shifted[alone] = own[alone] < 0.0
     shift = max(0.0, -least)
     rest = np.flatnonzero(~alone)
     if rest.size:
-        joined = sp.csc_array(core[rest][:, rest])
+        joined = _part(core, rest)
         shift_of_rest, own_floor, own_shifted, v = _joined(joined, size, sharp)
         if v is not None:
             full = np.zeros(P.shape[0])
@@ -174,8 +174,16 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     return Definiteness(shift, size=size, floor=everywhere, shifted=where)
 
 
-def _least_diagonal(core: Any, alone: NDArray[np.bool_]) -> float:
-    return float(core.diagonal()[alone].min(initial=np.inf))
+def _part(P: Any, at: NDArray[Any]) -> Any:
+    """Return some rows and the same columns."""
+    return P if at.size == P.shape[0] else sp.csc_array(P[at][:, at])
+
+
+def _is_symmetric(P: Any) -> bool:
+    if P.shape[0] > DENSE:
+        return not (P - P.T).nnz
+    dense = P.toarray()
+    return bool((dense == dense.T).all())
 
 
 def _joined(
@@ -267,12 +275,16 @@ def _floor(core: Any) -> Floats | None:
     if not (own > 0.0).all():
         return None
     factor = _factorisation(core)
-    if factor(core, 0.0) > UNIT * float(abs(core).max()) * core.shape[0]:
+    if factor(core, 0.0) > UNIT * float(np.abs(core.data).max()) * core.shape[0]:
         return None
+    lowered: Any = core.toarray() if factor is _dense else None
     for share in SHARES:
         less = own * (1.0 - share)
-        lowered = sp.csc_array(core + sp.diags_array(less - own, format="csc"))
-        lowered.setdiag(less)
+        if factor is _dense:
+            np.fill_diagonal(lowered, less)
+        else:
+            lowered = sp.csc_array(core + sp.diags_array(less - own, format="csc"))
+            lowered.setdiag(less)
         left = np.nextafter(own - less - factor(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
         if (left > 0.0).all():
             return np.asarray(np.nextafter(left, 0.0))
@@ -287,12 +299,14 @@ def dominant(P: Any) -> bool:
     >>> dominant([[1.0, -1.0], [-1.0, 1.0]]), dominant([[1.0, 1.0 + 1e-15], [1.0 + 1e-15, 1.0]])
     (True, False)
     """
-    signed = -abs(sp.csc_array(P))
-    signed.setdiag(sp.csc_array(P).diagonal())
-    n = signed.shape[0]
+    P = sp.csc_array(P)
+    n, own, sizes = P.shape[0], P.diagonal(), np.abs(P.data)
     # crude first: most matrices fail it by much
-    if (np.asarray(signed.sum(axis=0)) < -1e-6 * abs(signed).max()).any():
+    total = np.bincount(P.indices, sizes, n)
+    if (own + np.abs(own) - total < -1e-6 * sizes.max(initial=0.0)).any():
         return False
+    signed = -abs(P)
+    signed.setdiag(own)
     center, radius = exact_products(signed, np.ones(n), np.arange(n))
     return bool((center >= radius).all())
 
@@ -386,7 +400,7 @@ def _pivots(P: Any, size: float) -> list[Floats]:
 
 def _dense(P: Any, shift: float) -> float:
     """Return a shift for which P + shift I is proved positive semidefinite, infinite if none."""
-    A = P.toarray()
+    A = P.copy() if isinstance(P, np.ndarray) else P.toarray()
     n = len(A)
     rounding = float(gamma(n + 2.0))
     trace = float(np.abs(np.diag(A)).sum()) + n * shift

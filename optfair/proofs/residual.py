@@ -342,10 +342,11 @@ def repaired(
 
 
 def _exact_residual(
-    form: ConicForm, q: Floats, x: Floats | None, z: Floats, at: Ints, width: int
+    form: ConicForm, q: Floats, x: Floats | None, z: Floats, at: Ints
 ) -> list[Fraction] | None:
     """Return the residual of a few columns in fractions, None when they are many."""
-    if at.size * (width + 1) > ELIMINATED:
+    count = np.diff(form.columns_of_rows.indptr)[at].sum()
+    if count > ELIMINATED:
         return None
     residual = []
     parts = [(form.columns_of_rows, z)]
@@ -391,7 +392,7 @@ def _repair(
     M = sp.csr_array(M)
     step = correction(M, found.size[at], room[used])
     if step is None:  # equations that follow from others are left out, where that is exact
-        exact = _exact_residual(form, q, x, z, at, used.size)
+        exact = _exact_residual(form, q, x, z, at)
         kept = None if exact is None else independent(M, exact)
         step = correction(M[kept], found.size[at][kept], room[used]) if kept else None
     moved = None if step is None else np.zeros(room.size)

@@ -41,8 +41,8 @@ SMALLEST = 1e-270
 PASSES = 6
 # Equations that are solved densely, and entries of their matrix.
 EQUATIONS, ENTRIES = 1_500, 4_000_000
-# Entries of a matrix that is eliminated in fractions.
-ELIMINATED = 2_000
+# Products of fractions that an elimination may take.
+ELIMINATED = 20_000
 
 
 def gamma(k: Any) -> Any:
@@ -281,26 +281,35 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
     True
     """
-    k, m = M.shape
-    if k * (m + 1) > ELIMINATED:
-        return None
-    dense = M.toarray()
+    rows = sp.csr_array(M)
+    m = rows.shape[1]
+    often = np.bincount(rows.indices, minlength=m)
     kept: list[int] = []
-    reduced: list[tuple[int, list[Fraction]]] = []
-    for i in range(k):
-        row = [*(Fraction(float(v)) for v in dense[i]), residual[i]]
+    reduced: list[tuple[int, dict[int, Fraction]]] = []
+    work = 0
+    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
+        own = slice(rows.indptr[i], rows.indptr[i + 1])
+        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
+        row = {j: Fraction(a) for j, a in pairs if a}
+        if residual[i]:
+            row[m] = residual[i]
         for pivot, other in reduced:
-            if row[pivot]:
+            if pivot in row:
                 factor = row[pivot] / other[pivot]
-                row = [a - factor * b for a, b in zip(row, other, strict=True)]
-        lead = next((j for j in range(m) if row[j]), None)
-        if lead is None:
-            if row[m]:
-                return None
-            continue
-        kept.append(i)
-        reduced.append((lead, row))
-    return kept
+                for j, a in other.items():
+                    left = row.pop(j, Fraction(0)) - factor * a
+                    if left:
+                        row[j] = left
+                work += len(other)
+                if work > ELIMINATED:
+                    return None
+        leads = [j for j in row if j != m]
+        if leads:
+            kept.append(i)
+            reduced.append((min(leads, key=often.__getitem__), row))
+        elif row:
+            return None
+    return sorted(kept)
 
 
 def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:

@@ -228,7 +228,25 @@ class ConicForm:
         shift = shift[(sides > 0.0) & np.isfinite(shift)]
         middle = float(np.median(shift)) if shift.size else 0.0
         found = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
-        return found if all(np.isfinite(u).all() and (u > 0.0).all() for u in found) else None
+        fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in found)
+        return found if fit and self._bends_alike(found[1]) else None
+
+    def _bends_alike(self, columns: Floats) -> bool:
+        """Whether units of columns keep the curvature of the objective within reach of floats.
+
+        Rows do not see it: a variance may be in the same unit for columns whose rows differ by 1e20.
+        """
+        bent = sp.coo_array(self.P)
+        sizes = np.abs(bent.data)
+        used = sizes > 0.0
+        if not used.any():
+            return True
+        after = sizes * columns[bent.row] * columns[bent.col]
+
+        def spread(v: Floats) -> float:
+            return float(v[used].max() / max(v[used].min(), 1e-300))
+
+        return spread(after) <= max(LARGE**2, spread(sizes))
 
     @cached_property
     def near_one(self) -> tuple[ConicForm, Floats, Floats] | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import optfair as of
+import optfair.diagnosis.system as system_module
 from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.infeasible import ElasticProblem, elastic_names
@@ -452,3 +453,42 @@ def test_a_changed_relaxation_is_rejected():
     assert not replace(r, elastic=("far",)).verify()
     other = evidence.alone["near"]
     assert not replace(evidence.alone["far"], solution=other.solution).verify()
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e9])
+def test_linear_conflicts_are_found_on_one_model(monkeypatch, unit):
+    """Every question is put to the same rows; what is answered is proved on the part asked for."""
+    rng = np.random.default_rng(3)
+    A, x = rng.normal(size=(12, 4)), cp.Variable(4, name="x")
+    rows = {f"row {i}": unit * A[i] @ x <= unit * (A[i].sum() + 0.1) for i in range(12)}
+    p = adopted({**rows, "far": cp.sum(x) >= 900, "box": x <= 2, "low": x >= -2}, x[0])
+    system = System(p, 1e-7)
+
+    def never(*_, **__):
+        raise AssertionError("a problem was solved for a question about linear rows")
+
+    monkeypatch.setattr(system_module, "solve", never)
+    found = find_conflict(system, Clock())
+    assert set(found.names) == {"far", "box"} and found.irreducible and found.verify()
+    monkeypatch.undo()
+    G = np.vstack([A, -np.ones(4), np.eye(4), -np.eye(4)])
+    h = np.concatenate([A.sum(axis=1) + 0.1, [-900.0], np.full(8, 2.0)])
+    owner = [*rows, "far", *["box"] * 4, *["low"] * 4]
+    for _ in range(10):
+        names = [n for n in system.names if rng.random() < 0.6]
+        held = np.isin(owner, names)
+        truth = linprog(np.zeros(4), G[held], h[held], bounds=(None, None)).status
+        answer = system.ask(names, Clock())
+        assert answer.infeasible == (truth == 2) and set(answer.names) <= set(names)
+        assert (answer.proof or answer.point).verify()
+
+
+def test_columns_that_follow_from_others_cost_no_proof():
+    """In an irreducible conflict the columns are equations that depend on each other."""
+    rng = np.random.default_rng(0)
+    B = rng.integers(-9, 9, (30, 12))
+    A = np.hstack([B, B @ rng.integers(-3, 3, (12, 190))]).astype(float)  # of rank 12
+    y, x = rng.integers(1, 5, 30), cp.Variable(202, name="x")
+    rows = {f"row {i}": A[i] @ x <= 1.0 for i in range(30)}
+    d = diagnose(adopted({**rows, "sum": (y @ A) @ x >= y.sum() + 1.0}))
+    assert d.verdict == "infeasible" and len(d.conflict) <= 14 and d["conflict"].verify()

@@ -337,7 +337,7 @@ def test_a_time_limit_ends_it(monkeypatch, later, calls):
 
 @pytest.mark.parametrize("options", [{"tolerance": 0.0}, {"tolerance": "x"}, {"time_limit": -1}])
 def test_bad_options_are_refused(options):
-    with pytest.raises(of.DeclarationError):
+    with pytest.raises(of.DataError):
         diagnose(far_and_near(), **options)
 
 

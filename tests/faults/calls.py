@@ -1,28 +1,15 @@
 """Good calls of every public callable, and bad values for each kind of argument.
 
-``cases()`` puts one bad value into one argument of one good call; ``outcome`` says what came of it:
-
-- "typed": an error of optfair;
-- "raw": any other exception;
-- "silent": a result, although the value means nothing there;
-- "hang": more than `SECONDS` of processor time.
-
-What is documented to be taken although it looks bad stands in `ACCEPTED`, with the reason.
+``cases()`` puts one bad value into one argument of one good call. What is documented to be taken although it looks bad stands in `ACCEPTED`, with the reason.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import io
-import json
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +19,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from harness import told
 
 import optfair as of
 
@@ -1470,6 +1458,10 @@ class Case:
     def name(self) -> str:
         return f"{self.call.name}({self.argument}={self.what})"
 
+    def run(self) -> Any:
+        """Make the call."""
+        return self.call.function(**(self.call.good | {self.argument: self.value}))
+
 
 def cases() -> Iterator[Case]:
     """Yield every case, in an order that does not change."""
@@ -1545,63 +1537,6 @@ def accepted(name: str, argument: str, what: str) -> bool:
     )
 
 
-class Hang(BaseException):
-    """Too much processor time."""
-
-
-def _late(*_: Any) -> None:
-    raise Hang
-
-
-def outcome(case: Case) -> tuple[str, str]:
-    """Return what came of a case, and the error or the result."""
-    signal.signal(signal.SIGVTALRM, _late)
-    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
-    silent = io.StringIO()
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(silent):
-            warnings.simplefilter("ignore")
-            result = case.call.function(**(case.call.good | {case.argument: case.value}))
-        return "silent", f"{type(result).__name__}"
-    except of.OptfairError as e:
-        try:
-            str(e)
-        except Exception as again:
-            return "raw", f"str: {again!r}"
-        return "typed", type(e).__name__
-    except Hang:
-        return "hang", ""
-    except Exception as e:
-        own = [f for f in traceback.extract_tb(e.__traceback__) if "/optfair/" in f.filename]
-        where = f" at {own[-1].filename.split('/optfair/')[-1]}:{own[-1].lineno}" if own else ""
-        return "raw", f"{type(e).__name__}: {str(e)[:150]}{where}"
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
-
-
-def swept(step: int) -> list[tuple[str, str, str]]:
-    """Return (case, outcome, detail) of every step-th case, run in a process that may die."""
-    found: dict[int, tuple[str, str, str]] = {}
-    start, name = 0, ""
-    while True:
-        command = [sys.executable, "-W", "ignore", __file__, str(start), str(step)]
-        child = subprocess.run(command, capture_output=True, text=True, check=False)
-        last = -1
-        for line in child.stdout.splitlines():
-            if not line.startswith('{"case"'):  # what a solver printed
-                continue
-            told = json.loads(line)
-            last, name = told["case"], told.get("name", name)
-            if "outcome" in told:
-                found[last] = (name, told["outcome"], told["detail"])
-        if child.returncode == 0:
-            return list(found.values())
-        if last < 0 or last in found:
-            raise RuntimeError(f"the calls ended with {child.returncode}: {child.stderr[-2000:]}")
-        found[last] = (name, "died", f"exit code {child.returncode}")
-        start = last + step
-
-
 def prepare() -> None:
     """Write the files that good calls read, into the folder one is in."""
     of.export(lp(), "p.mps")
@@ -1610,26 +1545,23 @@ def prepare() -> None:
     transport_map().save("map0")
 
 
-def show(line: dict[str, Any]) -> None:
-    """Print a line at once: what comes next may end the process."""
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
-
-
 def main(start: int, step: int) -> None:
-    """Print a line of JSON per case; the one that is running is announced before it runs."""
+    """Make every step-th call, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         prepare()
-        for k, case in enumerate(cases()):
-            if k < start or (k - start) % step:
-                continue
-            show({"case": k, "name": case.name})
-            word, detail = outcome(case)
-            show({"case": k, "outcome": word, "detail": detail})
-            for made in Path().glob("out*"):
-                made.unlink()
-            for made in [*Path().glob("cones*"), *Path().glob("map.*")]:
-                made.unlink()
+        told(
+            ((c.name, c.run) for c in cases()),
+            start,
+            step,
+            SECONDS,
+            silent_counts=True,
+            after=_tidy,
+        )
+
+
+def _tidy() -> None:
+    for made in [*Path().glob("out*"), *Path().glob("cones*"), *Path().glob("map.*")]:
+        made.unlink()
 
 
 if __name__ == "__main__":

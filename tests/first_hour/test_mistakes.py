@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -35,7 +36,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "of.from_cvx": ("did you mean 'from_cvxpy'",),
     "p.solve(solver='higs')": ("unknown solver 'higs'", "'highs'"),
     "p.solve(solver='foo')": ("unknown solver 'foo'", "optfair.solvers()"),
-    "p.solve(solver=['highs'])": ("named by text, not by a list",),
+    "p.solve(solver=['highs'])": ("solver ['highs']", "text"),
     "p['xx']": ("no variable 'xx'", "'x'"),
     "s['xx']": ("no value 'xx'", "'x'"),
     "s.shadow_price['flor']": ("no value 'flor'", "'floor'"),
@@ -153,6 +154,38 @@ def test_solvers_are_found_by_any_spelling() -> None:
     asked = ("HIGHS", "HiGHS", cp.HIGHS, "Clarabel", cp.CLARABEL, cp.SCIPY)
     used = ["highs"] * 3 + ["clarabel"] * 2 + ["scipy-linprog"]
     assert [p.solve(solver=name).solver for name in asked] == used
+
+
+def test_a_problem_of_cvxpy_is_taken_wherever_a_problem_is(tmp_path: Path) -> None:
+    plain = AT_HAND["plain"]
+    assert of.solve(plain).objective == pytest.approx(3.0)
+    assert of.diagnose(plain).verdict == "fine"
+    of.export(plain, tmp_path / "p.mps")
+    assert of.solve(of.read(tmp_path / "p.mps")).objective == pytest.approx(3.0)
+    assert of.cone_program(plain).A.shape[1] == 3
+    assert of.transforms.dualize(plain).problem.solve().objective == pytest.approx(3.0)
+    assert of.compile.to_pyomo(plain) is not None
+    assert of.compare_solvers(plain, ["highs"]).runs[0].outcome == "solved"
+    assert set(of.prove(plain)) == {"objective", "c0"}
+    for wrong in ("diet", [plain], cp.sum(AT_HAND["x"])):
+        with pytest.raises(of.DeclarationError, match="not a declared problem"):
+            of.solve(wrong)
+
+
+def test_values_are_written_back_on_request() -> None:
+    x = cp.Variable(2, name="x")
+    limit = cp.sum(x) >= 1
+    plain = cp.Problem(cp.Minimize(cp.sum_squares(x)), [limit])
+    of.solve(plain)
+    assert x.value is None
+    s = of.solve(plain, write_back=True)
+    assert x.value == pytest.approx([0.5, 0.5], abs=1e-6)
+    assert plain.objective.value == pytest.approx(s.objective)
+    mine = float(limit.dual_value)
+    plain.solve(solver="CLARABEL")
+    assert mine == pytest.approx(float(limit.dual_value), abs=1e-5)
+    with pytest.raises(of.DeclarationError, match="nothing to write back to"):
+        of.solve(of.library.load("diet").problem(), write_back=True)
 
 
 def test_nothing_is_there_that_is_not_there() -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.proofs.definiteness import definiteness
-from optfair.proofs.rounding import correction, dot, exact_dot, exact_products, product
+from optfair.proofs.rounding import (
+    correction,
+    dot,
+    entries_of,
+    exact_dot,
+    exact_products,
+    product,
+)
 
 numbers = st.floats(-1e12, 1e12, allow_nan=False, allow_infinity=False, allow_subnormal=False)
 
@@ -165,3 +172,26 @@ def test_sums_of_many_products_are_enclosed_and_cancel(seed: int, opposite: bool
         assert abs(truth - Fraction(center[j])) <= Fraction(radius[j])
         assert truth != 0 or j == 3 or center[j] == radius[j] == 0.0
         assert radius[j] <= 1e-12 * abs(center[j]) or j == 3
+
+
+def test_products_read_by_rows_are_those_read_by_columns() -> None:
+    rng = np.random.default_rng(2)
+    A = sp.random_array((40, 9), density=0.4, rng=rng, format="csc")
+    z = np.where(rng.random(40) < 0.2, rng.normal(size=40), 0.0)
+    q = -(A.T @ z)
+    for at in (np.arange(9), np.array([1, 2, 4, 6, 8]), np.array([7])):
+        plain = exact_products(A, z, at, ((q, np.ones(1)),))
+        by_rows = exact_products(
+            A, z, at, ((sp.csc_array(q[None, :]), np.ones(1)),), sp.csr_array(A)
+        )
+        for one, other in zip(plain, by_rows, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=0.0)
+
+
+def test_rows_and_columns_are_read_in_any_order() -> None:
+    M = sp.random_array((7, 5), density=0.5, rng=np.random.default_rng(1), format="csr")
+    for at in (np.array([3, 0, 3, 6]), np.arange(7), np.zeros(0, dtype=int)):
+        data, inner, which = entries_of(M, at)
+        built = np.zeros((at.size, 5))
+        np.add.at(built, (which, inner), data)
+        np.testing.assert_array_equal(built, M.toarray()[at])

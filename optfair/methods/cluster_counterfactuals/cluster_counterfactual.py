@@ -56,10 +56,11 @@ class ClusterCounterfactual(PointProblem):
         Made by the constructors `kmeans`, `gaussian` and `from_estimator`.
     factual : array-like (d,)
         The row y.
-    target : int or "nearest other"
-        Cluster to reach; or the one, other than the row's own, whose counterfactual is nearest
-        under the options given here. The nearest point outside a cluster lies in the cluster it
-        borders on, so for ``plausibility=0`` and l2 the pair form is then enough.
+    target : int
+        Cluster to reach. The constructors also take "nearest other": the one, other than the row's
+        own, whose counterfactual is nearest under these options. The nearest point outside a
+        cluster lies in the cluster it borders on, so for ``plausibility=0`` and l2 the pair form
+        is then enough.
     source : int, optional
         Cluster to leave; the one the row belongs to by default.
     against : {"pair", "all"}
@@ -151,7 +152,7 @@ class ClusterCounterfactual(PointProblem):
     """
 
     title = "ClusterCounterfactual"
-    _rules: Mapping[str, Rule]
+    own_rules: Mapping[str, Rule]
 
     @checked(distance=check_text, against=check_text, features=check_names)
     def __init__(
@@ -203,7 +204,7 @@ class ClusterCounterfactual(PointProblem):
             rules = {"changes": AtMostChanges(), **rules}
         # changes are counted between the bounds: these must stand first
         ordered = {n: rules[n] for n in sorted(rules, key=lambda name: name == "changes")}
-        self._set(free=np.arange(d), anchor=y, _rules=ordered)
+        self._set(free=np.arange(d), anchor=y, own_rules=ordered)
         super().__init__(common | {"target": goal})
         self._substituted()
         self._refuse_idle()
@@ -333,7 +334,7 @@ class ClusterCounterfactual(PointProblem):
         goal = () if self.data["distance"] == "changes" else (self._distance({"point": z}),)
         terms: dict[str, Any] = {t.name: t for t in sides}
         integers: frozenset[str] = frozenset()
-        for name, rule in self._rules.items():
+        for name, rule in self.own_rules.items():
             self._set(constraints=MappingProxyType(terms))
             parts = Parts.of(self.bound_parts(name, rule))
             variables = {**self.variables, **parts.variables}

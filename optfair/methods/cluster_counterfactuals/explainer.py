@@ -21,13 +21,13 @@ from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, Neare
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
 from optfair.numbers import (
-    check_count,
     check_names,
     check_number,
     check_table,
     check_text,
     checked,
     real,
+    whole,
 )
 from optfair.rows.frames import checked_rows, column_names
 
@@ -226,7 +226,7 @@ class ClusterExplainer:
 
     # --- explaining ----------------------------------------------------------------------
 
-    @checked(k=check_count, diverse=check_text)
+    @checked(diverse=check_text)
     def explain(
         self, x: Any, target: int | None = None, *, k: int = 1, diverse: str | None = None
     ) -> Explanation:
@@ -273,7 +273,7 @@ class ClusterExplainer:
         return Explanation(tuple(sorted(found, key=lambda c: c.distance)), kind)
 
     def _diversity(self, target: Any, k: Any, diverse: str | None) -> str:
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        if not whole(k) or k < 1:
             raise DeclarationError(f"k={k!r} is not a positive integer", remedy="give e.g. 3")
         kind = diverse if diverse is not None else ("targets" if target is None else "feature sets")
         if kind not in DIVERSITY:

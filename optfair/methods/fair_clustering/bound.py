@@ -25,14 +25,7 @@ from optfair.methods.fair_clustering.rules import (
     PerfectFairness,
     Proportion,
 )
-from optfair.numbers import (
-    check_count,
-    check_matrix,
-    check_number,
-    check_weights,
-    checked,
-    encode_groups,
-)
+from optfair.numbers import check_matrix, check_number, check_weights, checked, encode_groups, whole
 
 __all__ = [
     "FairKMeansBound",
@@ -173,7 +166,6 @@ class FairKMeansBound(GroupedRows):
 
     title = "FairKMeansBound"
 
-    @checked(n_clusters=check_count)
     def __init__(
         self,
         X: Any,
@@ -312,8 +304,7 @@ class FairKMeansBound(GroupedRows):
 
 
 def _checked_count(n_clusters: Any, rows: int) -> int:
-    whole = isinstance(n_clusters, (int, np.integer)) and not isinstance(n_clusters, bool)
-    if not whole or not 1 <= n_clusters <= rows:
+    if not whole(n_clusters) or not 1 <= n_clusters <= rows:
         raise DataError(
             f"n_clusters={n_clusters!r} is not a number of clusters",
             f"{rows} rows have weight",

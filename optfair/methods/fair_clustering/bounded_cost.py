@@ -19,7 +19,6 @@ from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.fairlets import check_clusters, check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.rules import balance
 from optfair.numbers import (
-    check_count,
     check_level,
     check_number,
     check_positive,
@@ -27,7 +26,7 @@ from optfair.numbers import (
     check_seed,
     check_text,
     checked,
-    one_of,
+    real,
 )
 from optfair.rows.frames import taken_apart
 
@@ -181,10 +180,8 @@ SHARPEST = 1e-11
 
 
 @checked(
-    problem=one_of(FairAssignment),
     budget=check_number,
     verbose=check_level,
-    tol=check_positive,
     solver=check_text,
     time_limit=check_seconds,
 )
@@ -319,9 +316,7 @@ def largest_balance(
 
 
 @checked(
-    n_clusters=check_count,
     price_of_fairness=check_positive,
-    n_init=check_count,
     random_state=check_seed,
 )
 def bounded_cost_kmeans(
@@ -469,7 +464,7 @@ def _checked(problem: Any, budget: Any, tol: float) -> float:
             remedy="declare optfair.FairAssignment(X, groups=, centers=, fairness=None)",
         )
     problem.with_constraints({RULE: balance(0.0)})  # raises where the name is taken
-    if not 0 < tol < 1:
+    if not 0 < real(tol) < 1:
         raise DeclarationError(f"tol={tol!r} is outside (0, 1)", remedy="give e.g. 1e-4")
     return check_number(budget, "budget")
 

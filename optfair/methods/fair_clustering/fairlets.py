@@ -15,7 +15,7 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.single_start import check_distinct
-from optfair.numbers import check_count, check_seed, check_weights, checked, encode_groups, whole
+from optfair.numbers import check_seed, check_weights, checked, encode_groups, whole
 from optfair.rows.frames import taken_apart
 
 Floats = NDArray[np.float64]
@@ -78,9 +78,7 @@ class FairletClustering:
         )
 
 
-@checked(
-    n_clusters=check_count, partition_size=check_count, n_init=check_count, random_state=check_seed
-)
+@checked(random_state=check_seed)
 def fairlet_clustering(
     X: Any,
     *,
@@ -272,7 +270,7 @@ def _blocks(
     n0, n1 = (int(side.size) for side in sides)
     count = 1
     if partition_size is not None:
-        if not isinstance(partition_size, (int, np.integer)) or partition_size < 2:
+        if not whole(partition_size) or partition_size < 2:
             raise DataError(
                 f"partition_size={partition_size!r} is not a number of rows per block",
                 remedy="give an integer of at least 2, e.g. 1024",

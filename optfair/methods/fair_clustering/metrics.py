@@ -21,7 +21,6 @@ from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.numbers import (
     check_count,
     check_flag,
-    check_labels,
     check_matrix,
     check_number,
     check_seed,
@@ -268,7 +267,8 @@ def fraction_gaps(groups: Any, assignment: Any, soft: bool, sample_weight: Any) 
 
 def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tuple[Floats, Floats]:
     """Return (weight of each group in each cluster, weight share of each group)."""
-    rows = check_labels(groups, "groups").size
+    given = check_table(assignment, "assignment")
+    rows = len(given) if given.ndim else 0
     fractions = cluster_fractions(assignment, rows, soft)
     weights = check_weights(sample_weight, rows)
     index, _, shares = encode_groups(groups, rows, weights)

@@ -79,11 +79,12 @@ class Moments:
             symmetric or has a negative eigenvalue.
         """
         mu = check_matrix(np.reshape(np.asarray(mean, dtype=object), (1, -1)), "mean")[0]
-        sigma = check_matrix(covariance, "covariance")
+        # squares of data, which may be larger than data are
+        sigma = floats(covariance, "covariance", infinite=True)
         d = mu.size
-        if sigma.shape != (d, d):
+        if sigma.shape != (d, d) or not np.isfinite(sigma).all():
             raise DataError(
-                f"covariance has shape {sigma.shape} for a mean of {d} features",
+                f"covariance of shape {sigma.shape} is no finite matrix of {d} features",
                 remedy=f"give {d} x {d} numbers",
             )
         size = float(np.abs(sigma).max())
@@ -401,8 +402,8 @@ def checked_costs(costs: Any, names: tuple[str, ...]) -> Floats:
                 "give one of them",
             )
         costs = [costs.get(name, 1.0) for name in names]
-    c = floats(costs, "feature_costs")
-    if c.shape not in ((), (d,)) or (c <= 0).any():
+    c = floats(costs, "feature_costs", infinite=True)
+    if c.shape not in ((), (d,)) or not ((c > 0) & np.isfinite(c)).all():
         raise DeclarationError(
             f"feature_costs={costs!r} are not {d} positive numbers",
             "a feature that costs nothing could move without limit",

@@ -54,7 +54,7 @@ class MedoidGroup:
     size: int
 
 
-@checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
+@checked(n_groups=check_count, min_size=check_count, random_state=check_seed)
 def medoid_groups(
     X: Any,
     *,

@@ -19,9 +19,7 @@ from optfair.methods.group_counterfactuals.limits import MOVED, Limit
 from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
 from optfair.numbers import (
     check_choice,
-    check_count,
     check_number,
-    check_positive,
     check_text,
     checked,
     floats,
@@ -337,7 +335,6 @@ def l1_sparsity(limit: float) -> L1Sparsity:
     return L1Sparsity(limit)
 
 
-@checked(features=check_count, largest=check_positive)
 def at_most(features: int, *, largest: float | None = None) -> AtMost:
     r"""At most so many features are moved by the map; the others stay as they are.
 

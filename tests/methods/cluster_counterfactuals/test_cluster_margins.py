@@ -72,4 +72,4 @@ def test_bounds_are_named_by_their_feature() -> None:
         ClusterCounterfactual.gaussian(
             means=CENTERS, covariances=[1.0, np.nan, 1.0], factual=[0, 0], target=1
         )
-    assert "[1]" in failure.value.evidence
+    assert "entry 1" in failure.value.evidence

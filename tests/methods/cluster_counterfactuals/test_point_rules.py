@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.core.classify import model_term
 from optfair.features.feature_problem import box
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.rules import (
@@ -83,3 +84,18 @@ def test_changes_need_bounds_and_hold() -> None:
     assert counts[0] is None and counts[1] is not None
     assert counts[1] >= counts[2] * (1.0 - 1e-6)
     assert counts[2] == pytest.approx(bounded.solve().objective, rel=1e-5)
+
+
+@pytest.mark.parametrize("covariances", [[1.0, 1.0], [0.4, 2.0], [3.0, 0.5]])
+def test_sides_are_evaluated_as_they_are_built(covariances: list[float]) -> None:
+    p = ClusterCounterfactual.gaussian(
+        means=[[0.0, 0.0], [3.0, 1.0]], covariances=covariances, factual=[0.2, -0.1], target=1
+    )
+    rng = np.random.default_rng(0)
+    for term in p.sides:
+        derived = model_term(term.name, term.build())
+        for z in rng.normal(scale=3.0, size=(20, 2)):
+            values = {"point": z}
+            expected = derived.violation(values)
+            np.testing.assert_allclose(term.violation(values), expected, rtol=1e-9, atol=1e-12)
+        assert term.evidence.problem_class.family == derived.evidence.problem_class.family

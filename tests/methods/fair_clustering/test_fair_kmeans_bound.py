@@ -426,7 +426,7 @@ def test_gap_refuses_what_the_bound_does_not_cover():
     other = of.FairAssignment(X, groups=labels, centers=X[:2]).solve()
     with pytest.raises(of.DeclarationError, match="FairAssignment, not a solution"):
         optimality_gap(1.0, other)
-    with pytest.raises(of.DeclarationError, match="float, not a solution"):
+    with pytest.raises(of.DeclarationError, match="float, not a Solution"):
         optimality_gap(1.0, 0.5)
 
 

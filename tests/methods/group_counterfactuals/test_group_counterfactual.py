@@ -11,6 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.core.certificate import NonconvexityWitness
+from optfair.core.classify import model_term
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
@@ -334,3 +335,16 @@ def test_the_bound_keeps_convex_rules_and_refuses_the_rest():
         GramBound(p.with_constraints(away=cp.sum_squares(Z) >= 1.0))
     with pytest.raises(of.DeclarationError, match="bi-Lipschitz"):
         GramBound(models()["lipschitz"])
+
+
+def test_pairs_are_evaluated_as_their_rows_are_built() -> None:
+    rng = np.random.default_rng(3)
+    X, Z = rng.normal(size=(2, 9, 3))
+    term = of.group_counterfactuals.LipschitzCounterfactuals(
+        X, score=([1.0, 0.5, 0.0], 0.0), K=0.7
+    ).constraints["stretching"]
+    derived = model_term("stretching", term.build())
+    values = {"counterfactuals": Z}
+    np.testing.assert_allclose(term.violation(values), derived.violation(values), atol=1e-12)
+    assert term.shape == derived.shape and term.largest_side == pytest.approx(derived.largest_side)
+    assert term.evidence.problem_class == derived.evidence.problem_class

@@ -1,0 +1,226 @@
+"""Public collections by the default route and by single solvers, every answer verified here.
+
+    OPTFAIR_COLLECTIONS=FOLDER python benchmarks/public_collections.py
+        [--sets netlib,sdplib] [--solvers default,highs] [--tolerances 1e-4,1e-6,1e-8]
+        [--time-limit 60] [--out FILE] [--quick] [--json]
+
+Every run has a process of its own, which is ended some time after the limit. A run is a line of
+FILE (benchmarks/out/public_collections.jsonl), and one that stands there is not made again, so an
+interrupted benchmark goes on; --render prints the tables of such a record without running.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import optfair as of
+from optfair.comparison.run import environment
+
+DEFAULT = "default"
+TOLERANCES = (1e-4, 1e-6, 1e-8)
+QUICK = ("netlib/afiro", "netlib/adlittle", "maros_meszaros/HS118", "sdplib/truss4", "sdplib/infp1")
+# what counts: proved in exact arithmetic for the declared floats, or for |x| <= R far out
+GOOD = ("verified", "infeasible", "unbounded", "nonconvex")
+# (collection, tolerance) -> share that has to be verified by the default route
+TARGETS = {("netlib", 1e-6): 1.0, ("maros_meszaros", 1e-6): 0.95, ("sdplib", 1e-6): 0.85}
+GRACE = 30.0  # seconds for reading, and for a solver that stops late
+
+
+def one(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str, Any]:
+    """Solve one member here, and say what became of it."""
+    warnings.simplefilter("ignore")
+    group, _, _ = name.partition("/")
+    member = next(m for m in of.library.collection(group) if m.name == name)
+    row: dict[str, Any] = {"name": name, "solver": solver, "tolerance": tolerance}
+    begin, cpu = time.perf_counter(), time.process_time()
+    try:
+        problem = member.problem()
+        row["read"] = time.perf_counter() - begin
+        refuted = [str(t.evidence) for t in problem.terms if "refuted" in t.evidence.note]
+        if refuted:  # by a direction of negative curvature, in exact arithmetic
+            return row | {"outcome": "nonconvex", "why": "; ".join(refuted)}
+        s = problem.solve(
+            None if solver == DEFAULT else solver, tolerance=tolerance, time_limit=time_limit
+        )
+        verified = s.is_optimal(tolerance)
+        early = "time limit" if s.status.termination == "time_limit" else "reported"
+        row |= {
+            "outcome": "verified" if verified else early,
+            "by": s.solver,
+            "objective": s.objective,
+            "bound": s.bound,
+            "grade": str(s.grade),
+            "agrees": member.agrees(s.objective, max(tolerance, 1e-6)),
+            "why": "" if verified else "; ".join([str(s.grade), *s.attempts]),
+        }
+    except (of.Infeasible, of.Unbounded) as e:
+        known = e.certificate is not None and bool(e.certificate.verify())
+        word = "infeasible" if isinstance(e, of.Infeasible) else "unbounded"
+        row |= {"outcome": word if known else "rejected", "why": "" if known else e.cause}
+        row["agrees"] = member.outcome == word
+    except of.OptfairError as e:
+        row |= {"outcome": "rejected", "why": f"{e.cause} {e.evidence}"}
+    except MemoryError:
+        row |= {"outcome": "too large", "why": "no memory for it"}
+    row |= {"seconds": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
+    return row
+
+
+def apart(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str, Any]:
+    """Do the same in a process of its own, which is ended when it takes too long."""
+    command = [sys.executable, __file__, "--one", name, "--solvers", solver]
+    command += ["--tolerances", repr(tolerance), "--time-limit", repr(time_limit)]
+    row: dict[str, Any] = {"name": name, "solver": solver, "tolerance": tolerance}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=time_limit + GRACE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        why = f"not ended {GRACE:g} s after the time limit"
+        return row | {"outcome": "too large", "seconds": time_limit + GRACE, "why": why}
+    last = done.stdout.strip().splitlines()[-1:]
+    if done.returncode or not last:
+        return row | {"outcome": "crashed", "why": done.stderr.strip()[-300:]}
+    found: dict[str, Any] = json.loads(last[0])
+    return found
+
+
+def commit() -> str:
+    """Return the commit that is checked out, with a + where files differ from it."""
+    here = Path(__file__).parent
+    call = ["git", "-C", str(here), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def kept(file: Path) -> dict[tuple[str, str, float], dict[str, Any]]:
+    """Return the runs of a record."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    rows = [json.loads(line) for line in lines if line.strip()]
+    good = [r for r in rows if r["outcome"] != "crashed"]  # one that crashed is made again
+    return {(r["name"], r["solver"], r["tolerance"]): r for r in good}
+
+
+def shares(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str, float], list[dict[str, Any]]]:
+    """Return the runs of each collection, solver and tolerance."""
+    found: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+    for r in rows:
+        key = (r["name"].partition("/")[0], r["solver"], r["tolerance"])
+        found.setdefault(key, []).append(r)
+    return found
+
+
+def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what must hold, measured on these runs."""
+    found = []
+    groups = shares(rows)
+    for (group, tolerance), share in TARGETS.items():
+        own = groups.get((group, DEFAULT, tolerance))
+        if own:
+            good = sum(r["outcome"] in GOOD for r in own) / len(own)
+            name = f"{group} verified at {tolerance:g}"
+            found.append(
+                {"name": name, "target": share, "measured": good, "reached": good >= share}
+            )
+    wrong = [r["name"] for r in rows if r["outcome"] == "verified" and r.get("agrees") is False]
+    name = "verified, but not the stated optimum"
+    return [*found, {"name": name, "target": 0, "measured": len(wrong), "reached": not wrong}]
+
+
+def rendered(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the tables in Markdown: shares by collection, and why each other answer is none."""
+    lines = ["| collection | solver | tolerance | runs | verified | reported | other | CPU s |"]
+    lines.append("|---|---|---:|---:|---:|---:|---:|---:|")
+    for (group, solver, tolerance), own in sorted(shares(rows).items()):
+        good = sum(r["outcome"] in GOOD for r in own)
+        word = sum(r["outcome"] == "reported" for r in own)
+        cpu = sum(r.get("cpu", r.get("seconds", 0.0)) for r in own)
+        cells = (group, solver, f"{tolerance:g}", len(own), f"{good} ({good / len(own):.0%})", word)
+        lines.append(f"| {' | '.join(map(str, (*cells, len(own) - good - word, f'{cpu:.0f}')))} |")
+    rest = [r for r in rows if r["outcome"] not in GOOD]
+    differ = [r for r in rows if r["outcome"] == "verified" and r.get("agrees") is False]
+    if rest or differ:
+        lines += [
+            "",
+            "| not verified | solver | tolerance | outcome | why |",
+            "|---|---|---:|---|---|",
+        ]
+    for r in [*rest, *differ]:
+        why = r.get("why", "") if r in rest else f"{r['objective']!r} is not the stated optimum"
+        why = " ".join(why.replace("|", "/").split())[:160]
+        cells = (r["name"], r["solver"], f"{r['tolerance']:g}", r["outcome"], why)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", default="", help="collections; by default all of the folder")
+    parser.add_argument("--solvers", default=DEFAULT, help="default, or names of solvers")
+    parser.add_argument("--tolerances", default=",".join(f"{t:g}" for t in TOLERANCES))
+    parser.add_argument("--time-limit", type=float, default=60.0)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/public_collections.jsonl"))
+    parser.add_argument("--quick", action="store_true", help="a slice under 45 s, measured anew")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--render", action="store_true", help="print the tables of the record")
+    parser.add_argument("--one", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    tolerances = [float(t) for t in options.tolerances.split(",")]
+    solvers = options.solvers.split(",")
+    if options.one:
+        row = one(options.one, solvers[0], tolerances[0], options.time_limit)
+        print(json.dumps(row))
+        return
+    done = {} if options.quick else kept(options.out)
+    if not options.render:
+        groups = options.sets.split(",") if options.sets else of.library.collections()
+        names = [m.name for g in groups for m in of.library.collection(g)]
+        if options.quick:
+            names, tolerances = [n for n in names if n in QUICK], [1e-6]
+            options.time_limit = 10.0
+        else:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+        machine = environment() | {"commit": commit(), "time_limit": f"{options.time_limit:g}"}
+        for tolerance in tolerances:
+            for solver in solvers:
+                for name in names:
+                    if (name, solver, tolerance) in done:
+                        continue
+                    row = apart(name, solver, tolerance, options.time_limit)
+                    row["environment"] = machine
+                    done[name, solver, tolerance] = row
+                    if not options.quick:
+                        with options.out.open("a", encoding="utf-8") as stream:
+                            stream.write(json.dumps(row) + "\n")
+                    if not options.json:
+                        print(f"{name} {solver} {tolerance:g}: {row['outcome']}", file=sys.stderr)
+    rows = list(done.values())
+    result = {"must_reach": targets(rows), "runs": rows}
+    if options.json:
+        print(json.dumps(result))
+        return
+    machines = {json.dumps(r["environment"], sort_keys=True) for r in rows if "environment" in r}
+    print("## Public collections, verified here\n")
+    print(rendered(rows))
+    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
+    for t in result["must_reach"]:
+        verdict = "reached" if t["reached"] else "NOT reached"
+        print(f"| {t['name']} | {t['target']:g} | {t['measured']:.3g} | {verdict} |")
+    for text in sorted(machines):
+        print("\n" + ", ".join(f"{k} {v}" for k, v in json.loads(text).items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Collections of problem files: what their manifest says, and what it must not."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+import optfair as of
+from optfair.comparison import compare_solvers
+
+TEXT = "* tiny\n1\n1\n2\n1.0\n0 1 1 2 1.0\n1 1 1 1 1.0\n1 1 2 2 1.0\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.dat-s").write_text(TEXT)
+    rows = [("tiny", "1.0"), ("wide", '"1.00e+00"'), ("none", '"primal infeasible"')]
+    mark = hashlib.sha256(TEXT.encode()).hexdigest()
+    tables = ['[[set]]\nname = "own"\nsource = "here"\n[[set]]\nname = "other"\n']
+    for name, optimum in rows:
+        tables.append(
+            f'[[instance]]\nset = "own"\nname = "{name}"\nfile = "tiny.dat-s"\n'
+            f'sha256 = "{mark}"\noptimum = {optimum}\n'
+        )
+    (tmp_path / "MANIFEST.toml").write_text("".join(tables))
+    return tmp_path
+
+
+def changed(folder: Path, old: str, new: str) -> None:
+    file = folder / "MANIFEST.toml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_members_have_their_optima(folder: Path) -> None:
+    first, second, third = of.library.collection("own", folder)
+    assert first.name == "own/tiny" and first.source == "here"
+    assert first.optimum == second.optimum == 1.0 and (first.digits, second.digits) == (17, 3)
+    assert third.optimum is None and third.outcome == "infeasible"
+    assert first.problem().solve().objective == pytest.approx(1.0, abs=1e-6)
+    assert of.library.collection("other", folder) == ()
+
+
+def test_an_optimum_is_held_to_the_digits_that_are_printed(folder: Path) -> None:
+    exact, printed, unknown = of.library.collection("own", folder)
+    assert exact.agrees(1.0 + 1e-8, 1e-7) is True and exact.agrees(1.004, 1e-7) is False
+    assert printed.agrees(1.004, 1e-7) is True and printed.agrees(1.02, 1e-7) is False
+    assert unknown.agrees(1.0, 1e-7) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("tiny.dat-s", "../tiny.dat-s", "lies outside"),
+        ("optimum = 1.0", 'optimum = "about 1"', "is 'about 1'"),
+        ("optimum = 1.0", "optimum = true", "is True"),
+        ("optimum = 1.0", "", "digits"),
+        ('name = "tiny"', "", "has no 'name'"),
+        ('sha256 = "', 'sha256 = "zz', "no SHA-256"),
+        ("[[instance]]", "[[instance", "not valid TOML"),
+    ],
+)
+def test_a_manifest_that_says_something_else_is_refused(
+    folder: Path, old: str, new: str, message: str
+) -> None:
+    changed(folder, old, new)
+    if message == "digits":  # an optimum need not be known
+        assert of.library.collection("own", folder)[0].optimum is None
+        return
+    with pytest.raises(of.DataError, match=message):
+        of.library.collection("own", folder)
+
+
+def test_another_file_is_not_taken_for_the_one_that_is_named(folder: Path) -> None:
+    (folder / "tiny.dat-s").write_text(TEXT.replace("1.0\n0", "2.0\n0"))
+    with pytest.raises(of.DataError, match="not the file"):
+        of.library.collection("own", folder)[0].problem()
+    (folder / "tiny.dat-s").unlink()
+    with pytest.raises(of.DataError, match="cannot be read"):
+        of.library.collection("own", folder)[0].problem()
+
+
+def test_a_folder_must_be_known_and_have_a_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(of.DataError, match=r"no MANIFEST\.toml"):
+        of.library.collection("own", tmp_path)
+    monkeypatch.delenv("OPTFAIR_COLLECTIONS", raising=False)
+    with pytest.raises(of.DataError, match="no folder"):
+        of.library.collection("own")
+    assert of.library.collections() == ()
+
+
+def test_a_collection_is_compared_by_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPTFAIR_COLLECTIONS", str(folder))
+    with pytest.raises(of.DataError, match="own"):
+        of.library.collection("owm")
+    c = compare_solvers("own/t*", ["psd-blocks", "clarabel"], tolerance=1e-6)
+    assert [(r.problem, r.outcome, r.stated) for r in c.runs] == [("own/tiny", "solved", 1.0)] * 2
+    assert c.conflicts() == ()
+    with pytest.raises(of.DataError, match="no member"):
+        compare_solvers("own/z*")
