@@ -8,11 +8,18 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.lin_ops.lin_utils import get_id
+from cvxpy.reductions.complex2real.canonicalizers import Complex2RealCanonMethods
+from cvxpy.reductions.complex2real.complex2real import (
+    Complex2Real,
+    accepts,
+    complex_psd_matrix,
+)
 
 from optfair.core.classify import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem, Sense
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_names
 
 __all__ = [
@@ -26,7 +33,6 @@ __all__ = [
 
 # Attributes that stay on the variable because they say what it is, not where it may lie.
 _SHAPE = ("symmetric", "diag", "sparsity")
-_REFUSED = ("complex", "imag", "hermitian", "NSD")
 
 
 class AdoptedProblem(Problem):
@@ -68,20 +74,34 @@ class AdoptedProblem(Problem):
         swaps: dict[int, Any] = {}
         integers = set()
         signs: dict[str, Any] = {}
-        for old in problem.variables():
+        goal = problem.objective.args[0]
+        known = problem.variables()
+        if not known:  # of constants: a variable that nothing depends on carries them
+            known = [cp.Variable(name="unused")]
+            goal = goal + 0.0 * known[0]
+        for old in known:
             name = _unique(old.name(), variables)
             new = cp.Variable(old.shape, name=name, **_kept(old))
             variables[name], aliases[old], swaps[id(old)] = new, name, new
             signs.update(_sign_constraints(name, old, new))
-            if old.attributes["boolean"] or old.attributes["integer"]:
+            if any(old.attributes[k] is True for k in ("boolean", "integer")):
                 integers.add(name)
+            for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
+                if old.attributes[kind] is True or not at:
+                    continue
+                label = _unique(f"{name} {kind}", variables)  # entries that are whole
+                part = variables[label] = cp.Variable(len(at), name=label)
+                integers.add(label)
+                signs[label] = cp.hstack([new[tuple(int(i) for i in one)] for one in at]) == part
+                if kind == "boolean":
+                    signs[f"{label} lower"], signs[f"{label} upper"] = part >= 0, part <= 1
         ids = {v.id: name for name, v in variables.items()}
         constraints: dict[str, Any] = {}
         for i, c in enumerate(problem.constraints):
             label = given[i] if given is not None else (getattr(c, "label", None) or f"c{i}")
             constraints[_unique(str(label), constraints)] = substitute(c, swaps)
         sense = "minimize" if isinstance(problem.objective, cp.Minimize) else "maximize"
-        goal = substitute(problem.objective.args[0], swaps)
+        goal = substitute(goal, swaps)
         objective = (objective_term("objective", goal, ids, sense),)
         terms = [constraint_term(name, c, ids) for name, c in {**constraints, **signs}.items()]
         return Declaration(
@@ -104,23 +124,44 @@ def _unique(name: str, taken: Any) -> str:
 
 def _kept(variable: Any) -> dict[str, Any]:
     a = variable.attributes
-    refused = [k for k in _REFUSED if a.get(k)]
-    if refused:
-        raise DeclarationError(
-            f"variable {variable.name()!r} is {refused[0]}",
-            "only real variables with sign, bound, symmetry, PSD and integrality attributes are known",
-            "write it with real variables and constraints",
-        )
-    partial = [k for k in ("boolean", "integer") if a.get(k) and a[k] is not True]
-    if partial:
-        raise DeclarationError(
-            f"variable {variable.name()!r} is {partial[0]} in some entries only",
-            remedy="split it into an integer and a continuous variable",
-        )
     kept = {k: a[k] for k in _SHAPE if a.get(k)}
-    if a.get("PSD"):
+    if a.get("PSD") or a.get("NSD"):
         kept["symmetric"] = True
     return kept
+
+
+def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
+    """Return a problem in complex variables as one in their real and imaginary parts.
+
+    CVXPY's own reduction, constraint by constraint, so that each part has a name.
+    """
+    if not accepts(problem):
+        return problem, names
+    step, leaves = Complex2Real(), dict[Any, Any]()
+    step.canon_methods = Complex2RealCanonMethods()
+    other = {
+        part.id: get_id()
+        for part in (*problem.variables(), *problem.constraints)
+        if part.is_complex()
+    }
+    goal, _ = step.canonicalize_tree(problem.objective, other, leaves)
+    rows: dict[str, Any] = {}
+    for i, c in enumerate(problem.constraints):
+        label = str(names[i] if names is not None else getattr(c, "label", None) or f"c{i}")
+        parts = step.canonicalize_tree(c, other, leaves)
+        for word, part in zip(("", " imaginary"), parts, strict=True):
+            for own in part if isinstance(part, list) else [part]:
+                if own is not None:
+                    rows[_unique(f"{label}{word}", rows)] = own
+    for old, (real, imaginary) in step.canon_methods._variables.items():
+        for word, part in (("", real), (" imaginary", imaginary)):
+            if part is not None:
+                part._name = old.name() + word
+        if (old.attributes.get("PSD") or old.attributes.get("NSD")) and imaginary is not None:
+            block = complex_psd_matrix(*leaves[old])
+            sign = 1.0 if old.attributes.get("PSD") else -1.0
+            rows[_unique(f"{old.name()} psd", rows)] = sign * block >> 0
+    return cp.Problem(goal, list(rows.values())), list(rows)
 
 
 def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
@@ -132,7 +173,9 @@ def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
         found[f"{name} nonpositive"] = new <= 0
     if a.get("PSD"):
         found[f"{name} psd"] = new >> 0
-    if a.get("boolean"):
+    if a.get("NSD"):
+        found[f"{name} nsd"] = new << 0
+    if a.get("boolean") is True:
         found[f"{name} lower"], found[f"{name} upper"] = new >= 0, new <= 1
     if a.get("bounds"):
         for word, bound in zip(("lower", "upper"), a["bounds"], strict=True):
@@ -157,9 +200,10 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     Parameters
     ----------
     problem : cvxpy.Problem
-        Any problem in real variables. Signs, bounds, PSD and integrality of its variables
-        become named terms; constraints may still be written on its own variables. Infinite
-        bounds bind nothing. Parameters are read once: when one has another value afterwards,
+        Any problem. Signs, bounds, semidefiniteness and integrality of its variables become
+        named terms; constraints may still be written on its own real variables. A complex
+        variable x becomes ``x`` and ``x imaginary``, a variable of which some entries are whole
+        gets these as ``x integer``. Infinite bounds bind nothing. Parameters are read once: when one has another value afterwards,
         whatever solves, verifies, explains or writes the problem says so.
     names : sequence of str, optional
         A name per constraint, in order; by default their labels, else c0, c1, ...
@@ -171,8 +215,9 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     Raises
     ------
     DeclarationError
-        Complex or partly integer variables, a parameter without value, NaN, infinity that is
-        no bound, a bound that no number meets.
+        A parameter without value, NaN, infinity that is no bound, a bound that no number meets.
+    UnsupportedProblem
+        Something of CVXPY that cannot be taken apart, such as a support function.
 
     Examples
     --------
@@ -203,7 +248,16 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
             f"{len(names)} names for {len(problem.constraints)} constraints",
             remedy="give one name per constraint, in order",
         )
-    return AdoptedProblem(problem, names)
+    try:
+        return AdoptedProblem(*_in_reals(problem, names))
+    except OptfairError:
+        raise
+    except (ValueError, TypeError, AttributeError, NotImplementedError) as e:
+        raise UnsupportedProblem(
+            "this problem uses something of CVXPY that cannot be taken apart",
+            " ".join(f"{type(e).__name__}: {e}".split())[:200],
+            "write that term with other functions",
+        ) from e
 
 
 # Turn named CVXPY expressions into a declaration.

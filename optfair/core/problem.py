@@ -132,8 +132,9 @@ class Problem(ProblemVerbs, Labels):
     title: str = ""
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        before = dict(self.__dict__)  # what a model keeps beside its data
         self._set(data=MappingProxyType(dict(data or {})))
-        self._adopt(self.declare())
+        self._adopt(self.declare(), before)
 
     def declare(self) -> Declaration:
         """Return variables and terms; every model implements this."""
@@ -142,7 +143,7 @@ class Problem(ProblemVerbs, Labels):
             remedy="implement declare(), or use a model or optfair.from_cvxpy(problem)",
         )
 
-    def _adopt(self, d: Declaration) -> None:
+    def _adopt(self, d: Declaration, before: Mapping[str, Any]) -> None:
         d = proved_terms(d)
         self._set(
             variables=MappingProxyType(dict(d.variables)),
@@ -154,7 +155,7 @@ class Problem(ProblemVerbs, Labels):
             _aliases={v.id: name for v, name in d.aliases.items()},
             _alias_variables=tuple(d.aliases),
         )
-        self._set(_origin=Origin(self))
+        self._set(_origin=Origin(self, before))
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -373,14 +374,14 @@ class Problem(ProblemVerbs, Labels):
         bound = {name: item for name, item in items.items() if isinstance(item, Rule)}
         made = child._child(
             constraints=MappingProxyType({**self.constraints, **added}),
-            _rules={**self.rules, **bound},
+            _bound={**self.rules, **bound},
         )
         return made._proved_anew()
 
     @property
     def rules(self) -> Mapping[str, Rule]:
         """The rules that are bound, by the names they were given."""
-        bound: Mapping[str, Rule] = self.__dict__.get("_rules", {})
+        bound: Mapping[str, Rule] = self.__dict__.get("_bound", {})
         there = {family(name) for name in self.constraints} | set(self.constraints)
         return {name: rule for name, rule in bound.items() if name in there}
 

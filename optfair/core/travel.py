@@ -68,9 +68,11 @@ class Origin:
     ----------
     problem : Problem
         As its model declares it, without anything added.
+    before : dict
+        What the model kept before it declared.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, before: Mapping[str, Any]) -> None:
         self.kind, self.data = type(problem), problem.data
         self.variables = dict(problem.variables)
         self.terms = {id(t.build): t for t in problem.terms}
@@ -80,7 +82,7 @@ class Origin:
             for k in ("variables", "sense", "objective", "constraints", "integers", "_names")
         }
         self.aliases = problem._aliases, problem._alias_variables
-        self.public = _public(problem)
+        self.before = dict(before)
 
     def __reduce__(self) -> Any:
         leaves: dict[int, Any] = {}
@@ -88,7 +90,7 @@ class Origin:
             if isinstance(value, (cp.Problem, cp.Expression, cp.Constraint)):
                 leaves |= {id(v): v for v in (*value.variables(), *value.parameters())}
         travellers = [_travelling(v) for v in leaves.values()]
-        return _declared, (self.kind, dict(self.data), self.public, travellers)
+        return _declared, (self.kind, dict(self.data), self.before, travellers)
 
     def has(self, term: Term) -> bool:
         """Whether declaring again gives the term, at some values of its parameters."""
@@ -97,6 +99,7 @@ class Origin:
     def problem(self) -> Any:
         """Return the problem as it is declared."""
         made = object.__new__(self.kind)
+        made._set(**self.before)
         made._set(data=self.data, **self.fields, _origin=self)
         made._set(_aliases=self.aliases[0], _alias_variables=self.aliases[1])
         return made
@@ -109,13 +112,13 @@ def _public(problem: Problem) -> dict[str, Any]:
 
 
 def _declared(
-    kind: Any, data: dict[str, Any], public: dict[str, Any], leaves: list[_Traveller]
+    kind: Any, data: dict[str, Any], before: dict[str, Any], leaves: list[_Traveller]
 ) -> Origin:
     """Declare again, where the leaves have their new ids."""
     from optfair.core.problem import Problem
 
     made = object.__new__(kind)
-    made._set(**public)
+    made._set(**before)
     Problem.__init__(made, {name: _written_anew(value) for name, value in data.items()})
     origin: Origin = made._origin
     return origin

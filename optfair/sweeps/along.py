@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -267,13 +268,13 @@ class _Run:
     def _read(self, at: tuple[float, ...], here: Problem, found: Solution) -> Point:
         status = str(found.status.termination)
         self._last = [*self._last[-7:], (at[0], found)]
-        line, ends = None, ()
+        prove, ends = None, ()
         if self.known.word and status == "optimal" and self.ends[1] > self.ends[0]:
             sides = self._sides()
             own = getattr(found.proof, "line", None)
             minimised = self.problem.sense == "minimize"
             if self.known.word == ("convex" if minimised else "concave"):
-                line = None if own is None else own(sides, *self.ends)
+                prove = None if own is None else partial(own, sides, *self.ends)
             elif self.known.word == ("concave" if minimised else "convex"):
                 ends = tuple(p.objective_value(found.values) for p in sides)
         taken = found.options.get("iterations")
@@ -285,10 +286,10 @@ class _Run:
             found.grade.word,
             found.solver,
             iterations=None if taken is None else int(taken),
-            line=line,
             ends=ends,
             more={name: f(found) for name, f in self.functions.items()},
             solution=found if self.keep else None,
+            prove=prove,
         )
 
     def _sides(self) -> tuple[Any, Any]:
@@ -330,8 +331,8 @@ class _File:
         """Write all points."""
         rows = []
         for p in points.values():
-            row = {k: v for k, v in asdict(replace(p, solution=None)).items() if k != "solution"}
-            rows.append(row)
+            row = asdict(replace(p, solution=None, prove=None, line_given=p.line))
+            rows.append({k: v for k, v in row.items() if k not in ("solution", "prove")})
         part = self.path.with_name(self.path.name + ".part")
         part.write_text(json.dumps({**self.facts, "points": rows}, default=float), encoding="utf-8")
         os.replace(part, self.path)
@@ -344,6 +345,6 @@ def _identity(problem: Problem, names: Iterable[str]) -> str:
 
 
 def _point(row: Mapping[str, Any]) -> Point:
-    line = row["line"]
+    line = row["line_given"]
     lists = {k: tuple(row[k]) for k in ("at", "conflict", "ends")}
-    return Point(**{**row, **lists, "line": None if line is None else ValueLine(**line)})
+    return Point(**{**row, **lists, "line_given": None if line is None else ValueLine(**line)})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ class Point:
         What the bound rests on.
     solver, conflict, seconds, iterations
         Who solved it, which constraints exclude each other, CPU-independent seconds on the wall.
-    line : ValueLine or None
-        Under the optimal value of the minimisation, where it is proved.
     ends : tuple of float
         Objective of this solution at both ends of the segment, where costs move.
     more : dict
@@ -53,10 +52,16 @@ class Point:
     conflict: tuple[str, ...] = ()
     seconds: float = 0.0
     iterations: int | None = None
-    line: ValueLine | None = None
+    line_given: ValueLine | None = None
     ends: tuple[float, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
     solution: Any = field(default=None, compare=False, repr=False)
+    prove: Callable[[], ValueLine | None] | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def line(self) -> ValueLine | None:
+        """Line under the optimal value of the minimisation, where it is proved; when asked for."""
+        return self.line_given if self.prove is None else self.prove()
 
     @property
     def solved(self) -> bool:

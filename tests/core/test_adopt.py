@@ -58,9 +58,57 @@ def test_bad_input() -> None:
         of.from_cvxpy(x)
     with pytest.raises(of.DeclarationError, match="1 names for 2 constraints"):
         of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]), ["one"])
+
+
+def test_complex_variables_are_two_real_ones() -> None:
     z = cp.Variable(2, complex=True, name="z")
-    with pytest.raises(of.DeclarationError, match="'z' is complex"):
-        of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(z))))
+    goal = cp.Minimize(cp.norm(z - np.array([1 + 2j, 3 - 1j])))
+    problem = cp.Problem(goal, [cp.real(z[0]) >= 2, z[1] == 2j])
+    p = of.from_cvxpy(problem, ["part", "pin"])
+    assert set(p.variables) == {"z", "z imaginary"}
+    assert list(p.constraints) == ["part", "pin", "pin imaginary"]
+    s = p.solve()
+    assert s.objective == pytest.approx(np.sqrt(19.0)) and s.is_optimal(1e-6)
+    np.testing.assert_allclose(s["z"] + 1j * s["z imaginary"], [2 + 2j, 2j], atol=1e-6)
+    step = 1e-4
+    moved = cp.Problem(goal, [cp.real(z[0]) >= 2, z[1] == (2 + step) * 1j])
+    slope = (of.from_cvxpy(moved).solve(tolerance=1e-9).objective - s.objective) / step
+    assert float(s.shadow_price["pin imaginary"]) == pytest.approx(slope, abs=1e-3)
+
+
+def test_hermitian_and_negative_semidefinite_variables() -> None:
+    H = cp.Variable((2, 2), hermitian=True, name="H")
+    least = np.array([[1, 1j], [-1j, 2]])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.real(cp.trace(H))), [H >> least]))
+    assert p.solve(tolerance=1e-6).objective == pytest.approx(3.0, abs=1e-5)
+    N = cp.Variable((2, 2), NSD=True, name="N")
+    goal = cp.Maximize(cp.trace(N) + N[0, 1])
+    assert of.from_cvxpy(cp.Problem(goal, [N[0, 0] == -1])).solve().objective == pytest.approx(
+        -0.75, abs=1e-6
+    )
+
+
+def test_problems_of_constants() -> None:
+    assert of.from_cvxpy(cp.Problem(cp.Minimize(3.0))).solve().objective == 3.0
+    holds = cp.Problem(cp.Maximize(2.0), [cp.Constant(1.0) <= 2.0])
+    assert of.from_cvxpy(holds).solve().objective == 2.0
+    with pytest.raises(of.Infeasible) as e:
+        of.from_cvxpy(cp.Problem(cp.Minimize(2.0), [cp.Constant(3.0) <= 2.0]), ["never"]).solve()
+    assert e.value.conflict == ("never",)
+
+
+@pytest.mark.parametrize(("kind", "optimum"), [("integer", 6.5), ("boolean", 4.5)])
+def test_variables_of_which_some_entries_are_whole(kind: str, optimum: float) -> None:
+    x = cp.Variable(3, name="x", **{kind: [(0,), (2,)]})
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [x <= 2.5, x >= 0]))
+    assert p.problem_class.integer and p.solve().objective == pytest.approx(optimum)
+
+
+def test_what_cannot_be_taken_apart_is_refused_by_name() -> None:
+    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
+    support = cp.suppfunc(x, [cp.norm(x) <= 1])
+    with pytest.raises(of.UnsupportedProblem, match="cannot be taken apart"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(support(y)), [y >= 1]))
 
 
 C = np.array([[1.0], [2.0]])

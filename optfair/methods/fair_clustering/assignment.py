@@ -147,7 +147,7 @@ class GroupedRows(Problem):
                 remedy=f"give a rule such as optfair.{example}, or None and add constraints after",
             )
         bound = self.with_constraints(fairness=fairness)
-        self._set(constraints=bound.constraints, _rules=bound.rules)
+        self._set(constraints=bound.constraints, _bound=bound.rules)
 
 
 # The fair assignment problem: rows to clusters, with rules on the masses of groups.
