@@ -20,19 +20,22 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
     Pricing,
+    Round,
     box_for,
     price,
     repaired,
     select_arcs,
     spread,
 )
+from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
+    WARMEST,
+    smoothed_prices,
+)
 
 __all__ = [
     "Candidate",
     "MassResult",
     "PriceSearch",
-    "Round",
-    "coarse_prices",
     "solve_mass_dual",
 ]
 
@@ -40,59 +43,7 @@ __all__ = [
 POLYHEDRAL, CURVED = 1e-10, 3e-8
 
 
-# Prices from few rows that stand for all of them: the long steps of the search.
-
 Floats = NDArray[np.float64]
-
-
-# A block r ranks from a boundary holds about r rows.
-BLOCK = 2.0
-
-
-def coarse_prices(
-    program: MassProgram, costs: CostRows, prices: Floats, time_limit: float = np.inf
-) -> tuple[Floats, Floats] | None:
-    """Return prices and masses that are optimal for a thinned set of rows, None if that fails.
-
-    Rows of one group with the same two cheapest clusters are lined up by regret and cut into
-    blocks that double in size: next to a boundary every row stands for itself, far away one
-    stands for many. Prices that are r ranks off are put right to a fraction of r, whatever
-    n, so a few calls replace thousands of short steps.
-    """
-    weight, rows = _representatives(costs, prices)
-    few = CostRows(costs.cost, costs.labels, weight, rows)
-    start = price(few, prices)
-    free = select_arcs(few, start, None, program.shares)
-    master = solve_master(program, free.arcs, prices, None, time_limit)
-    if master.status != "optimal":
-        return None
-    return program.prices(master.y, master.z), master.y[program.masses]
-
-
-def _representatives(costs: CostRows, prices: Floats) -> tuple[Floats, NDArray[np.intp]]:
-    """Return weight and row (user's order) of one row per block."""
-    n, K = costs.size, costs.clusters
-    stratum, regret = np.empty(n, dtype=np.intp), np.zeros(n)
-    for g, start, stop, block in costs.blocks():
-        reduced = block + prices[g][:, None]
-        here = np.arange(stop - start)
-        best = reduced.argmin(axis=0)
-        lowest = reduced[best, here]
-        second = best
-        if K > 1:
-            reduced[best, here] = np.inf
-            second = reduced.argmin(axis=0)
-            regret[start:stop] = reduced[second, here] - lowest
-        stratum[start:stop] = (g * K + best) * K + second
-    order = np.lexsort((regret, stratum))
-    stratum = stratum[order]
-    new_stratum = np.diff(stratum, prepend=-1) != 0
-    begin = np.flatnonzero(new_stratum)
-    rank = np.arange(n) - np.repeat(begin, np.diff(np.append(begin, n)))
-    level = np.floor(np.log(rank + 1.0) / np.log(BLOCK))
-    cut = np.flatnonzero(new_stratum | (np.diff(level, prepend=-1.0) != 0.0))
-    middle = (cut + np.append(cut[1:], n)) // 2
-    return np.add.reduceat(costs.weights[order], cut), costs.rows[order[middle]]
 
 
 # The search for the best prices: price all arcs, solve a master that is exact in a box, repeat.
@@ -103,33 +54,11 @@ logger = logging.getLogger("optfair")
 # Rows up to which all arcs enter one master; rows a box may grow to.
 SMALL, LARGEST = 100, 12_000
 # Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
-SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 50
-# A master that misses this many rows is far from the optimum: take a long step instead of many.
-FAR, LONG_STEPS = 300, 4
+SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 400
+# A master that misses this many rows is far from the optimum: take a long step instead of many,
+# from this temperature on.
+FAR, LONG_STEPS, COOL = 300, 2, 1.0
 ROUNDS = 200
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of the search.
-
-    Attributes
-    ----------
-    rows, arcs : int
-        Free rows (identical ones once) and arcs in the master.
-    bound : float
-        Best lower bound on the optimum so far.
-    slack : float
-        Weight by which the master missed the mass definition; 0 when its box was not active.
-    gap : float
-        Relative gap of the candidate, infinite before there is one.
-    """
-
-    rows: int
-    arcs: int
-    bound: float
-    slack: float
-    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,9 +120,8 @@ class PriceSearch:
         if prices is None:
             prices = np.zeros(self.program.masses.shape)
             rows = min(2 * rows, MOST)
-            for _ in range(1 if rows < MOST else 2):
-                if self.costs.size > SMALL and time.perf_counter() < self.deadline:
-                    prices = self._long_step(prices)
+            if self.costs.size > SMALL and time.perf_counter() < self.deadline:
+                prices = self._long_step(prices)
         ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
@@ -231,16 +159,18 @@ class PriceSearch:
             else:
                 missing = result.slack * self.costs.size
                 if missing.sum() > FAR and steps > 0:
-                    steps, opened, prices = steps - 1, None, self._long_step(prices)
+                    steps, opened = steps - 1, None
+                    prices = self._long_step(prices, COOL)
                 else:
                     active = result.slack > 1e-3 * result.slack.max()
                     wider = np.clip(missing, 2.0 * ranks, 8.0 * ranks)
                     ranks = np.where(active, wider, ranks)
         return "stalled"
 
-    def _long_step(self, prices: Floats) -> Floats:
-        left = self.deadline - time.perf_counter()
-        step = coarse_prices(self.program, self.costs, prices, left)
+    def _long_step(self, prices: Floats, warmest: float = WARMEST) -> Floats:
+        step = smoothed_prices(
+            self.program, self.costs, prices, warmest=warmest, deadline=self.deadline
+        )
         if step is None:
             return prices
         self.masses = step[1]

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
-__all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "repaired", "select_arcs", "spread"]
+__all__ = [
+    "Box",
+    "FreeRows",
+    "Pricing",
+    "Round",
+    "box_for",
+    "price",
+    "repaired",
+    "select_arcs",
+    "spread",
+]
 
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
@@ -23,6 +33,29 @@ Integers = NDArray[np.intp]
 PROBE = 8_192
 # Numbers looked at to see how large costs typically are.
 TYPICAL = 1_024
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the search.
+
+    Attributes
+    ----------
+    rows, arcs : int
+        Free rows (identical ones once) and arcs in the master.
+    bound : float
+        Best lower bound on the optimum so far.
+    slack : float
+        Weight by which the master missed the mass definition; 0 when its box was not active.
+    gap : float
+        Relative gap of the candidate, infinite before there is one.
+    """
+
+    rows: int
+    arcs: int
+    bound: float
+    slack: float
+    gap: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,130 @@
+"""Prices near the optimum from rows whose choice is smoothed: the long step of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
+from optfair.methods.fair_clustering.algorithms.log_rows import MassPass, pass_over
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+
+__all__ = ["smoothed_prices"]
+
+Floats = NDArray[np.float64]
+
+# Temperatures, in typical margins: the first and the last, and the factor from one to the next.
+WARMEST, COLDEST, FACTOR = 40.0, 0.01, 0.4
+# Distance of the masses from the rules, in fractions of groups, at which a temperature is left;
+# at the last one so many rows of a typical group, if that is less.
+NEAR, NEAR_ROWS = 3e-3, 10.0
+# Rows that the temperatures but the last look at, and that the size of costs is taken from.
+FEW, PROBE = 20_000, 4_096
+# Costs of a row that differ by this share of the largest tie.
+TIE = 1e-12
+
+
+def smoothed_prices(
+    program: MassProgram,
+    costs: CostRows,
+    prices: Floats,
+    *,
+    warmest: float = WARMEST,
+    deadline: float = np.inf,
+) -> tuple[Floats, Floats] | None:
+    r"""Return prices near the optimal ones, and masses that obey the rules; None if that fails.
+
+    .. math::
+        \max_\Lambda\; -\tau \sum_i w_i \log \sum_k e^{-(D_{ik} + \Lambda_{g_i k})/\tau}
+        + \min_M \{h(M) - \langle\Lambda, M\rangle : \text{rules}\}
+
+    for falling temperatures τ, each from the prices of the one before. That is the projection of
+    responsibilities :math:`e^{-D/\tau}` on the rules, whose Newton steps are few whatever the
+    number of clusters and groups; the prices err by about τ.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    costs : CostRows
+        The rows.
+    prices : array (G, K)
+        Where to start.
+    warmest : float
+        First temperature, in typical margins between a row's two cheapest clusters: low where
+        the prices are nearly right.
+    deadline : float
+        ``time.perf_counter()`` value after which no new pass starts.
+    """
+    few = thinned(costs, FEW)
+    unit = _margin(few)
+    if not unit > 0.0:
+        return None
+    masses, rows = None, NEAR_ROWS * costs.group_count / costs.size
+    share = max(warmest, COLDEST)
+    while share >= COLDEST:
+        last = share * FACTOR < COLDEST
+        tau = unit * share
+        form = program.form
+        hot = replace(program, form=replace(form, P=form.P / tau, q=form.q / tau))
+        oracle = _Smoothed(costs if last else few, tau)
+        found = project_masses(
+            oracle,
+            hot,
+            prices=prices / tau,
+            tolerance=min(NEAR, rows) if last else NEAR,
+            deadline=deadline,
+            rough=True,
+        )
+        if not np.isfinite(found.value):
+            break
+        prices, masses = found.prices * tau, found.y[program.masses]
+        share *= FACTOR
+    return None if masses is None else (prices, masses)
+
+
+class _Smoothed:
+    """The oracle of rows whose log densities are -D/τ."""
+
+    def __init__(self, costs: CostRows, tau: float) -> None:
+        self.costs, self.tau = costs, tau
+
+    def __call__(self, prices: Floats, curvature: bool = True) -> MassPass:
+        return pass_over(self._blocks(), prices, curvature=curvature)
+
+    def _blocks(self) -> Iterator[tuple[int, Floats, Floats]]:
+        for g, start, stop, block in self.costs.blocks():
+            yield g, block * (-1.0 / self.tau), self.costs.weights[start:stop]
+
+
+def thinned(costs: CostRows, size: int) -> CostRows:
+    """Return about ``size`` rows, every group with its share; all rows where they are few."""
+    if costs.size <= size:
+        return costs
+    rng = np.random.default_rng(0)
+    rows, weights = [], []
+    for g in range(costs.group_count):
+        own = costs.members(g)
+        count = min(own.size, max(1_000, round(size * own.size / costs.size)))
+        own = np.sort(rng.choice(own, count, replace=False))
+        part = costs.weights[own]
+        rows.append(costs.rows[own])
+        weights.append(part * (costs.weights[costs.members(g)].sum() / part.sum()))
+    return CostRows(costs.cost, costs.labels, np.concatenate(weights), np.concatenate(rows))
+
+
+def _margin(costs: CostRows) -> float:
+    """Return by how much the second cluster of a row costs more than its first, on average.
+
+    Ties do not count, and neither do clusters far from all rows.
+    """
+    step = max(1, costs.size // PROBE)
+    block = costs.gather(np.arange(0, costs.size, step))
+    regret = block - block.min(axis=0)
+    regret[regret <= TIE * np.abs(block).max(axis=0)] = np.inf
+    second = regret.min(axis=0)
+    return float(second[np.isfinite(second)].mean()) if np.isfinite(second).any() else 0.0
