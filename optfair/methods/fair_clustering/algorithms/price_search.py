@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle
 from optfair.methods.fair_clustering.algorithms.mass_program import (
     MassProgram,
     MasterResult,
@@ -29,7 +30,9 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 )
 from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
     WARMEST,
+    SmoothedRows,
     smoothed_prices,
+    thinned,
 )
 
 __all__ = [
@@ -94,6 +97,9 @@ class PriceSearch:
         Called with each `Round`.
     """
 
+    # how much wider a side of the box gets that was active
+    growth = (2.0, 8.0)
+
     def __init__(
         self,
         program: MassProgram,
@@ -104,7 +110,8 @@ class PriceSearch:
     ) -> None:
         self.program, self.costs = program, costs
         self.tolerance, self.deadline, self.report = tolerance, deadline, report
-        self.cap = max(2 * costs.size, 20_000)
+        self.size, self.cap = costs.size, max(2 * costs.size, 20_000)
+        self.few: CostRows | None = None
         self.bound = -np.inf
         self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
         self.candidate: Candidate | None = None
@@ -116,17 +123,17 @@ class PriceSearch:
     def run(self, prices: Floats | None) -> str:
         """Search from given prices, or from none; return optimal, stalled or time_limit."""
         steps, quiet, best_gap = LONG_STEPS, 0, np.inf
-        rows = min(max(SHARE * self.costs.size, FEWEST), MOST)
+        rows = min(max(SHARE * self.size, FEWEST), MOST)
         if prices is None:
             prices = np.zeros(self.program.masses.shape)
             rows = min(2 * rows, MOST)
-            if self.costs.size > SMALL and time.perf_counter() < self.deadline:
+            if self.size > SMALL and time.perf_counter() < self.deadline:
                 prices = self._long_step(prices)
         ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
         for _ in range(ROUNDS):
-            pricing = self.pricing = price(self.costs, prices)
+            pricing = self.pricing = self._price(prices, ranks)
             if opened is not None:
                 free, master = opened
                 bound = pricing.value + self.program.rule_bound(master.y, master.z)
@@ -152,29 +159,46 @@ class PriceSearch:
             if fresh is not None and (
                 self.candidate is None or fresh.objective < self.candidate.objective
             ):
-                self.candidate = fresh
+                self._keep(fresh)
             opened, prices = (free, result), self.program.prices(result.y, result.z)
             if inactive:  # near the optimum a small box is scaled better
                 ranks = np.maximum(ranks / 8.0, 1.0)
+                continue
+            missing = result.slack * self.size
+            if missing.sum() > FAR and steps > 0:
+                steps, opened = steps - 1, None
+                prices = self._long_step(prices, COOL)
             else:
-                missing = result.slack * self.costs.size
-                if missing.sum() > FAR and steps > 0:
-                    steps, opened = steps - 1, None
-                    prices = self._long_step(prices, COOL)
-                else:
-                    active = result.slack > 1e-3 * result.slack.max()
-                    wider = np.clip(missing, 2.0 * ranks, 8.0 * ranks)
-                    ranks = np.where(active, wider, ranks)
+                active = result.slack > 1e-3 * result.slack.max()
+                wider = np.clip(2.0 * missing, self.growth[0] * ranks, self.growth[1] * ranks)
+                ranks = np.where(active, wider, ranks)
         return "stalled"
 
+    def _price(self, prices: Floats, ranks: Floats) -> Pricing:
+        return price(self.costs, prices)
+
+    def _keep(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+
     def _long_step(self, prices: Floats, warmest: float = WARMEST) -> Floats:
+        if self.few is None:
+            self.few = thinned(self.costs)
         step = smoothed_prices(
-            self.program, self.costs, prices, warmest=warmest, deadline=self.deadline
+            self.program,
+            self.few,
+            self._smoothed,
+            self.size,
+            prices,
+            warmest=warmest,
+            deadline=self.deadline,
         )
         if step is None:
             return prices
         self.masses = step[1]
         return step[0]
+
+    def _smoothed(self, tau: float) -> MassOracle:
+        return SmoothedRows(self.costs, tau)
 
     def gap(self) -> float:
         """Return the relative gap of the candidate, infinite before there is one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
-from optfair.methods.fair_clustering.algorithms.log_rows import MassPass, pass_over
+from optfair.methods.fair_clustering.algorithms.log_rows import (
+    MassOracle,
+    MassPass,
+    pass_over,
+)
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 
-__all__ = ["smoothed_prices"]
+__all__ = ["WARMEST", "SmoothedRows", "smoothed_prices", "thinned"]
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +34,9 @@ TIE = 1e-12
 
 def smoothed_prices(
     program: MassProgram,
-    costs: CostRows,
+    few: CostRows,
+    whole: Callable[[float], MassOracle],
+    size: int,
     prices: Floats,
     *,
     warmest: float = WARMEST,
@@ -50,8 +56,12 @@ def smoothed_prices(
     ----------
     program : MassProgram
         The rules.
-    costs : CostRows
-        The rows.
+    few : CostRows
+        Rows of which every temperature but the last is content; see `thinned`.
+    whole : callable
+        Returns the oracle of all rows at a temperature, such as `SmoothedRows`.
+    size : int
+        Number of all rows.
     prices : array (G, K)
         Where to start.
     warmest : float
@@ -60,18 +70,17 @@ def smoothed_prices(
     deadline : float
         ``time.perf_counter()`` value after which no new pass starts.
     """
-    few = thinned(costs, FEW)
     unit = _margin(few)
     if not unit > 0.0:
         return None
-    masses, rows = None, NEAR_ROWS * costs.group_count / costs.size
+    masses, rows = None, NEAR_ROWS * few.group_count / size
     share = max(warmest, COLDEST)
     while share >= COLDEST:
         last = share * FACTOR < COLDEST
         tau = unit * share
         form = program.form
         hot = replace(program, form=replace(form, P=form.P / tau, q=form.q / tau))
-        oracle = _Smoothed(costs if last else few, tau)
+        oracle = whole(tau) if last else SmoothedRows(few, tau)
         found = project_masses(
             oracle,
             hot,
@@ -87,13 +96,14 @@ def smoothed_prices(
     return None if masses is None else (prices, masses)
 
 
-class _Smoothed:
-    """The oracle of rows whose log densities are -D/τ."""
+class SmoothedRows:
+    """The oracle of rows in memory whose log densities are -D/τ."""
 
     def __init__(self, costs: CostRows, tau: float) -> None:
         self.costs, self.tau = costs, tau
 
     def __call__(self, prices: Floats, curvature: bool = True) -> MassPass:
+        """Return the pass at given prices."""
         return pass_over(self._blocks(), prices, curvature=curvature)
 
     def _blocks(self) -> Iterator[tuple[int, Floats, Floats]]:
@@ -101,7 +111,7 @@ class _Smoothed:
             yield g, block * (-1.0 / self.tau), self.costs.weights[start:stop]
 
 
-def thinned(costs: CostRows, size: int) -> CostRows:
+def thinned(costs: CostRows, size: int = FEW) -> CostRows:
     """Return about ``size`` rows, every group with its share; all rows where they are few."""
     if costs.size <= size:
         return costs
