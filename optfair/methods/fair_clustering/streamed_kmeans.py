@@ -147,7 +147,8 @@ def stream_alternation(
             nonlocal passes
             passes += 1
             function = SmoothedPass(header, centers, at, tau)
-            return streams.source.map_reduce(function, operator.add, streams.n_jobs)
+            part: MassPass = streams.source.map_reduce(function, operator.add, streams.n_jobs)
+            return part
 
         # the first assignment is made whatever the limit
         deadline = np.inf if before is None else time.perf_counter() + left

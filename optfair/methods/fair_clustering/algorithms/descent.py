@@ -324,10 +324,10 @@ def moved_centers(
     K = centers.shape[0]
     held = weights[flow.rows] * flow.fractions
     A = sp.csr_array((held, (flow.clusters, flow.rows)), shape=(K, cost.rows))
-    weight = np.asarray(A.sum(axis=1)).ravel()
+    weight: Floats = np.asarray(A.sum(axis=1), dtype=float).ravel()
     moved, some = centers.copy(), weight > 0.0
     if cost.metric == "sqeuclidean":
-        moved[some] = (A @ cost.points)[some] / weight[some, None]
+        moved[some] = np.asarray(A @ cost.points)[some] / weight[some, None]
     else:
         moved[some] = best_centers(cost.metric, cost.points, A.T.toarray()[:, some])
     if (weight > EMPTY).all():
