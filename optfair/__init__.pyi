@@ -67,5 +67,7 @@ from optfair.methods.sparse_counterfactuals import SparseCounterfactuals as Spar
 from optfair.solution.files import load_solution as load_solution
 from optfair.solution.residuals import residuals as residuals
 from optfair.solution.shadow_prices import shadow_prices as shadow_prices
+from optfair.sweeps.along import sweep as sweep
+from optfair.sweeps.ranges import sensitivity as sensitivity
 
 __version__: str

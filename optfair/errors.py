@@ -172,11 +172,14 @@ class DataError(OptfairError, ValueError):
 
 # more of them are no help
 MOST_NAMES = 20
+# comparing longer ones takes seconds
+MOST_LETTERS = 200
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests the nearest known names."""
-    names = sorted(known)
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """Return a sentence that suggests the nearest known names; what is no name has none near."""
+    names = sorted(map(str, known))
+    name = name[:MOST_LETTERS] if isinstance(name, str) else ""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from optfair.errors import DeclarationError, nearest
+from optfair.storage import read_toml
 
 __all__ = ["check_keys", "fact_files", "folders", "load_facts", "method_folders"]
 
@@ -96,11 +97,7 @@ def _listed(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[str, Path]
 
 def load_facts(path: Path) -> dict[str, Any]:
     """Return the contents of a TOML file of facts."""
-    try:
-        with path.open("rb") as f:
-            facts = tomllib.load(f)
-    except tomllib.TOMLDecodeError as e:
-        raise DeclarationError(f"{path} is not valid TOML", str(e), "mend the file") from None
+    facts = read_toml(path)
     if facts.get("schema") != 1:
         raise DeclarationError(
             f"{path} has schema {facts.get('schema')!r}", remedy="write schema = 1 at its top"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +16,130 @@ from numpy.typing import NDArray
 from optfair.errors import DataError
 
 __all__ = [
+    "LARGEST",
+    "check_callable",
+    "check_count",
+    "check_flag",
+    "check_labels",
+    "check_level",
+    "check_mapping",
     "check_matrix",
+    "check_names",
     "check_number",
+    "check_path",
+    "check_positive",
+    "check_seconds",
+    "check_seed",
     "check_semidefinite",
     "check_symmetric",
+    "check_table",
+    "check_text",
     "check_vector",
     "check_weights",
+    "checked",
     "encode_groups",
+    "floats",
+    "one_of",
+    "real",
+    "whole",
 ]
 
-
-# Checks that every model makes on its data before anything is built.
-
 Floats = NDArray[np.float64]
+
+# Beyond this size squares of numbers and sums of them lose every digit that data have.
+LARGEST = 1e15
+
+
+def floats(values: Any, what: str, *, infinite: bool = False) -> Floats:
+    """Return numbers as a new float array of any shape; booleans count as 0 and 1.
+
+    Parameters
+    ----------
+    values : array-like or DataFrame
+        Real numbers, none of them missing, and none beyond `LARGEST`.
+    what : str
+        What to call it in messages.
+    infinite : bool
+        Whether entries may be infinite, and of any size.
+
+    Raises
+    ------
+    DataError
+        Complex numbers, dates, texts, masked or sparse arrays, objects, NaN, too large ones; with
+        the first such entry.
+    """
+    if hasattr(values, "tocsr"):
+        raise DataError(
+            f"{what} is sparse", type(values).__name__, "give a dense array: .toarray()"
+        )
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        where = np.argwhere(np.ma.getmaskarray(values))[0]
+        raise DataError(f"{what} has masked entries", _place(where), "fill or drop them")
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            _refuse_objects(array, what)
+        elif array.dtype.kind not in "fiub" or (array.dtype.kind == "b" and not array.ndim):
+            first = f", the first is {_plain(array.flat[0])!r}" if array.size else ""
+            raise DataError(
+                f"{what} has entries that are not numbers",
+                f"they are {array.dtype}{first}",
+                "give real numbers",
+            )
+        # a copy: the problem must not change when the caller's array does
+        array = np.array(array, dtype=np.float64, order="C", copy=True)
+    except OverflowError as e:
+        raise DataError(f"{what} has entries beyond all floats", str(e), "scale them") from None
+    except DataError:
+        raise
+    except Exception as e:  # ragged lists, and whatever foreign containers raise
+        raise DataError(
+            f"{what} has entries that are not numbers", str(e)[:200], "encode them first"
+        ) from None
+    # one pass where all is well
+    if not array.size or (np.isfinite(low := array.min()) and np.isfinite(high := array.max())):
+        if array.size and not infinite and max(-low, high) > LARGEST:
+            where = np.argwhere(np.abs(array) > LARGEST)[0]
+            raise DataError(
+                f"{what} has entries beyond {LARGEST:.0e}",
+                f"the first is {array[tuple(where)]:.3g} in {_place(where)}",
+                "state it in other units",
+            )
+        return array
+    bad = np.isnan(array) if infinite else ~np.isfinite(array)
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        raise DataError(
+            f"{what} has {int(bad.sum())} entries that are NaN or infinite",
+            f"the first is {array[tuple(where)]} in {_place(where)}",
+            "drop or impute them",
+        )
+    return array
+
+
+def _refuse_objects(array: Any, what: str) -> None:
+    kinds = {type(entry): entry for entry in array.ravel().tolist()}
+    if all(_is_real(entry) for entry in kinds.values()):
+        return
+    for where, entry in np.ndenumerate(array):
+        if not _is_real(entry):
+            missing = entry is None or type(entry).__name__ in ("NAType", "NaTType")
+            said = "missing" if missing else f"a {type(entry).__name__}"
+            raise DataError(
+                f"{what} has entries that are not numbers",
+                f"{_place(np.array(where))} is {said}" if where else f"it is {said}",
+                "drop or impute them" if missing else "give real numbers",
+            )
+
+
+def _is_real(entry: Any) -> bool:
+    return isinstance(entry, (Real, np.bool_)) and not isinstance(entry, np.timedelta64)
+
+
+def _place(where: NDArray[np.intp]) -> str:
+    if where.size == 2:
+        return f"row {where[0]}, column {where[1]}"
+    return f"entry {', '.join(map(str, where.tolist()))}"
 
 
 def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Floats:
@@ -37,13 +154,7 @@ def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Float
     columns : int, optional
         Width it must have.
     """
-    try:
-        # a copy: the problem must not change when the caller's array does
-        matrix = np.array(values, dtype=np.float64, order="C", copy=True)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            f"{what} has entries that are not numbers", str(e), "encode them first"
-        ) from None
+    matrix = floats(values, what)
     if matrix.ndim != 2:
         raise DataError(
             f"{what} has {matrix.ndim} dimension(s)", f"shape {matrix.shape}", "give rows x columns"
@@ -58,14 +169,6 @@ def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Float
             f"shape {matrix.shape}",
             "give centers in the coordinates of the rows",
         )
-    bad = ~np.isfinite(matrix)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise DataError(
-            f"{what} has {int(bad.sum())} entries that are NaN or infinite",
-            f"the first is {matrix[row, column]} in row {row}, column {column}",
-            "drop or impute them",
-        )
     return matrix
 
 
@@ -73,22 +176,17 @@ def check_weights(weights: Any, rows: int) -> Floats:
     """Return weights that sum to 1; equal ones by default."""
     if weights is None:
         return np.full(rows, 1.0 / rows)
-    try:
-        w = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            "sample_weight has entries that are not numbers", str(e), "give numbers"
-        ) from None
+    w = floats(weights, "sample_weight")
     if w.shape != (rows,):
         raise DataError(
             "sample_weight does not fit the rows",
             f"shape {w.shape} for {rows} rows",
             "give one per row",
         )
-    if not np.isfinite(w).all() or (w < 0).any():
+    if (w < 0).any():
         raise DataError(
-            "sample_weight has negative or non-finite entries",
-            f"the first is in row {int(np.flatnonzero(~np.isfinite(w) | (w < 0))[0])}",
+            "sample_weight has negative entries",
+            f"the first is in row {int(np.flatnonzero(w < 0)[0])}",
             "give non-negative numbers",
         )
     if not w.sum() > 0:
@@ -96,29 +194,72 @@ def check_weights(weights: Any, rows: int) -> Floats:
     return np.asarray(w / w.sum())
 
 
+def check_table(values: Any, what: str) -> Any:
+    """Return rows of numbers and texts: a data frame as it is, anything else as an array."""
+    if hasattr(values, "columns"):
+        return values
+    if hasattr(values, "tocsr") or isinstance(values, np.ma.MaskedArray):
+        return floats(values, what)
+    try:
+        table = np.asarray(values)
+        fine = table.dtype.kind in "fiubUS"
+        if table.dtype.kind == "O":
+            real_or_text = (Real, str, np.bool_, type(None))
+            fine = bool(table.ndim) and all(
+                issubclass(kind, real_or_text) for kind in set(map(type, table.ravel().tolist()))
+            )
+    except ValueError as e:  # rows of several lengths
+        raise DataError(f"{what} is no table", str(e), "give rows of one length") from None
+    if not fine:
+        raise DataError(
+            f"{what} has entries that are neither numbers nor texts",
+            f"they are {table.dtype}",
+            "encode them first",
+        )
+    return table
+
+
+def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any]:
+    """Return labels of one kind, one per row: texts, whole numbers, truth values or dates."""
+    try:
+        labels = np.asarray(values)
+        shape = labels.shape
+    except ValueError as e:  # lists of several lengths
+        raise DataError(f"{what} is no list of labels", str(e), "give one label per row") from None
+    if labels.ndim != 1 or (rows is not None and labels.size != rows):
+        raise DataError(
+            f"{what} does not fit the rows",
+            f"shape {shape}" + ("" if rows is None else f" for {rows} rows"),
+            "give one label per row",
+        )
+    if labels.dtype.kind in "cmV":
+        raise DataError(
+            f"{what} has entries that are no labels",
+            f"they are {labels.dtype}",
+            "give texts, whole numbers or dates",
+        )
+    if (labels.dtype.kind in "fM" and not np.isfinite(labels).all()) or (
+        labels.dtype == object and any(_missing(v) for v in labels)
+    ):
+        raise DataError(f"{what} has missing labels", remedy="drop those rows or give them a label")
+    if labels.dtype == object:
+        try:
+            set(labels.tolist())
+            sorted({type(v): v for v in labels.tolist()}.values())
+        except TypeError:
+            raise DataError(
+                f"{what} mixes labels that cannot be compared",
+                f"types {sorted({type(v).__name__ for v in labels})}",
+                "use one type, e.g. strings",
+            ) from None
+    return labels
+
+
 def encode_groups(
     groups: Any, rows: int, weights: Floats
 ) -> tuple[NDArray[np.intp], NDArray[Any], Floats]:
     """Return (group index of each row, sorted labels, weight share of each group)."""
-    labels = np.asarray(groups)
-    if labels.shape != (rows,):
-        raise DataError(
-            "groups does not fit the rows",
-            f"shape {labels.shape} for {rows} rows",
-            "give one label per row",
-        )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
-    if labels.dtype == object and any(_missing(v) for v in labels):
-        raise DataError("groups has missing labels", remedy="drop those rows or give them a label")
-    try:
-        names, index = np.unique(labels, return_inverse=True)
-    except TypeError:
-        raise DataError(
-            "groups mixes labels that cannot be compared",
-            f"types {sorted({type(v).__name__ for v in labels})}",
-            "use one type, e.g. strings",
-        ) from None
+    names, index = np.unique(check_labels(groups, "groups", rows), return_inverse=True)
     if names.size < 2:
         raise DataError(
             "groups has one group only",
@@ -177,32 +318,209 @@ def _plain(label: Any) -> Any:
 
 def check_vector(values: Any, what: str, size: int | None = None) -> Floats:
     """Return a finite float vector, of a given length where one is asked for."""
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as e:
-        raise DataError(f"{what} has entries that are not numbers", str(e)) from None
+    vector = floats(values, what)
     if vector.ndim != 1 or vector.size == 0 or (size is not None and vector.size != size):
         wanted = "a list of numbers" if size is None else f"{size} numbers"
         raise DataError(f"{what} has shape {vector.shape}", remedy=f"give {wanted}")
-    if not np.isfinite(vector).all():
-        raise DataError(
-            f"{what} has entries that are NaN or infinite",
-            f"the first is entry {int(np.flatnonzero(~np.isfinite(vector))[0])}",
-            "give finite numbers",
-        )
     return vector
 
 
-def check_number(value: Any, what: str, *, positive: bool = False) -> float:
-    """Return one finite number, above zero where that is asked for."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
-    if not np.isfinite(number) or (positive and number <= 0.0):
-        kind = "positive number" if positive else "finite number"
-        raise DataError(f"{what} {value!r} is not a {kind}", remedy=f"give a {kind}")
+def check_number(
+    value: Any,
+    what: str,
+    *,
+    positive: bool = False,
+    least: float = -np.inf,
+    most: float = LARGEST,
+    infinite: bool = False,
+) -> float:
+    """Return one number, above zero or within a range where that is asked for.
+
+    Parameters
+    ----------
+    value : float
+        No boolean, text, complex number or array.
+    what : str
+        What to call it in messages.
+    positive : bool
+        Whether it must be above zero.
+    least, most : float
+        Range.
+    infinite : bool
+        Whether it may be infinite.
+    """
+    number = np.nan
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if _is_real(value) and not isinstance(value, (bool, np.bool_)):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = np.nan
+    most = np.inf if infinite else most
+    fine = np.isfinite(number) or (infinite and not np.isnan(number))
+    if not fine or not max(least, -most) <= number <= most or (positive and number <= 0.0):
+        kind = "positive number" if positive else "number" if infinite else "finite number"
+        if np.isfinite(least):
+            kind += f" of at least {least:g}"
+        if most < LARGEST:
+            kind += f" of at most {most:g}"
+        raise DataError(f"{what} {_shown(value)} is not a {kind}", remedy=f"give a {kind}")
     return number
+
+
+def real(value: Any) -> float:
+    """Return a number as a float, and NaN for whatever is none."""
+    try:
+        return check_number(value, "", infinite=True)
+    except DataError:
+        return float("nan")
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number, of a type for them: 2, not 2.0 or True."""
+    return isinstance(value, (int, np.integer)) and abs(real(value)) <= LARGEST
+
+
+def check_positive(value: Any, what: str) -> float:
+    """Return a finite number above zero."""
+    return check_number(value, what, positive=True)
+
+
+def check_seconds(value: Any, what: str) -> float:
+    """Return a number of seconds above zero, which may be infinite."""
+    return check_number(value, what, positive=True, infinite=True)
+
+
+def check_count(value: Any, what: str, *, least: int = 1) -> int:
+    """Return a whole number of at least ``least``, no boolean."""
+    number = check_number(value, what)
+    if number != np.floor(number) or number < least:
+        kind = f"whole number of at least {least}"
+        raise DataError(f"{what} {_shown(value)} is not a {kind}", remedy=f"give a {kind}")
+    return int(number)
+
+
+def check_level(value: Any, what: str) -> int:
+    """Return 0, 1 or 2: how much is shown."""
+    return int(check_number(check_count(value, what, least=0), what, most=2))
+
+
+def check_flag(value: Any, what: str) -> bool:
+    """Return True or False, which the value must be."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise DataError(f"{what} {_shown(value)} is not True or False", remedy="give True or False")
+    return bool(value)
+
+
+def check_text(value: Any, what: str) -> str:
+    """Return a text with something in it."""
+    if not isinstance(value, str) or not value:
+        raise DataError(f"{what} {_shown(value)} is not a text", remedy="give a text")
+    return value
+
+
+def check_mapping(value: Any, what: str) -> Mapping[Any, Any]:
+    """Return a mapping."""
+    if not isinstance(value, Mapping):
+        raise DataError(f"{what} {_shown(value)} is no mapping", remedy="give a dict")
+    return value
+
+
+def check_callable(value: Any, what: str) -> Any:
+    """Return a function."""
+    if not callable(value):
+        raise DataError(f"{what} {_shown(value)} is no function", remedy="give a function")
+    return value
+
+
+def check_path(value: Any, what: str = "path") -> Path:
+    """Return the path of a file."""
+    try:
+        path = Path(value)
+        if not path.name or "\0" in str(path):
+            raise ValueError("it names no file")
+        os.fsencode(path)
+        path.exists()
+    except (TypeError, ValueError, OSError) as e:
+        raise DataError(
+            f"{what} {_shown(value)} is no path of a file", str(e)[:100], "give the name of a file"
+        ) from None
+    return path
+
+
+def check_seed(value: Any, what: str) -> Any:
+    """Return a seed: None, a whole number of at least 0, or one of NumPy's generators."""
+    if value is None or isinstance(value, (np.random.Generator, np.random.RandomState)):
+        return value
+    seed = check_count(value, what, least=0)
+    if seed >= 2**32:
+        raise DataError(f"{what} {_shown(value)} is too large", remedy="give less than 2**32")
+    return seed
+
+
+def check_names(values: Any, what: str) -> tuple[Any, ...]:
+    """Return names, of which each is a text or a number."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DataError(f"{what} {_shown(values)} is no list of names", remedy="give a list")
+    names = tuple(values)
+    for name in names:
+        if not isinstance(name, (str, Real, np.generic)):
+            raise DataError(f"{what} has {_shown(name)}", "it is no name", "give texts")
+    return names
+
+
+def one_of(*kinds: type) -> Callable[[Any, str], Any]:
+    """Return a check that a value is an instance of one of these classes."""
+
+    def check(value: Any, what: str) -> Any:
+        if not isinstance(value, kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise DataError(f"{what} {_shown(value)} is no {wanted}", remedy=f"give a {wanted}")
+        return value
+
+    return check
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message shows it, of a length that can be read."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of more digits than Python writes, or anybody's __repr__
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a public function refuse arguments that cannot be what it means.
+
+    None passes where it is the default.
+
+    Parameters
+    ----------
+    **checks : callable
+        From the value and the name of an argument; they raise `DataError`.
+    """
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters
+        places = tuple(parameters)
+        free = {name for name, p in parameters.items() if p.default is None}
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, value in (*zip(places, args, strict=False), *kwargs.items()):
+                if name in checks and not (value is None and name in free):
+                    checks[name](value, name)
+            return function(*args, **kwargs)
+
+        return call
+
+    return wrap
 
 
 def check_symmetric(values: Any, what: str) -> Floats:

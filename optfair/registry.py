@@ -20,6 +20,7 @@ A package may hold folders ``problems`` and ``solvers`` with instances and profi
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import sys
 from collections.abc import Callable
@@ -98,7 +99,9 @@ def attach(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], 
 
     def get(name: str) -> Any:
         if not places.get(name):
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            close = difflib.get_close_matches(name, places, n=1, cutoff=0.7)
+            near = f"; did you mean {close[0]!r}?" if close else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{near}")
         module = importlib.import_module(places[name])
         if module is home or not hasattr(module, name):
             value: Any = importlib.import_module(f"{places[name]}.{name}")

@@ -21,28 +21,34 @@ PACKAGE = Path(optfair.__file__).parent
 # Which room may import which: the language, from the bottom up. Nothing that is not here.
 LANGUAGE = {
     "errors": set(),
-    "locate": {"errors"},
+    "storage": {"errors"},
+    "locate": {"errors", "storage"},
     "numbers": {"errors"},
     "registry": {"errors", "locate"},
     "proofs": set(),
-    "convexity": {"core", "errors"},
-    "core": {"convexity", "errors", "proofs"},
-    "solution": {"core", "errors", "proofs"},
-    "compile": {"core", "errors", "proofs", "solution"},
-    "transforms": {"backends", "compile", "core", "errors", "proofs", "solution"},
+    "convexity": {"core", "errors", "numbers"},
+    "core": {"convexity", "errors", "numbers", "proofs"},
+    "solution": {"core", "errors", "numbers", "proofs", "storage"},
+    "compile": {"core", "errors", "numbers", "proofs", "solution", "storage"},
+    "transforms": {"backends", "compile", "core", "errors", "numbers", "proofs", "solution"},
     "backends": {
-        *("compile", "convexity", "core", "errors", "locate", "proofs", "registry", "solution"),
+        *("compile", "convexity", "core", "errors", "locate", "numbers", "proofs", "registry"),
+        *("solution", "transforms"),
+    },
+    "datasets": {"errors", "locate", "numbers", "storage"},
+    "diagnosis": {"backends", "compile", "core", "errors", "numbers", "transforms"},
+    "formats": {
+        *("backends", "compile", "core", "diagnosis", "errors", "numbers", "proofs", "storage"),
         "transforms",
     },
-    "datasets": {"errors", "locate", "numbers"},
-    "diagnosis": {"backends", "compile", "core", "errors", "transforms"},
-    "formats": {"backends", "compile", "core", "diagnosis", "errors", "proofs", "transforms"},
     "library": {
-        *("backends", "compile", "core", "datasets", "errors", "locate", "registry", "transforms"),
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "locate", "numbers"),
+        *("registry", "transforms"),
     },
     "metrics": set(),
     "plots": {"errors"},
     "rows": {"errors", "numbers"},
+    "sweeps": {"backends", "compile", "core", "errors", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.
@@ -256,7 +262,7 @@ SAYS_NOTHING = {
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "backends/progress.py": "what every round-wise algorithm of the backends shows",
-    "cli/verify.py": "one command, beside the others of its kind",
+    "__main__.py": "what python -m optfair runs",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 

@@ -64,6 +64,11 @@ class _Start:
         self._z: Floats | None = None
         self._s: Floats | None = None
 
+    @property
+    def given(self) -> bool:
+        """Whether somebody said where to start."""
+        return self._x is not None
+
     def prepare(self, compiled: Compiled, earlier: Solution) -> str:
         """Keep a start for this compiled problem; say "used", or why not."""
         name = self._profile.name
@@ -124,10 +129,18 @@ def _call(
         if data.get(part) is not None:
             data[part] = data[part] * scale
     options = _nested(options)
+    # the solver that met other values of the parameters takes these in their place
+    cache: dict[str, Any] | None = None
+    if profile.updates and compiled.plan is not None and not (warm.given or units or seconds):
+        settled, cache = compiled.ended.pop(profile.name, (options, {}))
+        cache = cache if settled == options else {}  # settings would stay
+    kept = "the solver of the last values" if cache else ""
     held = environment(profile)
     if held is not None:
         options = {**options, "env": held}
     further = warm.arguments(data, scale, units)
+    if cache is not None:
+        further = {"warm_start": True, "solver_cache": cache}
     given = dict(options)  # interfaces take options out as they read them
     try:
         if seconds is not None:
@@ -154,6 +167,10 @@ def _call(
     raw = answer.raw
     if raw is None:
         return RawPoint("time_limit")
+    if cache is not None:
+        compiled.ended[profile.name] = (given, cache)
+    taken = (raw.attr or {}).get(s.NUM_ITERS)
+    work: dict[str, Any] = {"kept": kept, "iterations": None if taken is None else int(taken)}
     status = _STATUS.get(raw.status, str(raw.status))
     if "interrupted" in profile.reports:
         word = answer.reports.get(profile.reports["status"])
@@ -167,9 +184,9 @@ def _call(
         told = answer.reports.get(profile.reports["bound"])
         bound = None if told is None else float(told) / scale + compiled.form.offset
     if raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
-        return RawPoint(status, z=z, bound=bound)
+        return RawPoint(status, z=z, bound=bound, **work)
     x = np.ravel(np.asarray(next(iter(raw.primal_vars.values())), dtype=float), order="F")
-    return RawPoint(status, x if units is None else x * units[1], z, bound)
+    return RawPoint(status, x if units is None else x * units[1], z, bound, **work)
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

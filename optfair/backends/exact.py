@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
@@ -13,109 +12,28 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import nonbasic, solve_form
-from optfair.compile.conic_proof import ConicProof, RescaledProof
+from optfair.backends.linear_program import Kept, solve_form
+from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import Compiled
-from optfair.core.certificate import Certificate, Verdict
+from optfair.core.solution import Status
 from optfair.errors import ClassError, SolverFailure
-from optfair.proofs import check_proof
-from optfair.proofs.grade import UNKNOWN
-from optfair.proofs.portable import form_record, ratio, ratio_record
 from optfair.proofs.rational import balanced, solve_exactly
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
-    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["ExactOptimum", "exactly"]
+__all__ = ["exactly"]
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
-LARGEST, ROUNDS = 2_000, 6
+LARGEST, ROUNDS = 2_000, 8
 # What an exact slack is multiplied by, at most, where a better basis is looked for.
-ZOOM = 80
+ZOOM = 400
 # Magnified slacks and multipliers beyond this are cut off: they are not in question.
 FAR = 1e4
 
 Ratios = list[Fraction]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExactOptimum(Certificate):
-    r"""An optimal basis of a linear program, solved in fractions.
-
-    For :math:`\min q^T x` subject to :math:`b - A x \in K`, K a product of points and half-lines:
-    x is feasible, z is in the dual cone, :math:`A^T z + q = 0` and :math:`q^T x = -b^T z`, all of
-    it exactly, for the declared floats.
-
-    Parameters
-    ----------
-    problem : Problem
-        What was solved.
-    compiled : Compiled
-        Its cone program.
-    x, z : list of Fraction
-        Point and multipliers, in its columns and rows.
-
-    Attributes
-    ----------
-    objective : Fraction
-        The optimum of the problem as declared.
-    values, multipliers : mapping
-        Arrays of fractions by variable and by constraint name.
-    """
-
-    problem: Problem
-    compiled: Compiled
-    x: Ratios
-    z: Ratios
-
-    @property
-    def objective(self) -> Fraction:
-        """The optimum, in the sense of the problem."""
-        form = self.compiled.form
-        costs = (Fraction(float(c)) * v for c, v in zip(form.q, self.x, strict=True) if c)
-        return Fraction(form.sign) * (sum(costs, Fraction(0)) + Fraction(float(form.offset)))
-
-    @cached_property
-    def values(self) -> dict[str, NDArray[Any]]:
-        """Values of the variables, arrays of fractions; 0 where no term uses an entry."""
-        known = np.array([*self.x, Fraction(0)], dtype=object)
-        return {name: known[place] for name, place in self.compiled.places().items()}
-
-    @property
-    def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The program and its proof, ready for JSON."""
-        form = self.compiled.form
-        told = ratio(self.objective * Fraction(form.sign))
-        leaf = {"against": "objective", "multipliers": ratio_record(self.z), "steps": []}
-        claim = {
-            "bound": told,
-            "objective": told,
-            "cut": None,
-            "radius": None,
-            "tolerance": 0,
-            "violation": 0,
-            "unit": 1,
-        }
-        units = [1] * form.q.size
-        point = ratio_record(self.x)
-        return form_record(form), {"tree": leaf, "claim": claim, "point": point, "units": units}
-
-    def verify(self) -> Verdict:
-        """Recompute everything in exact arithmetic; there is no tolerance."""
-        record, proof = self.record
-        try:
-            check_proof.bound(check_proof.Form(record), proof)
-        except check_proof.Rejected as e:
-            return Verdict(False, (str(e),), UNKNOWN)
-        return Verdict(True)
-
-    def __str__(self) -> str:
-        digits = max(v.denominator.bit_length() for v in (*self.x, Fraction(0)))
-        return f"optimum {float(self.objective):.17g}, in fractions of up to {digits} bits"
-
-    __repr__ = __str__
 
 
 def exactly(solution: Solution, seconds: float | None = None) -> Solution:
@@ -149,9 +67,24 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     again: Any = solution.problem.conic_proof(proof.stored()[0], proof.x, proof.z)
     compiled = again.compiled
     x, z = _optimum(compiled, seconds)
-    exact = ExactOptimum(solution.problem, compiled, x, z)
+    near = (np.array(x, dtype=float), np.array(z, dtype=float))
+    exact = ExactOptimum(solution.problem, compiled, *near, point=tuple(x), prices=tuple(z))
+    values, multipliers = compiled.by_name(*near)
+    values = {**solution.values, **values}
+    found = measure(solution.problem, values, multipliers, exact)
+    off = found.against(found.objective, exact.bound)
     spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
-    return replace(solution, exact=exact, seconds={**solution.seconds, "recover": spent})
+    return replace(
+        solution,
+        status=Status("optimal", "feasible", "feasible", off.grade(float(np.finfo(float).eps))),
+        objective=found.objective,
+        bound=exact.bound,
+        values=values,
+        multipliers=multipliers,
+        proof=exact,
+        seconds={**solution.seconds, "recover": spent},
+        unit=found.unit,
+    )
 
 
 def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]:
@@ -168,16 +101,14 @@ def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]
     nothing = np.zeros(form.q.size, dtype=bool)
     options: dict[str, Any] = {"solver": "simplex", "threads": 1}
     options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    kept = next((b for b in compiled.ended.values() if b is not None), None)
+    kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
     asked, why = form, "no basis was found"
     for _ in range(ROUNDS):
-        _, basis = solve_form(
-            asked, nothing, asked.cost_scale("typical"), options, False, basis=kept
-        )
-        kept = basis if basis is not None else kept
+        _, last = solve_form(asked, nothing, asked.cost_scale("typical"), options, False, kept=kept)
+        kept = last if last is not None else kept
         if kept is None or time.perf_counter() > end:
             break
-        found = _solved(form, *nonbasic(kept), min(60.0, end - time.perf_counter()))
+        found = _solved(form, *kept.nonbasic(), min(60.0, end - time.perf_counter()))
         if found is None:
             why = "its basis has no solution in fractions, or too large a one"
             break

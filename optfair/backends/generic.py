@@ -142,9 +142,10 @@ def run_generic(
         raise _infeasible(problem, profile, compiled, raw)
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
         raise _unbounded(problem, profile, request, call, quadratic)
+    work = _work(compiled, profile, raw)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
-        return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm)
+        return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
     z = None if mixed else raw.z
@@ -161,7 +162,16 @@ def run_generic(
     elif z is not None:
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
-    return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm)
+    return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
+
+
+def _work(compiled: Compiled, profile: SolverProfile, raw: RawPoint) -> dict[str, Any]:
+    """Return what a solve took, and what the first of the same shape took from nothing."""
+    if raw.iterations is None:
+        return {"kept": raw.kept}
+    cold = compiled.ended.setdefault(f"{profile.name} cold", raw.iterations)
+    more = {"iterations_cold": cold} if raw.kept else {}
+    return {"kept": raw.kept, "iterations": {"iterations": raw.iterations, **more}}
 
 
 def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, str]:

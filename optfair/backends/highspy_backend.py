@@ -35,19 +35,20 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         # where the last solve of the same rows ended, unless somebody says where to start
-        kept = compiled.ended.get(profile.name) if begin[0] is None else None
-        found, basis = solve_form(
+        # taken out, so that no other thread changes the model meanwhile
+        kept = compiled.ended.pop(profile.name, None) if begin[0] is None else None
+        found, kept = solve_form(
             compiled.form,
             compiled.integer,
             scale,
             options,
             log,
             begin[0],
-            basis=kept,
+            kept=kept,
             solver_name=profile.name,
         )
-        if basis is not None:
-            compiled.ended[profile.name] = basis
+        if kept is not None:
+            compiled.ended[profile.name] = kept
         return found
 
     return run_generic(problem, profile, request, call, start=start)

@@ -135,6 +135,11 @@ def close_idle() -> None:
             _idle.pop().close()
 
 
+# a process that is forked off has no workers: these answer the one that started them
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)
+
+
 class _Worker:
     """The caller's end. Ctrl-C does not reach the other one."""
 
@@ -222,8 +227,9 @@ def serve() -> None:
             answer = ("error", e)
         try:
             message = pickle.dumps(answer)
-        except Exception as e:
-            message = pickle.dumps(("error", SolverFailure(f"{type(e).__name__}: {e}")))
+        except (pickle.PicklingError, TypeError, AttributeError) as e:
+            said = f"its answer cannot be sent: {type(e).__name__}: {e}"
+            message = pickle.dumps(("error", SolverFailure(said)))
         _send(answers, message)
 
 

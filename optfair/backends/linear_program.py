@@ -19,7 +19,7 @@ from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["LinearProgramResult", "nonbasic", "solve_form", "solve_linear_program"]
+__all__ = ["Kept", "LinearProgramResult", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,27 @@ def solve_linear_program(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A solver that has solved a linear form, and the rows it holds."""
+
+    solver: Any
+    rows: Any
+
+    @property
+    def basis(self) -> Any:
+        """The basis it ended with."""
+        return self.solver.getBasis()
+
+    def nonbasic(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return the columns and the rows that are at a side in its basis."""
+        inside, basis = highspy.HighsBasisStatus.kBasic, self.basis
+        columns, rows = (
+            [s != inside for s in part] for part in (basis.col_status, basis.row_status)
+        )
+        return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
+
+
 def solve_form(
     form: ConicForm,
     integer: NDArray[np.bool_],
@@ -156,9 +177,9 @@ def solve_form(
     log: bool,
     start: Floats | None = None,
     *,
-    basis: Any = None,
+    kept: Kept | None = None,
     solver_name: str = "the solver",
-) -> tuple[RawPoint, Any]:
+) -> tuple[RawPoint, Kept | None]:
     """Solve a polyhedral form with a linear or convex quadratic objective.
 
     Parameters
@@ -175,14 +196,15 @@ def solve_form(
         Show the solver's log.
     start : array (n,), optional
         Point to start from, NaN where none is known.
-    basis : object, optional
-        Where an earlier solve of a linear form of this shape ended.
+    kept : Kept, optional
+        Where an earlier solve of a linear form of this shape ended. Nobody else may use it while
+        this one does.
     solver_name : str
         What errors call it.
 
     Returns
     -------
-    RawPoint, basis
+    RawPoint, Kept or None
         What it found, and where a linear form that was solved ended.
 
     Raises
@@ -200,10 +222,17 @@ def solve_form(
         if c.kind == "zero":
             row_lower[c.start : c.stop] = form.b[c.start : c.stop]
     free = np.full(form.q.size, np.inf)
-    solver = highspy.Highs()
+    held = kept is not None and kept.rows is form.A and not form.P.nnz and not integer.any()
+    solver = kept.solver if kept is not None and held else highspy.Highs()
+    if held:
+        solver.resetOptions()
     solver.setOptionValue("output_flag", log)
     for name, value in options.items():
-        if solver.setOptionValue(name, value) == highspy.HighsStatus.kError:
+        try:
+            fine = solver.setOptionValue(name, value) != highspy.HighsStatus.kError
+        except TypeError:
+            fine = False
+        if not fine:
             raise UnsupportedProblem(
                 f"{solver_name} does not take these options",
                 f"{name} = {value!r} was refused",
@@ -211,11 +240,15 @@ def solve_form(
             )
     lower = sp.csc_array(sp.tril(form.P * scale)) if form.P.nnz else None
     whole = integer if integer.any() else None
-    _passed(
-        solver, form.q * scale, form.A, row_lower, form.b, -free, free, hessian=lower, integer=whole
-    )
-    if basis is not None:
-        solver.setBasis(basis)
+    if held:
+        m, n = form.A.shape
+        solver.changeColsCost(n, np.arange(n, dtype=np.int32), form.q * scale)
+        solver.changeRowsBounds(m, np.arange(m, dtype=np.int32), row_lower, form.b)
+    else:
+        costs = form.q * scale
+        _passed(solver, costs, form.A, row_lower, form.b, -free, free, hessian=lower, integer=whole)
+        if kept is not None:
+            solver.setBasis(kept.basis)
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
         solver.setSolution(known.size, known, start[known])
@@ -232,15 +265,10 @@ def solve_form(
             x=None if found.x is None else found.x * columns,
             z=None if found.z is None else found.z * rows,
         )
+    if kept is not None:
+        found = replace(found, kept="the model of the last solve" if held else "its basis")
     linear = found.status == "optimal" and not integer.any() and not form.P.nnz
-    return found, solver.getBasis() if linear else None
-
-
-def nonbasic(basis: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the columns and the rows that are at a side in a basis that `solve_form` returned."""
-    inside = highspy.HighsBasisStatus.kBasic
-    columns, rows = ([s != inside for s in part] for part in (basis.col_status, basis.row_status))
-    return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
+    return found, Kept(solver, form.A) if linear else None
 
 
 def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
@@ -255,4 +283,5 @@ def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
     x = np.asarray(solution.col_value, dtype=float) if solution.value_valid else None
     z = -np.asarray(solution.row_dual, dtype=float) / scale if solution.dual_valid else None
     bound = float(info.mip_dual_bound) / scale + form.offset
-    return RawPoint(status, x, z, bound)
+    steps = (info.simplex_iteration_count, info.ipm_iteration_count, info.qp_iteration_count)
+    return RawPoint(status, x, z, bound, sum(max(0, int(k)) for k in steps))

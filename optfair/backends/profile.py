@@ -91,6 +91,8 @@ class SolverProfile:
         its data in a form that cannot be read.
     objective_scale : {"largest", "typical"}
         Which coefficient of the objective is brought near 1 before it is handed over.
+    updates : bool
+        Whether CVXPY's interface of it keeps its solver and puts other numbers in.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -144,6 +146,7 @@ class SolverProfile:
     chatty: bool = False
     objective_scale: str = "largest"
     warm_start: bool = False
+    updates: bool = False
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
     tolerance: Mapping[str, Any] = field(default_factory=dict)

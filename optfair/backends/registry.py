@@ -32,23 +32,35 @@ def _load(files: tuple[tuple[str, Path], ...]) -> dict[str, SolverProfile]:
 
 
 def profile(name: str) -> SolverProfile:
-    """Return one profile.
+    """Return one profile, by its name in any case, or by CVXPY's constant for it.
 
     Raises
     ------
     UnsupportedProblem
         No solver has this name; the message suggests the nearest.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> profile("HiGHS").name, profile(cp.CLARABEL).name, profile(cp.SCIPY).name
+    ('highs', 'clarabel', 'scipy-linprog')
     """
     known = profiles()
-    if not isinstance(name, str) or name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-        how = f" Install it with: {known[close[0]].install}." if close else ""
+    if not isinstance(name, str):
         raise UnsupportedProblem(
-            f"unknown solver {name!r}",
-            remedy=f"{nearest(str(name), known)}{how}"
-            " optfair.solvers() shows every solver and how to get it.",
+            f"a solver is named by text, not by a {type(name).__name__}",
+            remedy="name one, as in solver='highs'; compare_solvers takes several",
         )
-    return known[name]
+    plain = name.lower().replace("_", "-")
+    if plain in known:
+        return known[plain]
+    by_constant = {p.cvxpy_name.lower().replace("_", "-"): p for p in known.values()}
+    if plain in by_constant:
+        return by_constant[plain]
+    close = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
+    how = "" if not close or known[close[0]].installed else f" ({known[close[0]].install})"
+    advice = nearest(plain, known) if close else "optfair.solvers() lists them all"
+    raise UnsupportedProblem(f"unknown solver {name!r}", remedy=f"{advice}{how}")
 
 
 def takers(problem: Problem) -> list[str]:

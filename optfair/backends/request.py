@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
+from optfair.numbers import real
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Retry, SolverProfile
@@ -64,21 +64,17 @@ class Request:
     tighter: float = 1.0
 
     def __post_init__(self) -> None:
-        def number(value: Any) -> float:
-            real = isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-            return float(value) if real else np.nan
-
         checks = {
             f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12
-            <= number(self.tolerance)
+            <= real(self.tolerance)
             < 1,
             f"time_limit {self.time_limit!r} is not positive": self.time_limit is None
-            or number(self.time_limit) > 0,
-            f"threads {self.threads!r} is not a positive integer": number(self.threads) >= 1
-            and number(self.threads) % 1 == 0,
+            or real(self.time_limit) > 0,
+            f"threads {self.threads!r} is not a positive integer": real(self.threads) >= 1
+            and real(self.threads) % 1 == 0,
             f"seed {self.seed!r} is not an integer from 0 to 2147483647": self.seed is None
-            or (0 <= number(self.seed) < 2**31 and number(self.seed) % 1 == 0),
-            f"verbose {self.verbose!r} is not 0, 1 or 2": self.verbose in (0, 1, 2),
+            or (0 <= real(self.seed) < 2**31 and real(self.seed) % 1 == 0),
+            f"verbose {self.verbose!r} is not 0, 1 or 2": real(self.verbose) in (0, 1, 2),
             f"warm_start is a {type(self.warm_start).__name__}, not a Solution": self.warm_start
             is None
             or isinstance(self.warm_start, Solution),
@@ -203,6 +199,10 @@ class Outcome:
         Rounds of a structured algorithm.
     warm_start : str
         "used", or why not; empty when the profile knows.
+    iterations : dict
+        Of the solver, where it says them: of this solve, and of the first without a start.
+    kept : str
+        What of an earlier solve it started from.
     """
 
     termination: str
@@ -212,6 +212,8 @@ class Outcome:
     seconds: Mapping[str, float]
     progress: tuple[Any, ...] = ()
     warm_start: str = ""
+    iterations: Mapping[str, int] = field(default_factory=dict)
+    kept: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,9 +231,15 @@ class RawPoint:
         Multipliers, or a Farkas vector when infeasible.
     bound : float or None
         Bound of branch and bound on the compiled objective, offset included.
+    iterations : int or None
+        Of the solver, where it says them.
+    kept : str
+        What of an earlier solve it started from.
     """
 
     status: str
     x: Floats | None = None
     z: Floats | None = None
     bound: float | None = None
+    iterations: int | None = None
+    kept: str = ""

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from optfair import registry
+from optfair.backends.exact import exactly
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
 from optfair.backends.request import Outcome, Request
 from optfair.core.expressions import check_parameters
+from optfair.core.problem import check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
     Infeasible,
@@ -25,6 +27,7 @@ from optfair.errors import (
     SolverFailure,
     UnsupportedProblem,
 )
+from optfair.numbers import check_flag, check_mapping, check_text, checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
@@ -46,6 +49,13 @@ class Run(Protocol):
         """Return what came of it."""
 
 
+@checked(
+    problem=check_problem,
+    solver=check_text,
+    options=check_mapping,
+    isolate=check_flag,
+    exact=check_flag,
+)
 def solve(
     problem: Problem,
     solver: str | None = None,
@@ -142,8 +152,6 @@ def solve(
     except SolverFailure as e:
         raise _explained(problem, e) from None
     if exact:
-        from optfair.backends.exact import exactly
-
         left = None if time_limit is None else max(1e-3, request.seconds_left)
         return exactly(found, left)
     return found
@@ -168,109 +176,146 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     """
     begin = time.perf_counter()
     check_parameters(problem.terms)
-    candidates = choose(problem, solver)
-    search = _Search(problem, request, len(candidates), begin)
+    search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
     search.spent["choose"] = time.perf_counter() - begin
-    try:
-        return _asked_in_turn(search, candidates)
-    except KeyboardInterrupt:
-        if search.unproved is None:
-            raise
-        return search.answer  # stopped while a proof was looked for
-
-
-def _asked_in_turn(search: _Search, candidates: Sequence[SolverProfile]) -> Solution:
-    """Ask one solver after the other, each for more where its result is rejected."""
-    request, problem = search.request, search.problem
-    for i, candidate in enumerate(candidates):
-        left = len(candidates) - i - 1
-        outcome = search.ask(candidate, request, left)
-        if search.settled(outcome):
-            return search.answer
-        for retry in candidate.retry if outcome != "nothing" else ():
-            if retry.classes and problem.problem_class.name not in retry.classes:
-                continue
-            if search.settled(search.ask(candidate, request.retried(retry), left)):
-                return search.answer
-    return search.give_up()
+    return search.run()
 
 
 # Asks after an answer that nothing proves yet, in the hope of one with a proof.
 HOPE = 2
+# Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
+BASIS, BASIS_SECONDS = 2_000, 10.0
 # Share of the time that is left which a solver may take when others are to be asked after it.
 PATIENCE = 0.6
 
 
 class _Search:
-    """Solvers asked one after the other, and the best of what they left.
+    """Solvers asked in turn, each for more where its result is rejected; the best is kept.
 
     Parameters
     ----------
     problem, request
         What is to be solved, and how.
-    candidates : int
-        How many solvers there are.
+    candidates : sequence of SolverProfile
+        Whom to ask, in this order.
     begin : float
         ``time.perf_counter()`` when they were looked for.
+    named : bool
+        Whether somebody named the solver: then nothing but its own numbers counts.
     """
 
-    def __init__(self, problem: Problem, request: Request, candidates: int, begin: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        request: Request,
+        candidates: Sequence[SolverProfile],
+        begin: float,
+        *,
+        named: bool,
+    ) -> None:
         self.problem, self.request, self.candidates = problem, request, candidates
+        self.provable = problem.problem_class.convex and not problem.integers
+        self.begin, self.named = begin, named
         self.spent: dict[str, float] = {}
-        self.begin = begin
         self.attempts: list[str] = []
-        self.claimed: SolverFailure | None = None
-        self.failures: list[OptfairError] = []
+        self.refused: dict[str, OptfairError] = {}
+        self.claims: list[SolverFailure] = []
         self.best: tuple[tuple[Any, ...], Solution] | None = None
-        self.unproved: Solution | None = None
+        self.answer: Solution | None = None
         self.hope, self.asked = HOPE, 0
 
-    def settled(self, outcome: Solution | str) -> bool:
-        """Whether there is an answer: proved, or after as many asks as a proof is worth."""
-        convex = self.problem.problem_class.convex and not self.problem.integers
-        if isinstance(outcome, Solution):
-            provable = convex and outcome.status.termination == "optimal"
-            if outcome.grade.sound or not provable or self.unproved is None:
-                self.unproved = outcome
-            if outcome.grade.sound or not provable:
+    def run(self) -> Solution:
+        """Ask until there is an answer: proved, or after as many asks as a proof is worth."""
+        stop = "time_limit"
+        try:
+            for i, profile in enumerate(self.candidates):
+                if self._ask_in_turn(profile, len(self.candidates) - i - 1):
+                    break
+        except KeyboardInterrupt:
+            if self.answer is None and self._feasible is None:
+                raise
+            stop = "interrupted"
+            self.attempts.append("stopped by hand")
+            logger.info("stopped by hand: the best attempt is returned")
+        if self.answer is None and self.best is not None and stop != "interrupted":
+            self._prove(self.best[1])
+        if self.answer is not None:
+            seconds = dict(self.answer.seconds)
+            if self.hope < HOPE:
+                seconds["further"] = time.perf_counter() - self.begin - sum(seconds.values())
+            return replace(self.answer, attempts=tuple(self.attempts), seconds=seconds)
+        return self._given_up(stop)
+
+    def _ask_in_turn(self, profile: SolverProfile, left: int) -> bool:
+        """Ask a solver, then for more; return whether nobody else need be asked."""
+        own = self.problem.problem_class.name
+        retries = (r for r in profile.retry if not r.classes or own in r.classes)
+        for request in (self.request, *map(self.request.retried, retries)):
+            if self.asked and time.perf_counter() > self.request.deadline:
                 return True
-        if self.unproved is None:
+            self.asked += 1
+            self.hope -= self.answer is not None
+            try:
+                solution = self._ask(profile, request, left)
+            except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
+                self.refused.setdefault(profile.name, e)
+                self.attempts.append(f"{profile.name}: {e.cause}")
+                if isinstance(e, SolverFailure) and e.claim:
+                    self.claims.append(e)
+                    # a third would say the same without proof
+                    twice = [c.claim for c in self.claims].count(e.claim) > 1
+                    if twice and self.answer is None:
+                        return True
+                if request is self.request or self._enough():
+                    return self._enough()  # no other options make it able to
+                continue
+            if solution is not None and (self.answer is None or solution.grade.sound):
+                self.answer = solution
+                if solution.grade.word != "proved" and solution.status.termination == "optimal":
+                    self._prove(solution)
+            elif solution is not None:
+                self.attempts.append(f"{profile.name}: {solution.grade}, no better")
+            if self._enough():
+                return True
+        return False
+
+    def _prove(self, solution: Solution) -> None:
+        """Solve a basis of a small linear program in fractions; not for a solver that was named."""
+        form = getattr(getattr(solution.proof, "compiled", None), "form", None)
+        left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
+        small = form is not None and form.polyhedral and form.A.nnz <= BASIS
+        if self.named or not (small and self.provable and left > 0.0):
+            return
+        with contextlib.suppress(SolverFailure):
+            exact = exactly(solution, left)
+            if not exact.residuals().above(self.request.tolerance):
+                self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
+                self.answer = exact
+
+    def _enough(self) -> bool:
+        if self.answer is None:
             return False
-        self.hope -= 1
-        return self.hope < 0
+        return self._final or self.hope == 0
 
     @property
-    def answer(self) -> Solution:
-        """The answer, with all attempts on record."""
-        if self.unproved is None:
-            return self.give_up()
-        return replace(self.unproved, attempts=tuple(self.attempts))
+    def _final(self) -> bool:
+        """Whether nothing better than the answer can be hoped for."""
+        answer = self.answer
+        hopeful = self.provable and answer is not None and answer.status.termination == "optimal"
+        return answer is not None and (answer.grade.sound or not hopeful)
 
-    def ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | str:
-        """Ask a solver; return what it solved, "rejected" for another result, else "nothing"."""
+    def _ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | None:
+        """Return what a solver solved; None for a result that is rejected."""
         tried = time.perf_counter()
-        if self.asked:
-            if tried > self.request.deadline:
-                return "nothing"
+        if self.asked > 1:
             before = sum(v for k, v in self.spent.items() if k != "attempts")
             self.spent["attempts"] = tried - self.begin - before
-        self.asked += 1
         split = left > 0 and profile.via != "structured"  # these know their problem best
         if split:
             request = request.until(tried + PATIENCE * (self.request.deadline - tried))
         run = _adapter(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
-        try:
-            outcome = run(self.problem, profile, request)
-        except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
-            if isinstance(e, SolverFailure) and e.claim:
-                known = self.claimed is not None and self.claimed.claim == e.claim
-                if self.claimed is not None and known and self.unproved is None:
-                    raise self.claimed from None  # a third would say the same without proof
-                self.claimed = self.claimed or e  # one solver's word: ask the next
-            self.failures.append(e)
-            self.attempts.append(f"{profile.name}: {e.cause}")
-            return "nothing"
+        outcome = run(self.problem, profile, request)
         solution, off, complaints = _verified(
             self.problem, profile, request, outcome, self.spent, self.attempts
         )
@@ -284,8 +329,8 @@ class _Search:
         logger.info("result rejected, %s", reason)
         self.attempts.append(reason)
         if outcome.termination == "interrupted":
-            raise KeyboardInterrupt(reason)  # stopped by hand without an incumbent
-        return "rejected"
+            raise KeyboardInterrupt(reason)
+        return None
 
     def _keep(self, solution: Solution, off: Residuals) -> None:
         """Keep the best attempt: feasible, then with a bound that counts, then by its gap."""
@@ -299,21 +344,26 @@ class _Search:
         if self.best is None or key < self.best[0]:
             self.best = (key, solution)
 
-    def give_up(self) -> Solution:
-        """Return what nothing proves, the best attempt where time was up, else raise."""
-        if self.unproved is not None:
-            return self.answer
+    @property
+    def _feasible(self) -> Solution | None:
+        """The best attempt, when it is feasible."""
+        return self.best[1] if self.best is not None and not self.best[0][0] else None
+
+    def _given_up(self, stop: str) -> Solution:
+        """Return the best attempt where the search was stopped, else raise why there is no answer."""
         request, best = self.request, None if self.best is None else self.best[1]
-        if self.claimed is not None:
-            self.claimed.solution = best
-            raise self.claimed
+        if self.claims:
+            self.claims[0].solution = best
+            raise self.claims[0]
         late = time.perf_counter() > request.deadline
-        if late and best is not None and self.best is not None and not self.best[0][0]:
-            status = replace(best.status, termination="time_limit")
-            return replace(best, status=status, attempts=tuple(self.attempts))
-        refused = all(isinstance(e, (UnsupportedProblem, SizeLimited)) for e in self.failures)
-        if len(self.failures) == self.candidates and (refused or len(self.failures) == 1):
-            raise self.failures[0]  # nothing was solved: the default's reason says most
+        feasible = self._feasible
+        if feasible is not None and (late or stop == "interrupted"):
+            status = replace(feasible.status, termination=stop)
+            return replace(feasible, status=status, attempts=tuple(self.attempts))
+        reasons = list(self.refused.values())
+        unable = all(isinstance(e, (UnsupportedProblem, SizeLimited)) for e in reasons)
+        if len(reasons) == len(self.candidates) and (unable or len(reasons) == 1):
+            raise reasons[0]  # nothing was solved: the default's reason says most
         if late:
             raise SolverFailure(
                 f"the time limit of {request.time_limit:g} s came before a feasible point",
@@ -412,7 +462,9 @@ def _local_complaints(off: Residuals, tolerance: float, outcome: Outcome) -> tup
 
 def _asked(request: Request, profile: SolverProfile, outcome: Outcome) -> dict[str, Any]:
     """Return the options on record, and whether a warm start was used."""
-    asked = request.to_dict()
+    asked = {**request.to_dict(), **outcome.iterations}
+    if outcome.kept:
+        asked["kept"] = outcome.kept
     if request.warm_start is not None:
         cold = f"not used: {profile.name} starts anew"
         asked["warm_start"] = outcome.warm_start or ("used" if profile.warm_start else cold)

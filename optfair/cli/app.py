@@ -1,8 +1,7 @@
-"""The command ``optfair``."""
+"""The command ``optfair``: what it knows, and what its other files do."""
 
 from __future__ import annotations
 
-import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,75 +14,36 @@ from optfair.cli.console import (
     FAILED,
     Json,
     Name,
-    Named,
     Problems,
     Solvers,
-    check_output,
     document,
     lines,
     named,
     reporting,
     table,
 )
-from optfair.cli.explain import explain
-from optfair.cli.verify import verify
+from optfair.cli.explain import diagnose, explain, prove, verify
+from optfair.cli.grade import exercise, grade, quiz
+from optfair.cli.solve import export, read, solve
 from optfair.errors import DataError, OptfairError, nearest
-from optfair.formats.text import writable
 
 if TYPE_CHECKING:
-    from optfair.core.solution import Solution
     from optfair.library import Instance
 
-__all__ = [
-    "app",
-    "diagnose",
-    "main",
-]
+__all__ = ["app", "main"]
 
-
-# The command ``optfair diagnose``: why an instance or a file has no solution, with evidence.
-
-
-def diagnose(
-    name: Name,
-    tolerance: Annotated[
-        float, typer.Option(help="Relative violation below which a point counts as feasible.")
-    ] = 1e-7,
-    time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
-    as_json: Json = False,
-    problems: Problems = None,
-    solvers: Solvers = None,
-) -> None:
-    """Say why an instance or a file has no solution: conflict, ray, witness or scaling."""
-    from optfair.diagnosis.diagnose import diagnose as examined
-
-    with reporting(as_json):
-        subject = named(name)
-        found = examined(subject.problem, tolerance=tolerance, time_limit=time_limit)
-        if as_json:
-            document({"name": subject.name, **found.to_dict()})
-        elif sys.stdout.isatty():
-            from rich.console import Console
-
-            Console(highlight=False).print(found)
-        else:
-            lines(*str(found).splitlines())
-        solved = "solution" in found and bool(found["solution"].verify())
-        if found.verdict != "fine" and not solved:
-            raise typer.Exit(FAILED)
-
-
-# The command ``optfair``.
 
 app = typer.Typer(
     name="optfair",
-    help="Declared optimization problems: listed, solved and certified.",
+    help="Optimization problems that say their class, prove it, and return answers that are proved.",
     epilog=(
         "Exit codes: 0 fine; 1 a result failed (not certified, not optimal, infeasible, unbounded); "
         "2 bad usage, an unknown name, or a problem the solver does not take."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -95,11 +55,9 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-app.command()(cluster)
-app.command()(diagnose)
-app.command()(explain)
-app.command()(compare)
-app.command()(verify)
+COMMANDS = (solve, explain, prove, verify, diagnose, read, export, compare, cluster)
+for command in (*COMMANDS, exercise, grade, quiz):
+    app.command()(command)
 
 
 @app.callback()
@@ -125,15 +83,15 @@ def list_instances(
         if as_json:
             document({"instances": [instance.to_dict() for instance in found]})
             return
-        rows = [(i.name, i.problem_class, i.model, _known(i)) for i in found]
-        table(("name", "class", "model", "optimum"), rows)
+        rows = [(i.name, i.problem_class, _known(i)) for i in found]
+        table(("name", "class", "optimum"), rows)
 
 
 @app.command()
 def show(
     name: Name, as_json: Json = False, problems: Problems = None, solvers: Solvers = None
 ) -> None:
-    """Show an instance or a file: its class with evidence, sizes, source and optimum."""
+    """Show a model: its class with evidence, sizes, source, optimum."""
     from optfair.backends.registry import takers
 
     with reporting(as_json):
@@ -166,66 +124,6 @@ def show(
 
 
 @app.command()
-def solve(
-    name: Name,
-    solver: Annotated[
-        str | None, typer.Option(help="Name of a solver; by default the policy decides.")
-    ] = None,
-    tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
-    time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
-    proof: Annotated[
-        Path | None, typer.Option(help="File for the proof, which `optfair verify` checks.")
-    ] = None,
-    verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: the solver's log.")
-    ] = 0,
-    as_json: Json = False,
-    problems: Problems = None,
-    solvers: Solvers = None,
-) -> None:
-    """Solve an instance or a file and verify the result on it."""
-    if verbose and as_json:
-        raise typer.BadParameter("--verbose and --json exclude each other")
-    with reporting(as_json):
-        if proof is not None:
-            check_output("--proof", proof, False)
-        subject = named(name)
-        s = subject.problem.solve(
-            solver, tolerance=tolerance, time_limit=time_limit, verbose=min(verbose, 2)
-        )
-        if proof is not None:
-            s.certificate.save(proof)
-        if as_json:
-            document(_solved(subject, s))
-        else:
-            known = "" if subject.instance is None else _known(subject.instance)
-            lines(*repr(s).splitlines(), *([f"  stated     {known}"] if known else []))
-            lines("residuals", *(f"  {row}" for row in str(s.residuals()).splitlines()))
-        if s.status.termination != "optimal":
-            raise typer.Exit(FAILED)
-
-
-@app.command()
-def export(
-    name: Name,
-    path: Annotated[
-        Path,
-        typer.Argument(help=f"File to write: {', '.join(writable())}; most also with .gz behind."),
-    ],
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
-    problems: Problems = None,
-) -> None:
-    """Write an instance or a file in another format, with its names."""
-    from optfair.formats.files import export as exported
-
-    with reporting(False):
-        check_output("PATH", path, force)
-        subject = named(name)
-        exported(subject.problem, path)
-        lines(f"wrote {path}: {subject.problem.problem_class}")
-
-
-@app.command()
 def certify(
     name: Annotated[str | None, typer.Argument(help="Instance to certify.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Certify all instances.")] = False,
@@ -233,7 +131,7 @@ def certify(
     problems: Problems = None,
     solvers: Solvers = None,
 ) -> None:
-    """Check what instances say: class, certificate, optimum or conflict, with other solvers."""
+    """Check what instances say, with other solvers."""
     from optfair import library
 
     if every == (name is not None):
@@ -264,7 +162,7 @@ def certify(
 
 @app.command("solvers")
 def list_solvers(as_json: Json = False, solvers: Solvers = None) -> None:
-    """List the solvers: version, classes, licence, and how to install them."""
+    """List the solvers: version, classes, licence, how to install."""
     from optfair.backends.registry import solvers as solver_table
 
     with reporting(as_json):
@@ -280,7 +178,7 @@ def list_solvers(as_json: Json = False, solvers: Solvers = None) -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
 ) -> None:
-    """Make a report with figures from data that are shipped with the package."""
+    """Tour with two pictures, on data shipped with the package."""
     from optfair.cli.demo import demo as make
 
     with reporting(False):
@@ -309,32 +207,6 @@ def _known(instance: Instance) -> str:
     if instance.infeasible is not None:
         return f"infeasible: {', '.join(instance.infeasible.conflict)}"
     return "" if instance.optimum is None else f"{instance.optimum.value:.10g}"
-
-
-def _solved(subject: Named, s: Solution) -> dict[str, Any]:
-    r = s.residuals()
-    stated = None if subject.instance is None else subject.instance.optimum
-    return {
-        "name": subject.name,
-        "class": str(s.problem.problem_class),
-        "solver": s.solver,
-        "version": s.version,
-        "termination": s.status.termination,
-        "objective": s.objective,
-        "bound": s.bound,
-        "gap": s.gap,
-        **s.grade.to_dict(),
-        "stated_optimum": None if stated is None else stated.value,
-        "residuals": {
-            "feasibility": r.feasibility,
-            "objective": r.objective,
-            "dual": r.dual,
-            "gap": r.gap,
-            "bound_by": r.source,
-        },
-        "seconds": dict(s.seconds),
-        "attempts": list(s.attempts),
-    }
 
 
 def _outcome(name: str) -> dict[str, Any]:

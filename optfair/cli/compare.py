@@ -71,7 +71,7 @@ def compare(
     as_json: Json = False,
     problems: Problems = None,
 ) -> None:
-    """Compare solvers at equal tolerance, by residuals that are recomputed here."""
+    """Compare solvers at equal tolerance, by recomputed residuals."""
     from optfair.comparison import compare_solvers
 
     with reporting(as_json):
@@ -147,7 +147,11 @@ def _print(comparison: Any, written: list[str]) -> None:
     if failures:
         lines("", "without an answer")
         head = ("problem", "solver", "outcome", "why")
-        table(head, [(r.problem, r.solver, OUTCOME_WORDS[r.outcome], r.reason) for r in failures])
+        table(
+            head,
+            [(r.problem, r.solver, OUTCOME_WORDS[r.outcome], r.reason) for r in failures],
+            listing=False,
+        )
     refused = comparison.refusals()
     lines(
         "",

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
-import tempfile
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure, Unbounded
 from optfair.formats.text import readable
+from optfair.locate import fact_files
+from optfair.storage import write_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -31,11 +32,14 @@ __all__ = [
     "Name",
     "Named",
     "Problems",
+    "Solver",
     "Solvers",
     "check_output",
     "document",
+    "is_model",
     "lines",
     "named",
+    "plain",
     "reporting",
     "table",
     "write_files",
@@ -48,45 +52,54 @@ __all__ = [
 FAILED, MISUSED = 1, 2
 
 
-def _console(*, stderr: bool = False) -> Console:
-    stream = sys.stderr if stderr else sys.stdout
-    # a pipe has no width, so nothing is cut or folded there
-    return Console(stderr=stderr, highlight=False, width=None if stream.isatty() else 240)
-
-
 def document(content: Mapping[str, Any]) -> None:
     """Print one JSON document."""
-    typer.echo(json.dumps(_plain(content), indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return what JSON can say; numbers that are not finite become null."""
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, str) or value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Iterable):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return str(value)
 
 
 def lines(*rows: str) -> None:
     """Print lines of text as they stand."""
-    console = _console()
     for row in rows:
-        console.print(escape(row), soft_wrap=True)
+        typer.echo(row)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without lines."""
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for name in head:
-        grid.add_column(name, overflow="fold")
-    for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
-    _console().print(grid)
+# columns of a table that is too wide for the terminal are not made narrower than this
+_LEAST = 8
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, listing: bool = True) -> None:
+    """Print a table, aligned on a terminal, where all but its first column may be folded.
+
+    In a pipe a listing has tabs between its cells and no padding, for other programs.
+    """
+    cells = [tuple(head), *(tuple(map(str, row)) for row in rows)]
+    if listing and not sys.stdout.isatty():
+        lines(*("\t".join(row) for row in cells))
+        return
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    left = math.inf if not sys.stdout.isatty() else shutil.get_terminal_size().columns
+    left -= 2 * (len(widths) - 1)
+    while sum(widths) > left and max(widths[1:], default=0) > _LEAST:
+        widest = max(range(1, len(widths)), key=widths.__getitem__)
+        widths[widest] -= 1
+    for i, row in enumerate(cells):
+        folded = [textwrap.wrap(c, max(w, 1)) or [""] for c, w in zip(row, widths, strict=True)]
+        for line in zip_longest(*folded, fillvalue=""):
+            text = "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            typer.echo(text if i else typer.style(text, bold=True))
 
 
 @contextmanager
@@ -98,7 +111,7 @@ def reporting(as_json: bool) -> Iterator[None]:
         if as_json:
             document(e.to_dict())
         else:
-            _console(stderr=True).print(escape(str(e)), soft_wrap=True)
+            typer.echo(str(e), err=True)
         failed = isinstance(e, (Infeasible, Unbounded, SolverFailure))
         raise typer.Exit(FAILED if failed else MISUSED) from None
 
@@ -131,19 +144,7 @@ def check_output(option: str, path: Path, force: bool) -> None:
 def write_files(texts: Mapping[Path, str]) -> None:
     """Write each file in one step, so that none is left half written."""
     for path, text in texts.items():
-        try:
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", newline="", dir=path.parent, suffix=path.suffix, delete=False
-            ) as f:
-                f.write(text)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(f.name, 0o666 & ~mask)
-            os.replace(f.name, path)
-        except OSError as e:
-            raise DataError(
-                f"{path} cannot be written", e.strerror or str(e), "choose another place"
-            ) from None
+        write_text(path, text)
 
 
 # What a command is about: an instance of the library, or a file.
@@ -185,6 +186,14 @@ def named(name: str) -> Named:
     return Named(instance.name, instance.problem(), instance)
 
 
+def is_model(text: str) -> bool:
+    """Whether a text names a file with a model, or an instance; otherwise it may be a formula."""
+    from optfair.formats.text import is_problem_file
+    from optfair.library import names
+
+    return is_problem_file(text) or any(text in (n, n.rpartition("/")[2]) for n in names())
+
+
 # Options that several commands share.
 
 
@@ -201,11 +210,30 @@ def _adds(kind: str) -> Callable[[Path | None], Path | None]:
     return add
 
 
+def _instances(incomplete: str) -> list[str]:
+    """Return the names of instances that begin like this, for the shell's completion."""
+    from optfair.library import names
+
+    return [n for n in names() if n.startswith(incomplete)]
+
+
+def _solver_names(incomplete: str) -> list[str]:
+    """Return the names of solvers that begin like this."""
+    return [n for n in fact_files("solvers") if n.startswith(incomplete) and not n.startswith("_")]
+
+
 Name = Annotated[
     str,
     typer.Argument(
+        autocompletion=_instances,
         help="FAMILY/NAME, or NAME where one family only has it; or a file:"
-        f" {', '.join(readable())}."
+        f" {', '.join(readable())}.",
+    ),
+]
+Solver = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of a solver; by default the policy decides.", autocompletion=_solver_names
     ),
 ]
 Json = Annotated[

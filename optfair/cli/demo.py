@@ -15,6 +15,7 @@ from optfair import datasets, metrics, registry
 from optfair.core.solution import Solution
 from optfair.errors import NotInstalled
 from optfair.plots import plot_composition, plot_front
+from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -245,7 +246,7 @@ def _saved(say: Say, figures: dict[str, Figure], out: Path) -> list[str]:
     say("Pictures", title=True)
     files = []
     for name, figure in figures.items():
-        figure.savefig(out / name, dpi=150)
+        write_whole(out / name, lambda part, figure=figure: figure.savefig(part, dpi=150))
         files.append(str(out / name))
         say(f"  {out / name}")
     return files

@@ -1,55 +1,247 @@
-"""The command ``optfair explain``: is a formula convex, and why."""
+"""The commands that answer with a proof: ``optfair explain``, ``prove``, ``verify`` and ``diagnose``."""
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optfair.cli.console import FAILED, Json, check_output, document, lines, reporting
+from optfair.cli.console import (
+    FAILED,
+    Json,
+    Name,
+    Problems,
+    Solvers,
+    check_output,
+    document,
+    is_model,
+    lines,
+    named,
+    reporting,
+)
+from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from optfair.convexity.prove import Answer
 
-__all__ = ["explain"]
+__all__ = ["diagnose", "explain", "prove", "verify"]
+
+
+Formula = Annotated[
+    str,
+    typer.Argument(help="Such as 'sqrt(1 + x**2) + x*y'; or an instance, or a file with a model."),
+]
+Where = Annotated[
+    str, typer.Option(help="Bounds and constraints, separated by commas: 'y>=1, x<=4'.")
+]
+Shape = Annotated[
+    str, typer.Option(help="Vectors and their lengths: 'v=4, w=3'; other names are scalars.")
+]
 
 
 def explain(
-    formula: Annotated[str, typer.Argument(help="Such as 'sqrt(1 + x**2) + x*y'.")],
-    where: Annotated[
-        str, typer.Option(help="Bounds and constraints, separated by commas: 'y>=1, x<=4'.")
-    ] = "",
-    shape: Annotated[
-        str, typer.Option(help="Vectors and their lengths: 'v=4, w=3'; other names are scalars.")
-    ] = "",
+    formula: Formula,
+    where: Where = "",
+    shape: Shape = "",
     picture: Annotated[
         Path | None, typer.Option(help="Draw the chords that refute it into this file.")
     ] = None,
     force: Annotated[bool, typer.Option(help="Write over an existing file.")] = False,
     as_json: Json = False,
+    problems: Problems = None,
 ) -> None:
-    """Say whether a formula is convex or concave: the proof as a tree, or chords that refute it."""
-    from optfair.convexity.grammar import parse, parse_bounds
-    from optfair.convexity.prove import prove
-
+    """Say why a formula is convex or not, or a model has its class."""
     with reporting(as_json):
         if picture is not None:
             check_output("--picture", picture, force)
-        variables = _vectors(shape)
-        expression = parse(formula, variables)
-        bounds = parse_bounds(where, variables)
-        found = prove(expression, bounds)
+        if is_model(formula):
+            _refuse_options("explain", where, shape, picture)
+            _explain_model(formula, as_json)
+            return
+        answer = _answer(formula, where, shape)
         if picture is not None:
-            _draw(found, picture)
+            _draw(answer, picture)
         if as_json:
-            document(_record(formula, where, found))
+            document(_record(formula, where, answer))
         else:
-            lines(*found.explain().splitlines())
-            verdict = found.verify()
-            if found.curvature != "undecided":
+            lines(*answer.explain().splitlines())
+            verdict = answer.verify()
+            if answer.curvature != "undecided":
                 lines(str(verdict))
-        if found.curvature == "undecided":
+        if answer.curvature == "undecided":
+            raise typer.Exit(FAILED)
+
+
+def _explain_model(name: str, as_json: bool) -> None:
+    problem = named(name).problem
+    rows = str(problem.explain()).splitlines()
+    if as_json:
+        document({"name": name, "class": str(problem.problem_class), "evidence": rows})
+    else:
+        lines(*rows)
+
+
+def _refuse_options(command: str, *given: Any) -> None:
+    from optfair.errors import DataError
+
+    if any(given):
+        raise DataError(
+            "--where, --shape and --picture are for formulas",
+            f"optfair {command} was given a model, which states its own",
+            "leave them out",
+        )
+
+
+def _answer(formula: str, where: str, shape: str, curvature: Any = None) -> Answer:
+    from optfair.convexity.grammar import parse, parse_bounds
+    from optfair.convexity.prove import prove as proved
+
+    variables = _vectors(shape)
+    expression = parse(formula, variables)
+    found: Answer = proved(expression, parse_bounds(where, variables), curvature=curvature)
+    return found
+
+
+class Curvature(StrEnum):
+    """What a formula may be proved to be."""
+
+    convex = "convex"
+    concave = "concave"
+
+
+def prove(
+    formula: Formula,
+    where: Where = "",
+    shape: Shape = "",
+    curvature: Annotated[
+        Curvature | None, typer.Option(help="What to prove; by default whichever holds.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Of a model: file for the proof of its optimum."),
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Write over an existing file.")] = False,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Prove a formula convex or concave, or a model's optimum."""
+    from optfair.errors import DataError
+
+    with reporting(as_json):
+        if is_model(formula):
+            _refuse_options("prove", where, shape, curvature)
+            proved = _prove_optimum(formula, out, force, as_json)
+        elif out is not None:
+            raise DataError(
+                "--out is for the optimum of a model",
+                f"{formula!r} is a formula, whose proof is a tree of rules",
+                "print it with `optfair explain`",
+            )
+        else:
+            answer = _answer(formula, where, shape, None if curvature is None else curvature.value)
+            verdict = answer.verify()
+            proved = bool(answer) and bool(verdict)
+            if as_json:
+                document(_record(formula, where, answer) | {"proved": proved})
+            else:
+                lines(
+                    str(answer),
+                    str(verdict) if proved else "not proved: `optfair explain` says why",
+                )
+        if not proved:
+            raise typer.Exit(FAILED)
+
+
+def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> bool:
+    if out is not None:
+        check_output("--out", out, force)
+    subject = named(name)
+    s = subject.problem.solve()
+    verdict = s.certificate.verify()
+    proved = bool(verdict) and s.grade.sound
+    if out is not None:
+        s.certificate.save(out)
+    if as_json:
+        document(
+            {"name": subject.name, "objective": s.objective, "bound": s.bound, "gap": s.gap}
+            | {"proved": proved, "reasons": list(verdict.reasons), **s.grade.to_dict()}
+        )
+    else:
+        lines(
+            f"{s.problem.sense} {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}: {s.grade}",
+            *(f"not proved: {reason}" for reason in verdict.reasons),
+            *([f"wrote {out}: `optfair verify {out} {name}` checks it"] if out is not None else []),
+        )
+    return proved
+
+
+def verify(
+    proof: Annotated[Path, typer.Argument(help="Proof file, written by save() of a certificate.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(help="Instance or file that it has to be about, number by number."),
+    ] = None,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Check a proof file in exact arithmetic, also against a model."""
+    from optfair.formats.proof_file import load_proof
+
+    with reporting(as_json):
+        saved = load_proof(proof)
+        about = None if model is None else named(model)
+        verdict = saved.verify()
+        reasons = verdict.reasons if about is None else saved.faults(about.problem)
+        if as_json:
+            document(
+                {
+                    "proof": str(proof),
+                    "model": None if about is None else about.name,
+                    "proved": not reasons,
+                    "says": "" if reasons else str(saved),
+                    "reasons": reasons,
+                    **verdict.grade.to_dict(),
+                }
+            )
+        else:
+            lines(*([f"NOT proved: {reason}" for reason in reasons] or [str(saved)]))
+            if about is not None and not reasons:
+                lines(f"its numbers are those of {about.name}")
+        if reasons:
+            raise typer.Exit(FAILED)
+
+
+def diagnose(
+    name: Name,
+    tolerance: Annotated[
+        float, typer.Option(help="Relative violation below which a point counts as feasible.")
+    ] = 1e-7,
+    time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Say why a model has no solution: conflict, ray or scaling."""
+    from optfair.diagnosis.diagnose import diagnose as examined
+
+    with reporting(as_json):
+        subject = named(name)
+        found = examined(subject.problem, tolerance=tolerance, time_limit=time_limit)
+        if as_json:
+            document({"name": subject.name, **found.to_dict()})
+        elif sys.stdout.isatty():
+            from rich.console import Console
+
+            Console(highlight=False).print(found)
+        else:
+            lines(*str(found).splitlines())
+        solved = "solution" in found and bool(found["solution"].verify())
+        if found.verdict != "fine" and not solved:
             raise typer.Exit(FAILED)
 
 
@@ -84,7 +276,7 @@ def _draw(found: Answer, picture: Path) -> None:
 
     figure, axes = plt.subplots()
     found.plot(axes)
-    figure.savefig(picture)
+    write_whole(picture, figure.savefig)
     plt.close(figure)
 
 

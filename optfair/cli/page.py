@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from optfair.errors import NotInstalled
-from optfair.plots.axes import FAINT, INK, QUIET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,13 +83,13 @@ def _breakable(text: str) -> Any:
 
 # Pictures of matplotlib as part of a page: inline SVG in the page's colours, with a title.
 
-# What text and lines are drawn in -> the page's own variables; bars and points keep their colour.
-THEME = {
-    INK.lower(): "var(--ink)",
-    "#000000": "var(--ink)",
-    QUIET.lower(): "var(--quiet)",
-    FAINT.lower(): "var(--faint)",
-}
+
+def _theme() -> dict[str, str]:
+    """Return colours of text and lines by the page's variables; bars and points keep theirs."""
+    from optfair.plots.axes import FAINT, INK, QUIET
+
+    names = {INK: "ink", "#000000": "ink", QUIET: "quiet", FAINT: "faint"}
+    return {colour.lower(): f"var(--{name})" for colour, name in names.items()}
 
 
 def inline_svg(
@@ -130,7 +129,7 @@ def inline_svg(
     svg = re.sub(r"<style [^>]*>.*?</style>", "", svg, count=1, flags=re.DOTALL)
     svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1 ROLE>", svg, count=1)
-    for colour, variable in THEME.items():
+    for colour, variable in _theme().items():
         svg = re.sub(rf"(fill|stroke): ?{colour}\b", rf"\1: {variable}", svg)
     label = f'role="img" aria-labelledby="{name}-title {name}-desc"'
     told = f'<title id="{name}-title">{escape(title)}</title>'

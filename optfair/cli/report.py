@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.cli.cluster import Clustering
+from optfair.cli.clustering import Clustering
 from optfair.cli.page import inline_svg, page
 from optfair.cli.question import Question
 from optfair.plots import plot_composition, plot_convergence, plot_projection

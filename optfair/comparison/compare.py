@@ -23,6 +23,7 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
 from optfair.library import Instance, load, names
+from optfair.numbers import check_count, check_names, check_path, checked
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Accept, SolverProfile
@@ -100,7 +101,7 @@ def _named(problems: Any) -> Iterable[tuple[str, Any]]:
         return [(str(name), item) for name, item in problems.items()]
     if isinstance(problems, (str, Path, Problem, Instance)):
         return [("", problems)]
-    if isinstance(problems, Iterable):
+    if isinstance(problems, Iterable) and not isinstance(problems, bytes):
         return [("", item) for item in problems]
     return [("", problems)]
 
@@ -156,6 +157,7 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 Job = tuple[Run, str, Callable[[], dict[str, Any]]]
 
 
+@checked(out=check_path)
 def compare_solvers(
     problems: Any,
     solvers: str | Iterable[str] | None = None,
@@ -274,8 +276,7 @@ def _check(tolerance: float, time_limit: float, repeats: int, n_jobs: int, verbo
     if time_limit is None:
         raise DeclarationError("there is no time limit", remedy="give seconds, such as 60")
     for name, value, least in (("repeats", repeats, 1), ("n_jobs", n_jobs, -1)):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if not whole or value < least or value == 0:
+        if check_count(value, name, least=least) == 0:
             raise DeclarationError(
                 f"{name} {value!r} is not a positive integer" + (" or -1" if least < 0 else ""),
                 remedy="correct the option",
@@ -287,7 +288,7 @@ def _profiles(solvers: str | Iterable[str] | None) -> list[SolverProfile]:
         known = (p for p in profiles().values() if p.kind == "open" and p.installed)
         # one that finds local optima only cannot answer here: it must be named
         return [p for p in known if p.nonconvex != "local"]
-    names = [solvers] if isinstance(solvers, str) else list(solvers)
+    names = [solvers] if isinstance(solvers, str) else check_names(solvers, "solvers")
     found = [profile(name) for name in dict.fromkeys(names)]
     if not found:
         raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.comparison.run import OUTCOMES, Run, read_json
+from optfair.comparison.run import OUTCOMES, Run
 from optfair.errors import DataError, NotInstalled, nearest
+from optfair.numbers import check_names, check_positive, checked, floats
+from optfair.storage import check_record, read_json, write_whole
 
 __all__ = [
     "Cell",
@@ -32,6 +34,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
+@checked(shift=check_positive)
 def shifted_geometric_mean(values: Iterable[float], shift: float = 1.0) -> float:
     r"""Return the shifted geometric mean.
 
@@ -63,8 +66,8 @@ def shifted_geometric_mean(values: Iterable[float], shift: float = 1.0) -> float
     ----------
     T. Achterberg, Constraint Integer Programming, PhD thesis, TU Berlin 2007, appendix A.3.
     """
-    v = np.asarray(list(values), dtype=float)
-    if not v.size or not (v >= 0).all() or not shift > 0:
+    v = floats(values if hasattr(values, "__array__") else check_names(values, "values"), "values")
+    if v.ndim != 1 or not v.size or not (v >= 0).all() or not shift > 0:
         raise DataError(
             "a shifted geometric mean needs nonnegative values and a positive shift",
             f"got {v.size} values, least {v.min(initial=np.inf):g}, shift {shift:g}",
@@ -442,10 +445,7 @@ class Comparison:
             raise DataError(
                 f"{path.name!r} ends in none of {', '.join(writers)}", remedy="choose one of them"
             )
-        try:
-            writers[path.suffix](path)
-        except OSError as e:
-            raise DataError(f"{path} cannot be written", e.strerror or str(e)) from None
+        write_whole(path, writers[path.suffix])
 
     def _write_json(self, path: Path) -> None:
         path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False), "utf-8")
@@ -480,6 +480,9 @@ class Comparison:
         record = read_json(Path(path))
         if not isinstance(record, dict) or record.get("schema") != 1 or not record.get("runs"):
             raise DataError(f"{path} is not a comparison", remedy="give what Comparison.save wrote")
+        number = (int, float)
+        fields = {"tolerance": number, "time_limit": number, "repeats": int, "runs": list}
+        check_record(record, fields, str(path))
         runs = tuple(Run.from_dict(r) for r in record["runs"])
         return cls(runs, record["tolerance"], record["time_limit"], record["repeats"])
 

@@ -11,7 +11,6 @@ import os
 import platform
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -29,6 +28,7 @@ from optfair.errors import (
     SizeLimited,
     UnsupportedProblem,
 )
+from optfair.storage import check_record, read_json, write_text
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -56,6 +56,13 @@ __all__ = [
 
 # From best to worst. "solved" and "infeasible" are answers that were verified here; "refused"
 # says that the solver was not asked.
+# types of the fields of a run in a file; the others are tables
+TYPES: dict[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
 OUTCOMES = ("solved", "infeasible", "local", "time_limit", "failed", "crashed", "refused")
 ANSWERS = ("solved", "infeasible")
 
@@ -148,8 +155,12 @@ class Run:
         DataError
             Fields are missing or unknown, or there is no such outcome.
         """
-        known = {f.name for f in fields(cls)}
-        odd = sorted(set(record) ^ known)
+        if not isinstance(record, Mapping):
+            raise DataError("this is not the record of a run", type(record).__name__)
+        known = {f.name: TYPES.get(str(f.type), dict) for f in fields(cls)}
+        odd = sorted(set(record) ^ set(known))
+        if not odd:
+            check_record(record, known, "the record of a run")
         if odd or record["outcome"] not in OUTCOMES:
             raise DataError(
                 "this is not the record of a run",
@@ -207,9 +218,8 @@ class Store:
     def read(self, key: str, time_limit: float) -> Run | None:
         """Return a run that still says what happens within this limit, else None."""
         try:
-            run = Run.from_dict(json.loads((self.runs / f"{key}.json").read_text("utf-8")))
-        # what is not there, or is not ours, is made again
-        except (OSError, ValueError, KeyError, TypeError, DataError):
+            run = Run.from_dict(read_json(self.runs / f"{key}.json"))
+        except DataError:  # what is not there, or is not ours, is made again
             return None
         if run.outcome == "crashed":  # memory or an installation may be better now
             return None
@@ -221,30 +231,7 @@ class Store:
 
     def write(self, key: str, run: Run) -> None:
         """Keep a run; the file is there whole or not at all."""
-        _write(self.runs / f"{key}.json", json.dumps(run.to_dict(), indent=1))
-
-
-def _write(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    with os.fdopen(handle, "w", encoding="utf-8") as f:
-        f.write(text)
-    os.replace(name, path)
-
-
-def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file.
-
-    Raises
-    ------
-    DataError
-        It is not there, or not JSON.
-    """
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except OSError as e:
-        raise DataError(f"{path} cannot be read", e.strerror or str(e)) from None
-    except ValueError as e:
-        raise DataError(f"{path} is not JSON", str(e)) from None
+        write_text(self.runs / f"{key}.json", json.dumps(run.to_dict(), indent=1))
 
 
 # Where runs were made: versions and machine.

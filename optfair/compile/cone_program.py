@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,10 @@ from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
-from optfair.errors import DataError
+from optfair.core.problem import check_problem
+from optfair.numbers import check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
+from optfair.storage import write_archive
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -74,22 +75,19 @@ class ConeProgram:
         z are the multipliers of A x + s = b with z in the dual cones.
         """
         return self.compiled.by_name(
-            np.asarray(x, dtype=float), None if z is None else np.asarray(z, dtype=float)
+            check_vector(x, "x", self.q.size),
+            None if z is None else check_vector(z, "z", self.b.size),
         )
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
-        """Write ``path.npz`` (arrays) and ``path.json`` (cones, names, sense).
+        """Write ``path.npz``: the arrays, and cones, names and sense in its ``record.json``.
 
         Raises
         ------
         DataError
-            A file of that name exists.
+            A file of that name exists, or it cannot be written.
         """
-        base = Path(path)
-        files = [base.with_name(base.name + end) for end in (".json", ".npz")]
-        for file in files:
-            if file.exists():
-                raise DataError(f"{file} exists", remedy="remove it or choose another name")
         arrays: dict[str, Any] = {"q": self.q, "b": self.b, "integer": self.integer}
         for letter, matrix in (("P", self.P), ("A", self.A)):
             m = sp.csc_array(matrix)
@@ -112,10 +110,10 @@ class ConeProgram:
                 for c in self.cones
             ],
         }
-        files[0].write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        np.savez_compressed(files[1], allow_pickle=False, **arrays)
+        write_archive(path, record, arrays)
 
 
+@checked(problem=check_problem, quadratic=check_flag)
 def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     """Return the cone program of a convex problem, with the way back to its names.
 

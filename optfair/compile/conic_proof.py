@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import DualCheck, DualProof, drift
+from optfair.compile.value_line import ValueLine, value_line
+from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
+from optfair.proofs import check_proof
+from optfair.proofs.bounds import LowerBound, lower_bound
+from optfair.proofs.grade import UNKNOWN
+from optfair.proofs.portable import form_record, ratio, ratio_record
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
@@ -20,7 +27,15 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["ConicProof", "RescaledProof", "conic_proof", "form_check", "times", "unpriced"]
+__all__ = [
+    "ConicProof",
+    "ExactOptimum",
+    "RescaledProof",
+    "conic_proof",
+    "form_check",
+    "times",
+    "unpriced",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +58,126 @@ class ConicProof:
         apart = max(drift(values, ours), drift(multipliers, duals))
         return form_check(self.compiled.form, self.x, self.z, apart)
 
+    def line(self, ends: tuple[Problem, Problem], low: float, high: float) -> ValueLine | None:
+        """Return the line under the optimal value between two values of a parameter."""
+        name, quadratic = self.compiled.interface.name(), self.compiled.quadratic
+        first, last = (compile_problem(p, name, quadratic=quadratic).form for p in ends)
+        if first.A.shape != self.compiled.form.A.shape:
+            return None
+
+        def bound(form: ConicForm, columns: Floats, rows: Floats) -> LowerBound:
+            x, z = np.concatenate([self.x, columns]), np.concatenate([self.z, rows])
+            return lower_bound(form, x, z)
+
+        return value_line((first, last), low, high, self.z, bound)
+
     def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Return what `conic_proof` makes this proof of again: facts for JSON, and arrays."""
         facts = {"interface": self.compiled.interface.name(), "quadratic": self.compiled.quadratic}
         return facts, {"x": self.x, "z": self.z}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExactOptimum(ConicProof, Certificate):
+    r"""An optimal basis of a linear program, solved in fractions.
+
+    For :math:`\min q^T x` subject to :math:`b - A x \in K`, K a product of points and half-lines:
+    x is feasible, z is in the dual cone, :math:`A^T z + q = 0` and :math:`q^T x = -b^T z`, all of
+    it exactly, for the declared floats.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was solved.
+    compiled : Compiled
+        Its cone program.
+    x, z : array
+        The pair, rounded.
+    point, prices : tuple of Fraction
+        The pair itself, in the columns and rows of the program.
+
+    Attributes
+    ----------
+    objective : Fraction
+        The optimum of the problem as declared.
+    bound : float
+        The same, rounded to the side on which nothing lies.
+    values : mapping
+        Arrays of fractions by variable.
+    """
+
+    point: tuple[Fraction, ...] = ()
+    prices: tuple[Fraction, ...] = ()
+
+    @cached_property
+    def objective(self) -> Fraction:
+        """The optimum, in the sense of the problem."""
+        form = self.compiled.form
+        costs = (Fraction(float(c)) * v for c, v in zip(form.q, self.point, strict=True) if c)
+        return Fraction(form.sign) * (sum(costs, Fraction(0)) + Fraction(float(form.offset)))
+
+    @property
+    def bound(self) -> float:
+        """The optimum as a float that is not better."""
+        near, sign = float(self.objective), self.compiled.form.sign
+        off = (Fraction(near) - self.objective) * Fraction(sign)
+        return float(np.nextafter(near, -sign * np.inf)) if off > 0 else near
+
+    @cached_property
+    def values(self) -> dict[str, NDArray[Any]]:
+        """Values of the variables, arrays of fractions; 0 where no term uses an entry."""
+        known = np.array([*self.point, Fraction(0)], dtype=object)
+        return {name: known[place] for name, place in self.compiled.places().items()}
+
+    @property
+    def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The program and its proof, ready for JSON."""
+        form = self.compiled.form
+        told = ratio(self.objective * Fraction(form.sign))
+        leaf = {"against": "objective", "multipliers": ratio_record(self.prices), "steps": []}
+        claim = {
+            "bound": told,
+            "objective": told,
+            "cut": None,
+            "radius": None,
+            "tolerance": 0,
+            "violation": 0,
+            "unit": 1,
+        }
+        units = [1] * form.q.size
+        point = ratio_record(self.point)
+        return form_record(form), {"tree": leaf, "claim": claim, "point": point, "units": units}
+
+    def verify(self) -> Verdict:
+        """Recompute everything in exact arithmetic; there is no tolerance."""
+        record, proof = self.record
+        try:
+            check_proof.bound(check_proof.Form(record), proof)
+        except check_proof.Rejected as e:
+            return Verdict(False, (str(e),), UNKNOWN)
+        return Verdict(True)
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound in fractions, and compare what is given with the pair."""
+        ours, duals = self.compiled.by_name(self.x, self.z)
+        given = {"point": self.x, "prices": self.z}
+        pair = {"point": np.array(self.point, float), "prices": np.array(self.prices, float)}
+        apart = max(drift(given, pair), drift(values, ours), drift(multipliers, duals))
+        unit, sign = self.compiled.form.unit, self.compiled.form.sign
+        bound = self.bound if self.verify() else -sign * np.inf
+        return DualCheck(bound, 0.0, consistency=apart, unit=unit, estimate=bound, apart=True)
+
+    def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """Return the facts with the fractions, and the rounded pair."""
+        facts, arrays = super().stored()
+        told = {"point": [str(v) for v in self.point], "prices": [str(v) for v in self.prices]}
+        return facts | {"fractions": told}, arrays
+
+    def __str__(self) -> str:
+        digits = max(v.denominator.bit_length() for v in (*self.point, Fraction(0)))
+        return f"optimum {float(self.objective):.17g}, in fractions of up to {digits} bits"
+
+    __repr__ = __str__
 
 
 def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats) -> ConicProof:
@@ -75,7 +206,16 @@ def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats
             f"{x.size} columns and {z.size} rows, not {sizes[0]} and {sizes[1]}",
             "take the problem that was solved",
         )
-    return ConicProof(problem, compiled, x, z)
+    told = facts.get("fractions")
+    if told is None:
+        return ConicProof(problem, compiled, x, z)
+    try:
+        point, prices = (tuple(map(Fraction, told[part])) for part in ("point", "prices"))
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:
+        raise UnsupportedProblem("the fractions of this proof cannot be read", repr(e)) from None
+    if (len(point), len(prices)) != sizes:
+        raise UnsupportedProblem("the fractions of this proof are of a program of another size")
+    return ExactOptimum(problem, compiled, x, z, point=point, prices=prices)
 
 
 @dataclass(frozen=True, eq=False)

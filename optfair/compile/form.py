@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,17 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.compile.stuffing import Stuffing, cvxpy_program, height, stuff, turn
+from optfair.compile.assembly import (
+    Moving,
+    Plan,
+    blocks_of,
+    columns_of,
+    entries_of,
+    objective_of,
+)
+from optfair.compile.stuffing import arranged, cvxpy_program, height, moved, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical
-from optfair.core.expressions import check_parameters
+from optfair.core.expressions import check_parameters, parameter_values
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -92,8 +99,13 @@ class Compiled:
         Whether the interface takes a quadratic objective.
     curvature : dict
         Objective term -> its part of P, where it has one.
+    plan : Plan or None
+        Where numbers go, if parameters move some.
+    first : Compiled or None
+        The same at other values of the parameters, compiled before.
     ended : dict
-        Solver -> where its last solve ended, for the next one to start from.
+        Solver -> where its last solve ended, for the next one to start from; one for all values
+        of the parameters.
     """
 
     form: ConicForm
@@ -107,11 +119,18 @@ class Compiled:
     curvature: Mapping[str, Any]
     _canonical: Sequence[Any]  # the constraints in the order of their rows
     _terms: Mapping[str, tuple[Canonical, tuple[int, ...]]]  # first rows of their constraints
+    plan: Plan | None = None
+    first: Compiled | None = None
     ended: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def handed(self) -> tuple[Any, Any]:
         """What CVXPY's interface makes of the form to call the solver, and to read its result."""
+        if self.first is not None:
+            data, inverse = self.first.handed
+            again = arranged(self.first.form, data, self.form, turn(self.interface, self.form))
+            if again is not None:
+                return again, inverse
         found: tuple[Any, Any] = self.interface.apply(self.program(self.interface))
         return found
 
@@ -130,6 +149,11 @@ class Compiled:
         for o in self.owners:
             found.setdefault((o.term, o.bound), []).append(np.arange(o.start, o.stop))
         return {key: np.concatenate(own) for key, own in found.items()}
+
+    def plain_rows(self, term: str) -> slice | None:
+        """Return the rows of a constraint term that stand as they are written, entry by entry."""
+        part, starts = self._terms[term]
+        return None if part.plain is None else slice(starts[0], starts[0] + part.plain[0])
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
@@ -245,8 +269,20 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
     if key not in known:
         with _LOCK, _quiet(problem.variables):
             if key not in known:  # nobody else was faster
-                known[key] = _compiled(problem, interface, quadratic)
+                known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
     return known[key]
+
+
+def _of_family(problem: Problem, key: tuple[str, bool]) -> Compiled | None:
+    """Return what was compiled for other values of the parameters, with the numbers for these."""
+    forms: dict[Any, Moving] | None = problem.__dict__.get("_family")
+    if forms is None:
+        return None
+    if key not in forms:
+        first = _compiled(problem, *key)
+        forms[key] = Moving(first)
+        return first
+    return forms[key].at(parameter_values(problem.terms))
 
 
 def _quiet(variables: Mapping[str, Any]) -> AbstractContextManager[Any]:
@@ -279,8 +315,9 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
             and (quadratic or isinstance(instance, QpSolver))
         )
         target = Target.of(instance, integer=bool(problem.integers), quadratic=quad)
-        costs = _canonical(problem.objective.values(), target, sign)
-        rows = _canonical(problem.constraints.values(), target, 0.0)
+        varying = "_family" in problem.__dict__
+        costs = _canonical(problem.objective.values(), target, sign, varying)
+        rows = _canonical(problem.constraints.values(), target, 0.0, varying)
         unknown = {
             k.__name__ for p in (*costs, *rows) for k in p.kinds if k not in target.supported
         }
@@ -295,10 +332,14 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
     )
 
 
-def _canonical(terms: Iterable[Term], target: Target, sign: float) -> list[Canonical]:
+def _canonical(
+    terms: Iterable[Term], target: Target, sign: float, varying: bool
+) -> list[Canonical]:
     """Reduce terms to cones; one that stands there twice has its rows twice."""
     found: dict[int, Canonical] = {}
     for t in terms:
+        if varying and t.written is not None and t.written.family is not None:
+            t = t.written.family.term
         part = canonical(t, target, sign)
         if id(part) in found:
             part = canonical(t, target, sign, anew=True)
@@ -335,10 +376,12 @@ def _assembled(
     fresh = list(dict.fromkeys(p for p in terms if p.matrices is None))
     if fresh:
         stuff(fresh)
-    columns, auxiliary, n = _columns(problem, names, terms)
-    blocks = _blocks(terms)
-    A, b = _entries(terms, columns, blocks, n)
-    squares, q, offset = _objective(names, terms, columns, n)
+    columns, auxiliary, n = columns_of(problem, names, terms)
+    blocks = blocks_of(terms)
+    plan = Plan(tuple(names), terms, columns, blocks, n)
+    terms = moved(terms, parameter_values(problem.terms))[0]
+    A, b = entries_of(terms, columns, blocks, n)
+    squares, q, offset = objective_of(names, terms, columns, n)
     constraints = [
         terms[t].matrices.stuffing.constraints[c]
         for t, c in zip(blocks.term, blocks.own, strict=True)
@@ -381,123 +424,8 @@ def _assembled(
             for t, (name, p) in enumerate(zip(names, terms, strict=True))
             if t >= len(costs)
         },
+        plan if any(p.matrices.stuffing.numbers is not None for p in terms) else None,
     )
-
-
-def _columns(
-    problem: Problem, names: Sequence[str], terms: Sequence[Canonical]
-) -> tuple[dict[int, tuple[int, int]], tuple[tuple[str, int, int], ...], int]:
-    """Return (first column, size) of each variable by id, what terms introduce, the width."""
-    declared = {v.id for v in problem.variables.values()}
-    columns: dict[int, tuple[int, int]] = {}
-    auxiliary, width = [], 0
-    for name, term in zip(names, terms, strict=True):
-        for _, known, size in term.variables:
-            if known not in columns:
-                columns[known] = (width, size)
-                if known not in declared:
-                    auxiliary.append((name, width, width + size))
-                width += size
-    return columns, tuple(auxiliary), width
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """Canonical constraints in the order of their rows: whose, which of its, where."""
-
-    term: list[int]
-    which: list[int]  # among the constraints of the term
-    own: list[int]  # among those of its stuffing
-    start: list[int]
-    size: list[int]
-
-
-def _blocks(terms: Sequence[Canonical]) -> _Blocks:
-    found = [
-        (t.matrices.stuffing.ranks[c], i, k, c, t.matrices.stuffing.sizes[c])
-        for i, t in enumerate(terms)
-        for k, c in enumerate(t.matrices.blocks)
-    ]
-    found.sort(key=lambda block: block[:3])
-    sizes = [int(block[4]) for block in found]
-    return _Blocks(
-        [block[1] for block in found],
-        [block[2] for block in found],
-        [block[3] for block in found],
-        [0, *accumulate(sizes)][: len(sizes)],
-        sizes,
-    )
-
-
-def _maps(
-    terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]]
-) -> dict[int, tuple[Stuffing, Indices]]:
-    """Return, for each stuffing, the column of the form at each of its columns, -1 for none."""
-    found: dict[int, tuple[Stuffing, Indices]] = {}
-    done: set[tuple[int, int]] = set()
-    for term in terms:
-        s = term.matrices.stuffing
-        if id(s) not in found:
-            found[id(s)] = (s, np.full(s.width, -1, dtype=np.intp))
-        across = found[id(s)][1]
-        for own, known, size in term.variables:
-            if (id(s), own) not in done:
-                done.add((id(s), own))
-                here, there = s.variables[own], columns[known][0]
-                across[here : here + size] = np.arange(there, there + size)
-    return found
-
-
-def _entries(
-    terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]], blocks: _Blocks, n: int
-) -> tuple[Any, Floats]:
-    """Stack the blocks: A and b in ``b - A x in K``."""
-    m = blocks.start[-1] + blocks.size[-1] if blocks.size else 0
-    firsts: dict[int, Indices] = {}
-    for t, c, start in zip(blocks.term, blocks.own, blocks.start, strict=True):
-        s = terms[t].matrices.stuffing
-        if id(s) not in firsts:
-            firsts[id(s)] = np.full(s.sizes.size, -1, dtype=np.intp)
-        firsts[id(s)][c] = start
-    b = np.zeros(m)
-    entry, row, column = [np.zeros(0)], [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-    for i, (s, across) in _maps(terms, columns).items():
-        if i not in firsts:
-            continue
-        first = np.repeat(firsts[i], s.sizes)
-        down = np.where(first >= 0, first + s.place, -1)
-        here = down >= 0
-        b[down[here]] = s.b[here]
-        keep = slice(None) if here.all() else here[s.row]
-        entry.append(s.entry[keep])
-        row.append(down[s.row[keep]])
-        column.append(across[s.column[keep]])
-    where = (np.concatenate(row), np.concatenate(column))
-    return sp.csc_array((np.concatenate(entry), where), shape=(m, n)), b
-
-
-def _objective(
-    names: Sequence[str],
-    terms: Sequence[Canonical],
-    columns: Mapping[int, tuple[int, int]],
-    n: int,
-) -> tuple[dict[str, Any], Floats, float]:
-    """Return the quadratic parts of the objective terms, and the sum of the rest."""
-    q, offset = np.zeros(n), 0.0
-    squares: dict[str, Any] = {}
-    costs = [(k, t) for k, t in zip(names, terms, strict=True) if t.matrices.cost is not None]
-    maps = _maps([t for _, t in costs], columns)
-    for name, term in costs:
-        P, linear, constant = term.matrices.cost
-        # columns of other terms of the stuffing have no cost here
-        across = maps[id(term.matrices.stuffing)][1]
-        here = across >= 0
-        np.add.at(q, across[here], linear[here])
-        offset += constant
-        if P is not None and P.nnz:
-            at = across[P.row], across[P.col]
-            squares[name] = sp.csc_array((P.data, at), shape=(n, n))
-    return squares, q, offset
 
 
 def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:

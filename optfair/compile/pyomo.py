@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.program import Block, Program, program
+from optfair.core.problem import check_problem
 from optfair.errors import DataError, NotInstalled
+from optfair.numbers import checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -29,6 +31,7 @@ def _pyomo() -> Any:
     return pyo
 
 
+@checked(problem=check_problem)
 def to_pyomo(problem: Problem) -> Any:
     r"""Return a Pyomo model of a problem, with the names of its variables and constraints.
 
@@ -85,6 +88,7 @@ def to_pyomo(problem: Problem) -> Any:
     return model
 
 
+@checked(problem=check_problem)
 def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
     """Return the values of a solved Pyomo model by variable name, as `Solution.values` has them.
 
@@ -103,7 +107,7 @@ def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
     pyo = _pyomo()
     found: dict[str, Floats] = {}
     for name, v in problem.variables.items():
-        component = model.component(name)
+        component = model.component(name) if hasattr(model, "component") else None
         if component is None:
             raise DataError(
                 f"the model has no variable {name!r}",

@@ -17,6 +17,7 @@ from optfair.convexity.search import Search
 from optfair.convexity.witness import Chord, chord
 from optfair.core.curvature import proved_assertions
 from optfair.errors import DataError, DeclarationError
+from optfair.numbers import check_seconds, check_text, checked
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
 
@@ -71,6 +72,7 @@ def _convex_facts(name: str, constraint: Any, domain: Domain, seconds: float) ->
     return facts
 
 
+@checked(curvature=check_text, seconds=check_seconds)
 def prove(
     item: Any,
     where: Iterable[Any] | Mapping[str, Any] = (),
@@ -131,7 +133,18 @@ def prove(
         return prove_declared(item, where, curvature, seconds)
     if not item.parameters():  # what is asserted of matrices is tested first
         item = proved_assertions("the expression", item)
+    if not isinstance(where, Iterable) or isinstance(where, str):
+        raise DeclarationError(f"where is a {type(where).__name__}", remedy="give constraints")
+    if curvature not in (None, "convex", "concave"):
+        raise DeclarationError(
+            f"unknown curvature {curvature!r}", remedy="give 'convex' or 'concave'"
+        )
     named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
+    for name, constraint in named.items():
+        if not isinstance(constraint, cp.Constraint):
+            raise DeclarationError(
+                f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
+            )
     return proved_on(item, domain_of({**attribute_constraints(item), **named}), curvature, seconds)
 
 

@@ -13,6 +13,7 @@ from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.errors import DeclarationError
+from optfair.numbers import check_names
 
 __all__ = [
     "AdoptedProblem",
@@ -179,6 +180,12 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
         raise DeclarationError(
             f"from_cvxpy got a {type(problem).__name__}", remedy="give a cvxpy.Problem"
         )
+    if isinstance(names, str):
+        raise DeclarationError(
+            f"names is the text {names!r}",
+            remedy=f"give a list, a name per constraint: [{names!r}]",
+        )
+    names = None if names is None else check_names(names, "names")
     if names is not None and len(names) != len(problem.constraints):
         raise DeclarationError(
             f"{len(names)} names for {len(problem.constraints)} constraints",

@@ -15,6 +15,7 @@ from optfair.core.canonical import Draft
 from optfair.core.curvature import proved_assertions, quadratic_curvature
 from optfair.core.expressions import (
     Evaluator,
+    Written,
     bounded_rows,
     dense,
     freeze_parameters,
@@ -29,18 +30,27 @@ from optfair.errors import DeclarationError
 Floats = NDArray[np.float64]
 
 __all__ = [
+    "as_latex",
     "cones_of",
+    "constraint_evidence",
     "constraint_term",
     "evaluated_constraint",
     "evaluated_objective",
+    "objective_evidence",
     "objective_term",
+    "right_hand_side",
 ]
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}
 
 
-def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> ConstraintTerm:
+def constraint_term(
+    name: str,
+    constraint: Any,
+    names: Mapping[int, str],
+    given: Mapping[int, Any] | None = None,
+) -> ConstraintTerm:
     """Return the term of a CVXPY constraint, analysed.
 
     Parameters
@@ -51,6 +61,8 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
         What somebody wrote.
     names : mapping
         CVXPY variable id -> name in the problem.
+    given : dict, optional
+        Values of CVXPY parameters by id, in place of those they hold.
     """
     if isinstance(constraint, (bool, np.bool_)):
         raise DeclarationError(
@@ -63,7 +75,8 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
             remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
         )
-    constraint, parameters = freeze_parameters(constraint, name)
+    stated = constraint
+    constraint, parameters = freeze_parameters(constraint, name, given)
     _, unknown = variable_names(constraint, names)
     if unknown:
         raise DeclarationError(
@@ -71,17 +84,19 @@ def constraint_term(name: str, constraint: Any, names: Mapping[int, str]) -> Con
             f"this problem has {', '.join(sorted(set(names.values())))}",
             "write it on p[...] of this problem or of one it was made from",
         )
-    bounded = proved_assertions(name, bounded_rows(name, constraint, names))
+    finite = bounded_rows(name, constraint, names)
+    bounded = proved_assertions(name, finite)
     draft = Draft(name, bounded)
-    evidence = _constraint_evidence(name, bounded, names, draft)
+    evidence = constraint_evidence(name, bounded, names, draft)
     zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
     evaluator = Evaluator(constraint, names)
     term = replace(
         evaluated_constraint(name, bounded, names, evidence, evaluator),
-        latex=lambda: _latex(constraint),
+        latex=lambda: as_latex(constraint),
         origin="user",
         parameters=parameters,
-        scale=evaluator.read(zeros, _scale),
+        written=Written(stated, finite is constraint) if parameters else None,
+        scale=evaluator.read(zeros, right_hand_side),
     )
     draft.kept_for(term)
     return term
@@ -107,10 +122,14 @@ def evaluated_constraint(
 
 
 def objective_term(
-    name: str, expression: Any, names: Mapping[int, str], sense: str
+    name: str,
+    expression: Any,
+    names: Mapping[int, str],
+    sense: str,
+    given: Mapping[int, Any] | None = None,
 ) -> ObjectiveTerm:
     """Return the objective term of a CVXPY expression, analysed."""
-    written, parameters = freeze_parameters(expression, name)
+    written, parameters = freeze_parameters(expression, name, given)
     if written.size != 1:
         raise DeclarationError(
             f"objective {name!r} has the shape {written.shape}, not one number",
@@ -120,12 +139,13 @@ def objective_term(
     # c.T @ x of columns is a matrix of one entry
     scalar = proved_assertions(name, cp.sum(written) if written.shape else written)
     draft = Draft(name, scalar, 1.0 if sense == "minimize" else -1.0)
-    evidence = _objective_evidence(name, scalar, names, sense, draft)
+    evidence = objective_evidence(name, scalar, names, sense, draft)
     term = replace(
         evaluated_objective(name, scalar, names, evidence),
-        latex=lambda: _latex(written),
+        latex=lambda: as_latex(written),
         origin="user",
         parameters=parameters,
+        written=Written(expression, True) if parameters else None,
     )
     draft.kept_for(term)
     return term
@@ -145,13 +165,14 @@ def evaluated_objective(
     )
 
 
-def _latex(expression: Any) -> str:
+def as_latex(expression: Any) -> str:
+    """Return an expression or constraint as it is printed in notebooks."""
     text = str(expression).replace("\\", "").replace("_", r"\_").replace("\n", " ")
     text = text if len(text) <= 90 else text[:87] + "..."
     return rf"\texttt{{{text}}}"
 
 
-def _scale(constraint: Any) -> Any:
+def right_hand_side(constraint: Any) -> Any:
     """Return the size of the right-hand side: of each entry, or of all arguments of a cone."""
     if hasattr(constraint, "equality"):
         left, right = (dense(side.value) for side in constraint.args)
@@ -184,9 +205,10 @@ def _function(expression: Any) -> str:
     return f"{word} piecewise linear" if expression.is_pwl() else word
 
 
-def _constraint_evidence(
+def constraint_evidence(
     name: str, constraint: Any, names: Mapping[int, str], draft: Draft
 ) -> Evidence:
+    """Return the class of a constraint, and why."""
     if isinstance(constraint, (Equality, Zero)):
         expression = constraint.expr
         where = "Zero"
@@ -237,9 +259,10 @@ def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evid
     return Evidence(name, "no DCP proof", where, unknown)
 
 
-def _objective_evidence(
+def objective_evidence(
     name: str, expression: Any, names: Mapping[int, str], sense: str, draft: Draft
 ) -> Evidence:
+    """Return the class of an objective term, and why."""
     good = expression.is_convex() if sense == "minimize" else expression.is_concave()
     if expression.is_affine():
         return Evidence(name, "affine", sense, ProblemClass())

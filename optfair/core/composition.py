@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cvxpy as cp
 
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import substitute
 from optfair.core.term import ConstraintTerm, Term, family
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -65,6 +65,8 @@ class Rule(ABC):
 
     #: what the rule says, for notebooks
     latex: str = ""
+    #: fields that stand on right-hand sides alone, as they are
+    sides: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def bind(self, problem: Problem) -> Any:
@@ -86,6 +88,13 @@ class Rule(ABC):
 # What somebody adds to a problem, as named terms and variables.
 
 AnyTerm = TypeVar("AnyTerm", bound=Term)
+
+
+class Terms(dict[str, AnyTerm]):
+    """Terms by name, which say what is near to a name that is not there."""
+
+    def __missing__(self, name: object) -> Any:
+        raise DeclarationError(f"no term {name!r}", remedy=nearest(str(name), self))
 
 
 def by_name(terms: Iterable[AnyTerm]) -> dict[str, AnyTerm]:

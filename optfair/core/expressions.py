@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from numpy.typing import NDArray
 
-from optfair.errors import DeclarationError
+from optfair.errors import DataError, DeclarationError
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
@@ -25,12 +26,14 @@ __all__ = [
     "Evaluator",
     "FrozenParameter",
     "Values",
+    "Written",
     "bounded_rows",
     "check_parameters",
     "dense",
     "entry",
     "freeze_parameters",
     "fresh_copy",
+    "parameter_values",
     "refuse_nonfinite",
     "substitute",
     "variable_names",
@@ -76,6 +79,17 @@ class Evaluator:
         self._lock = threading.Lock()
         self._copy: Any = None
         self._leaves: dict[Any, str] = {}
+        self._parameters: dict[Any, int] = {}
+        self._held: Mapping[int, Any] = {}
+
+    def holding(self, held: Mapping[int, Any]) -> Evaluator:
+        """Return one of the same copy, at values of its parameters by id."""
+        with self._lock:
+            if self._copy is None:
+                self._prepare()
+        other = copy.copy(self)
+        other._held = held
+        return other
 
     def read(self, values: Values, what: Callable[[Any], Any]) -> Any:
         """Return ``what(copy)`` while the variables of the copy hold the values."""
@@ -84,21 +98,28 @@ class Evaluator:
             if self._copy is None:
                 self._prepare()
             try:
+                for leaf, i in self._parameters.items():
+                    leaf.save_value(self._held[i])
                 for leaf, name in self._leaves.items():
-                    x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
+                    try:
+                        x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
+                    except (TypeError, ValueError) as e:
+                        raise DataError(f"the value of {name!r} does not fit", str(e)) from None
                     # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
                     leaf.save_value(x)
                 return what(self._copy)
             finally:
-                for leaf in self._leaves:
+                for leaf in (*self._leaves, *self._parameters):
                     leaf.save_value(None)
 
     def _prepare(self) -> None:
         e, swaps = self._expression, {}
         for variable in e.variables():
-            copy = cp.Variable(variable.shape, name=variable.name())
-            swaps[id(variable)] = copy
-            self._leaves[copy] = self._names[variable.id]
+            leaf = swaps[id(variable)] = cp.Variable(variable.shape, name=variable.name())
+            self._leaves[leaf] = self._names[variable.id]
+        for parameter in e.parameters():
+            own = swaps[id(parameter)] = cp.Parameter(parameter.shape, name=parameter.name())
+            self._parameters[own] = parameter.id
         if isinstance(e, (Equality, Inequality)):
             sides = [substitute(side, swaps) for side in e.args]
             self._copy = _Sides(sides, isinstance(e, Equality))
@@ -368,14 +389,20 @@ class FrozenParameter:
         What the user may set to another value afterwards.
     value : array or sparse array
         A copy of what it was.
+    given : bool
+        Whether the problem was given this value by name: what the parameter holds is then
+        nothing to it.
     """
 
     parameter: Any
     value: Any
+    given: bool = False
 
     @property
     def changed(self) -> bool:
         """Whether the parameter has another value now, or none."""
+        if self.given:
+            return False
         now = _value(self.parameter)
         if now is None or np.shape(now) != np.shape(self.value):
             return True
@@ -396,6 +423,26 @@ class FrozenParameter:
         return f"{then[place]}{where}", f"{now[place]}{where}"
 
 
+@dataclass(eq=False)
+class Written:
+    """What a term was written as, on parameters; all values of these share it.
+
+    Parameters
+    ----------
+    expression : cvxpy.Expression or cvxpy.Constraint
+        With its parameters.
+    finite : bool
+        Whether no bound in it was infinite.
+    family : Family or None
+        What other values share, once somebody has asked.
+    """
+
+    expression: Any
+    finite: bool
+    family: Any = None
+    asked: bool = False
+
+
 def _value(parameter: Any) -> Any:
     """Return the value of a parameter; that of a sparse one without spreading it out."""
     if parameter.attributes.get("sparsity"):
@@ -408,7 +455,9 @@ def _text(value: Any) -> str:
     return " ".join(text.split())
 
 
-def freeze_parameters(expression: Any, name: str) -> tuple[Any, tuple[FrozenParameter, ...]]:
+def freeze_parameters(
+    expression: Any, name: str, given: Mapping[int, Any] | None = None
+) -> tuple[Any, tuple[FrozenParameter, ...]]:
     """Replace parameters by their values: a declared problem does not change afterwards.
 
     Parameters
@@ -417,6 +466,8 @@ def freeze_parameters(expression: Any, name: str) -> tuple[Any, tuple[FrozenPara
         What somebody wrote.
     name : str
         Name of the term.
+    given : dict, optional
+        Values by parameter id that the problem was given.
 
     Returns
     -------
@@ -430,7 +481,8 @@ def freeze_parameters(expression: Any, name: str) -> tuple[Any, tuple[FrozenPara
     """
     swaps, frozen = {}, []
     for parameter in expression.parameters():
-        value = _value(parameter)
+        own = given is not None and parameter.id in given
+        value = given[parameter.id] if given and own else _value(parameter)
         if value is None:
             raise DeclarationError(
                 f"parameter {parameter.name()!r} in {name!r} has no value",
@@ -438,9 +490,14 @@ def freeze_parameters(expression: Any, name: str) -> tuple[Any, tuple[FrozenPara
             )
         # a copy: the array may be filled with other numbers afterwards
         value = value.copy() if hasattr(value, "toarray") else np.array(value)
-        frozen.append(FrozenParameter(parameter, value))
+        frozen.append(FrozenParameter(parameter, value, own))
         swaps[id(parameter)] = cp.Constant(value)
     return (substitute(expression, swaps) if swaps else expression), tuple(frozen)
+
+
+def parameter_values(terms: Iterable[Term]) -> dict[int, Any]:
+    """Return the values that terms hold of their parameters, by id."""
+    return {f.parameter.id: f.value for term in terms for f in term.parameters}
 
 
 def check_parameters(terms: Iterable[Term]) -> None:
@@ -461,7 +518,7 @@ def check_parameters(terms: Iterable[Term]) -> None:
                     f"parameter {name!r} in {term.name!r} was {then} when the problem was"
                     f" declared, and is {now} now",
                     "a declared problem does not change: it holds the values of its declaration",
-                    "declare it again with optfair.from_cvxpy(problem) (or add the constraint"
-                    f" again), or set {name!r} back",
+                    f"give it the value, p.at({{{name!r}: ...}}), or declare it again with"
+                    f" optfair.from_cvxpy(problem), or set {name!r} back",
                 )
             seen.add(frozen)

@@ -6,13 +6,13 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import cvxpy as cp
 
 from optfair.core import composition
 from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
-from optfair.core.composition import Parts
+from optfair.core.composition import Parts, Rule
 from optfair.core.expressions import (
     Values,
     check_parameters,
@@ -40,8 +40,12 @@ from optfair.core.term import (
 )
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
+from optfair.numbers import check_mapping, check_text, checked
 
-__all__ = ["Declaration", "Problem"]
+if TYPE_CHECKING:
+    from optfair.core.parameters import Parameter
+
+__all__ = ["Declaration", "Problem", "check_problem"]
 
 Sense = Literal["minimize", "maximize"]
 
@@ -150,6 +154,8 @@ class Problem(ProblemVerbs, Labels):
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
+            if name in ("objective", "constraints"):
+                value = MappingProxyType(composition.Terms(value))
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -160,7 +166,7 @@ class Problem(ProblemVerbs, Labels):
 
     def _child(self, **fields: Any) -> Any:
         child = copy.copy(self)
-        for cached in ("_class", "_witness", "_constant", "_compiled"):
+        for cached in ("_class", "_witness", "_constant", "_compiled", "_family"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
@@ -269,14 +275,19 @@ class Problem(ProblemVerbs, Labels):
         """Return what ``ask`` finds; a model whose rules guess a limit asks again where it decides."""
         return ask(self)
 
+    @checked(values=check_mapping)
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
+        for name in frozenset[str]().union(*(t.scope for t in self.objective.values())):
+            if name not in values:
+                raise DeclarationError(f"there is no value of {name!r}", remedy="give one")
         return float(sum(t.number(values) for t in self.objective.values()))
 
     def explain(self) -> Explanation:
         """Return the evidence, one row per term."""
         return explain(self)
 
+    @checked(other=lambda value, what: check_problem(value, what))
     def explain_change(self, other: Problem) -> Explanation:
         """Return which terms moved the class from ``other`` to this problem."""
         return explain_change(self, other)
@@ -308,7 +319,9 @@ class Problem(ProblemVerbs, Labels):
                 remedy="name it: with_constraints(name=...), or give a dict by name",
             )
         child, added = self, dict[str, ConstraintTerm]()
-        for name, item in {**(constraints or {}), **named}.items():
+        items = {**(constraints or {}), **named}
+        for name, item in items.items():
+            check_text(name, "the name of a constraint")
             if any(family(name) == family(t) for t in (*self.constraints, *added)):
                 raise DeclarationError(
                     f"a constraint {name!r} is already there",
@@ -317,8 +330,59 @@ class Problem(ProblemVerbs, Labels):
             parts = Parts.of(child.bound_parts(name, item))
             child = child.with_variables(parts.variables).with_integrality(*parts.integers)
             added |= composition.stated(child, item, parts)
-        made = child._child(constraints=MappingProxyType({**self.constraints, **added}))
+        bound = {name: item for name, item in items.items() if isinstance(item, Rule)}
+        made = child._child(
+            constraints=MappingProxyType({**self.constraints, **added}),
+            _rules={**self.rules, **bound},
+        )
         return made._proved_anew()
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """The rules that are bound, by the names they were given."""
+        bound: Mapping[str, Rule] = self.__dict__.get("_rules", {})
+        there = {family(name) for name in self.constraints} | set(self.constraints)
+        return {name: rule for name, rule in bound.items() if name in there}
+
+    @property
+    def parameters(self) -> Mapping[str, Parameter]:
+        """What `at` may give another value: CVXPY parameters, and numbers in rules as NAME.FIELD."""
+        from optfair.core.parameters import parameters
+
+        return parameters(self)
+
+    def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Any:
+        """Return this problem at other values of its parameters; this one keeps its own.
+
+        What was compiled for one value serves all where CVXPY's rules on parameters hold
+        (terms affine in them): only the numbers move, and warm starts know where the last solve
+        ended. Other terms are declared again.
+
+        Parameters
+        ----------
+        values : dict, optional
+            Name, or CVXPY parameter -> value; for names that are not identifiers.
+        **named
+            The same as keywords. A number in a rule is called by its field, or NAME.FIELD.
+
+        Raises
+        ------
+        DeclarationError
+            An unknown parameter, a value of another shape or sign, or outside its range.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x, need = cp.Variable(2, name="x"), cp.Parameter(name="need", value=1.0)
+        >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + 2 * x[1]), [cp.sum(x) >= need, x >= 0]))
+        >>> p.at(need=3.0).solve().objective, p.solve().objective
+        (3.0, 1.0)
+        >>> float(need.value)
+        1.0
+        """
+        from optfair.core.parameters import at
+
+        return at(self, {**(values or {}), **named})
 
     def _proved_anew(self) -> Any:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""
@@ -336,6 +400,7 @@ class Problem(ProblemVerbs, Labels):
             constraints=MappingProxyType(composition.by_name(again.constraints)),
         )
 
+    @checked(variables=check_mapping)
     def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:
         """Return this problem with further variables, which no term uses yet.
 
@@ -369,6 +434,7 @@ class Problem(ProblemVerbs, Labels):
         """Return this problem without some constraints (a rule's name removes all its parts)."""
         gone = set()
         for name in names:
+            check_text(name, "the name of a constraint")
             hit = {t for t in self.constraints if t == name or family(t) == name}
             if not hit:
                 raise DeclarationError(
@@ -440,6 +506,17 @@ class Problem(ProblemVerbs, Labels):
 
     def _repr_latex_(self) -> str:
         return formulation(self)
+
+
+def check_problem(value: Any, what: str = "problem") -> Problem:
+    """Return a declared problem, or say what was given instead."""
+    if not isinstance(value, Problem):
+        foreign = type(value).__module__.partition(".")[0] == "cvxpy"
+        raise DeclarationError(
+            f"{what} is a {type(value).__name__}, not a declared problem",
+            remedy="wrap it: optfair.from_cvxpy(problem)" if foreign else "give a Problem",
+        )
+    return value
 
 
 def _finite(term: Term) -> Any:

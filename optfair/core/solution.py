@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from optfair.core.certificate import DualProof, Optimality
+from optfair.core.certificate import Certificate, DualProof, Optimality
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import check_positive, checked
 from optfair.proofs.grade import UNKNOWN, Grade, reported
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["LazyValues", "Solution", "Status"]
+__all__ = ["LazyValues", "Solution", "Status", "check_solution"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class LazyValues(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         try:
             entry = self._entries[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise DeclarationError(
                 f"no value {name!r}", remedy=nearest(name, self._entries)
             ) from None
@@ -97,17 +98,16 @@ class Solution(SolutionVerbs):
         Recomputes the bound from data.
     seconds : dict
         Wall time by life-word: choose, compile, solve, recover, verify; of loading the solver,
-        import; and of solvers tried before, attempts. They add up to what the call took.
+        import; of solvers tried before, attempts, and of those asked after it for a proof,
+        further. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
     attempts : tuple of str
-        Solvers tried before this one whose result did not pass, and why.
+        Who else was asked, whose result did not pass or proved no more, and why.
     progress : tuple
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
-    exact : ExactOptimum or None
-        Objective and values in fractions, where they were asked for.
     """
 
     problem: Problem
@@ -125,7 +125,6 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
-    exact: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem
@@ -136,7 +135,7 @@ class Solution(SolutionVerbs):
     def __getitem__(self, name: str) -> Any:
         try:
             return self.values[name]
-        except KeyError:
+        except (KeyError, TypeError):
             raise DeclarationError(
                 f"no value {name!r}", remedy=nearest(name, self.values)
             ) from None
@@ -158,10 +157,16 @@ class Solution(SolutionVerbs):
         return self.status.grade
 
     @property
+    def exact(self) -> Any:
+        """The optimum in fractions, an `ExactOptimum`, where the proof is one; else None."""
+        return self.proof if isinstance(self.proof, Certificate) else None
+
+    @property
     def certificate(self) -> Optimality:
         """Certificate of optimality at the tolerance that was asked for."""
         return Optimality(self, float(self.options.get("tolerance", 1e-6)))
 
+    @checked(tolerance=check_positive)
     def is_optimal(self, tolerance: float = 1e-6) -> bool:
         """Whether optimality is proved here: every residual recomputed, and the bound with them.
 
@@ -180,5 +185,15 @@ class Solution(SolutionVerbs):
             f"  values     {', '.join(self.values)}",
             f"  seconds    {total:.3f}",
         ]
-        lines += [f"  before     {a}" for a in self.attempts]
+        lines += [f"  asked      {a}" for a in self.attempts]
         return "\n".join(lines)
+
+
+def check_solution(value: Any, what: str = "solution") -> Solution:
+    """Return a solution, or say what was given instead."""
+    if not isinstance(value, Solution):
+        raise DeclarationError(
+            f"{what} is a {type(value).__name__}, not a Solution",
+            remedy="give what solve() returns",
+        )
+    return value

@@ -14,7 +14,7 @@ from optfair.core.problem_class import Evidence
 from optfair.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from optfair.core.expressions import FrozenParameter
+    from optfair.core.expressions import FrozenParameter, Written
 
 __all__ = [
     "LAZY_ROWS",
@@ -58,6 +58,9 @@ class Term:
         Whether the model declared it or somebody added it.
     parameters : tuple of FrozenParameter
         The CVXPY parameters it was written with, and their values at declaration.
+    written : Written, optional
+        What it was written as on these, for other values of them; none for a term that was
+        made of such a one.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Term:
     latex: str | Callable[[], str] = ""
     origin: Literal["model", "user"] = "model"
     parameters: tuple[FrozenParameter, ...] = ()
+    written: Written | None = None
 
     # the field that evaluates the term, and what it looks like
     _evaluation: ClassVar[tuple[str, str]]

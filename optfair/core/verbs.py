@@ -5,8 +5,11 @@ These local imports are the only ones that point upwards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
+
+from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +25,23 @@ if TYPE_CHECKING:
 __all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
 
 
+def _check_options(verb: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raise on a word that a verb does not know."""
+    known = list(inspect.signature(verb).parameters)[1:]
+    for name in options:
+        if name not in known:
+            raise DeclarationError(
+                f"{verb.__name__} has no option {name!r}",
+                "a solver's own options go into options={...}" if "options" in known else "",
+                nearest(name, known),
+            )
+
+
+def _no_attribute(owner: object, name: str, advice: Mapping[str, str]) -> str:
+    hint = f"; {advice[name]}" if name in advice else ""
+    return f"{type(owner).__name__!r} object has no attribute {name!r}{hint}"
+
+
 class ProblemVerbs:
     """Verbs of `Problem`."""
 
@@ -29,12 +49,26 @@ class ProblemVerbs:
         """Choose a solver, compile, solve, recover and verify; see `optfair.solve`."""
         from optfair.backends.solve import solve
 
+        _check_options(solve, options)
         return solve(cast("Problem", self), solver, **options)
+
+    if not TYPE_CHECKING:  # what is not there stays an error to type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where a problem that was asked for an answer has it: in its solution."""
+            advice = {
+                "value": "solve() returns a solution: solution.objective",
+                "status": "solve() returns a solution: solution.status",
+                "is_dcp": "problem_class says the class, explain() why",
+                "subject_to": "with_constraints(name=...) returns a problem with one more",
+            }
+            raise AttributeError(_no_attribute(self, name, advice))
 
     def diagnose(self, **options: Any) -> Diagnosis:
         """Say why there is no solution, with evidence; see `optfair.diagnose`."""
         from optfair.diagnosis.diagnose import diagnose
 
+        _check_options(diagnose, options)
         return diagnose(cast("Problem", self), **options)
 
     def export(self, path: str | Path) -> None:
@@ -74,6 +108,19 @@ class CertificateVerbs:
 
 class SolutionVerbs:
     """Verbs of `Solution`."""
+
+    if not TYPE_CHECKING:  # what is not there stays an error to type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            """Say how values and objective are asked for."""
+            advice = dict.fromkeys(
+                ("value", "optimal_value", "fun", "obj"), "write solution.objective"
+            )
+            advice |= dict.fromkeys(("optimal", "success"), "write solution.is_optimal()")
+            advice |= dict.fromkeys(("dual_value", "duals"), "write solution.shadow_price[NAME]")
+            if name in self.__dict__.get("values", ()):
+                advice[name] = f"write solution[{name!r}]"
+            raise AttributeError(_no_attribute(self, name, advice))
 
     def residuals(self) -> Residuals:
         """Recompute every residual on the declared problem; see `optfair.residuals`."""

@@ -30,6 +30,7 @@ from optfair.datasets.dataset import (
 )
 from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
 from optfair.errors import DataError, nearest
+from optfair.numbers import check_flag, check_text, checked
 
 __all__ = [
     "address",
@@ -152,6 +153,7 @@ def _where(facts: DatasetFacts) -> str:
     return f"needs {VARIABLE}" if data_folder() is None else f"not in {VARIABLE}"
 
 
+@checked(name=check_text, fetch=check_flag)
 def load(name: str, *, fetch: bool = True) -> Dataset:
     """Return a data set.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from optfair.datasets.facts import DatasetFacts
 from optfair.errors import DataError, NotInstalled, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import check_mapping, check_matrix
 
 __all__ = [
     "Dataset",
@@ -77,6 +77,12 @@ class Dataset:
     citation: str = ""
     source: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        check_mapping(self.columns, "columns")
+        for name, column in self.columns.items():
+            if not isinstance(column, np.ndarray) or column.ndim != 1:
+                raise DataError(f"column {name!r} is no array (n,)", remedy="give one")
 
     @property
     def rows(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from optfair.errors import DataError
 from optfair.locate import load_facts
+from optfair.storage import read_toml
 
 __all__ = ["MANIFEST", "VARIABLE", "DatasetFacts", "data_folder", "known_facts"]
 
@@ -104,7 +104,14 @@ def _place(folder: Path | None, file: str, *, named: bool) -> Path | None:
     if folder is None or not file:
         return None
     if named:
-        return folder / file  # what a manifest names must be there
+        path = folder / file  # what a manifest names must be there
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise DataError(
+                f"{folder / MANIFEST} names a file outside its folder",
+                file,
+                "move the file into it",
+            )
+        return path
     return next((p for p in (folder / file, folder / f"{file}.gz") if p.is_file()), None)
 
 
@@ -152,9 +159,5 @@ def _manifest(folder: Path, ours: Mapping[str, Any]) -> dict[str, Any]:
             f"looked for {path}",
             "point the variable to the folder with the data sets, or unset it",
         )
-    try:
-        with path.open("rb") as f:
-            tables = tomllib.load(f)
-    except tomllib.TOMLDecodeError as e:
-        raise DataError(f"{path} is not valid TOML", str(e), "mend the file") from None
+    tables = read_toml(path)
     return {name: table for name, table in tables.items() if isinstance(table, dict)}

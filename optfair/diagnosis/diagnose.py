@@ -11,12 +11,13 @@ from optfair.backends.rays import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
 from optfair.core.expressions import check_parameters
-from optfair.core.problem import Problem
+from optfair.core.problem import Problem, check_problem
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
 from optfair.diagnosis.system import FeasiblePoint, System
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure, Unbounded
+from optfair.numbers import check_positive, check_seconds, checked
 
 if TYPE_CHECKING:
     from optfair.core.certificate import NonconvexityWitness
@@ -200,6 +201,7 @@ def unbounded_finding(
 # The verb ``diagnose``: why a problem has no solution, with evidence.
 
 
+@checked(problem=check_problem, tolerance=check_positive, time_limit=check_seconds)
 def diagnose(
     problem: Problem, *, tolerance: float = 1e-7, time_limit: float | None = None
 ) -> Diagnosis:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.core.composition import Rule
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
+from optfair.numbers import check_number
 
 __all__ = [
     "Box",
@@ -100,7 +101,7 @@ class FeatureProblem(Problem, ABC):
                 f"there are {len(names)}",
                 f"give a column from 0 to {len(names) - 1}, or a name",
             )
-        text = str(feature)
+        text = str(feature)[:200]
         if text in names:
             return names.index(text)
         near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
@@ -287,8 +288,8 @@ def box(bounds: Mapping[Any, tuple[float | None, float | None]]) -> Box:
     for feature, pair in bounds.items():
         try:
             low, high = pair
-            lower = -np.inf if low is None else float(low)
-            upper = np.inf if high is None else float(high)
+            lower = -np.inf if low is None else check_number(low, "bound", infinite=True)
+            upper = np.inf if high is None else check_number(high, "bound", infinite=True)
         except (TypeError, ValueError):
             raise DeclarationError(
                 f"the bounds of {feature!r} are {pair!r}",

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import (
+    LARGEST,
+    check_matrix,
+    check_names,
+    checked,
+    floats,
+    real,
+)
 
 __all__ = [
     "AffineScore",
@@ -219,6 +226,7 @@ class LinearScore:
     counterfactual explanations, Definition 2.1 and Section 3.
     """
 
+    @checked(coef=floats, intercept=floats, names=check_names)
     def __init__(
         self,
         coef: Any,
@@ -228,7 +236,7 @@ class LinearScore:
         names: Sequence[str] | None = None,
         classes: Sequence[Any] = (0, 1),
     ) -> None:
-        if link not in LINKS:
+        if not isinstance(link, str | None) or link not in LINKS:
             raise DeclarationError(f"unknown link {link!r}", remedy="it is 'logistic' or None")
         row = np.atleast_2d(np.asarray(coef))
         if row.ndim != 2 or row.shape[0] != 1:
@@ -247,6 +255,7 @@ class LinearScore:
                 "no feature moves it",
                 "fit the classifier on features that matter",
             )
+        names = None if names is None else check_names(names, "names")
         if names is not None and (len(names) != w.size or len(set(names)) != w.size):
             raise DeclarationError(
                 f"{len(names)} names for {w.size} features",
@@ -421,10 +430,10 @@ class LinearScore:
 
 
 def _number(value: Any, what: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DeclarationError(f"{what} is {value!r}", remedy="give a number") from None
+    number = real(value)
+    if np.isnan(number) != (isinstance(value, float) and np.isnan(value)) or abs(number) > LARGEST:
+        raise DeclarationError(f"{what} is {value!r}", remedy="give a number")
+    return number
 
 
 def _logistic(s: Floats) -> Floats:

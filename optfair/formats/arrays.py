@@ -14,12 +14,14 @@ from optfair.errors import DataError
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
 from optfair.formats.text import INFINITE
+from optfair.numbers import check_flag, check_names, check_number, checked, floats
 
 Floats = NDArray[np.float64]
 
 __all__ = ["from_arrays", "read_mat"]
 
 
+@checked(maximize=check_flag, r=check_number)
 def from_arrays(
     P: Any = None,
     q: Any = None,
@@ -152,7 +154,7 @@ def from_arrays(
 def _real(name: str, value: Any) -> Any:
     """Return numbers as floats, the same numbers."""
     try:
-        array: Any = value if sp.issparse(value) else np.asarray(value)
+        array: Any = value if sp.issparse(value) else floats(value, name, infinite=True)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"its numbers are of type {array.dtype}")
         return array.astype(float)
@@ -227,7 +229,7 @@ def _integrality(value: Any, n: int) -> NDArray[np.bool_]:
 def _labels(name: str, given: Sequence[str] | None, n: int) -> list[str]:
     if given is None:
         return []
-    found = [str(label) for label in given]
+    found = [str(label) for label in check_names(given, name)]
     if len(found) != n or len(set(found)) != n:
         raise DataError(
             f"{name} has {len(found)} labels, {len(set(found))} of them different",

@@ -13,6 +13,7 @@ from optfair.compile.cone_program import cone_program
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import to_pyomo
 from optfair.core.expressions import check_parameters
+from optfair.core.problem import check_problem
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
 from optfair.formats.cbf import cbf_lines, read_cbf
@@ -21,7 +22,9 @@ from optfair.formats.file_problem import FileProblem
 from optfair.formats.lp import lp_lines, read_lp
 from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines
-from optfair.formats.text import format_of, number, replace_file, write_lines
+from optfair.formats.text import format_of, number, write_lines
+from optfair.numbers import check_path, check_text, checked
+from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -32,6 +35,7 @@ __all__ = ["export", "read"]
 # Read a problem from a file.
 
 
+@checked(path=check_path, duplicates=check_text)
 def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
     """Read a problem from an MPS, LP, CBF, SDPA or MAT file.
 
@@ -191,6 +195,7 @@ def _bounds(program: Program, columns: list[str]) -> Iterator[str]:
 # Write a problem to a file.
 
 
+@checked(problem=check_problem, path=check_path)
 def export(problem: Problem, path: str | Path) -> None:
     """Write a problem to a file; the ending of its name says the format.
 
@@ -290,10 +295,10 @@ def to_cip(problem: Problem, file: Path) -> None:
     """Let SCIP write the problem."""
     from optfair.backends.scip_backend import export_scip
 
-    export_scip(problem, file)
+    write_whole(file, lambda part: export_scip(problem, part))
 
 
 def to_nl(problem: Problem, file: Path) -> None:
     """Let Pyomo write the problem."""
     model = to_pyomo(problem)
-    replace_file(file, lambda name: model.write(str(name), format="nl"))
+    write_whole(file, lambda name: model.write(str(name), format="nl"))

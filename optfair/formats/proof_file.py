@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.exact import ExactOptimum
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose, conic_interface
 from optfair.backends.rays import Ray
-from optfair.compile.conic_proof import ConicProof, RescaledProof
+from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
 from optfair.diagnosis.branching import Branch, BranchingProof, branch_problem, walked
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
+from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.grade import PROVED, UNKNOWN, within
 from optfair.proofs.portable import (
@@ -36,6 +35,7 @@ from optfair.proofs.portable import (
     plain,
     vector_record,
 )
+from optfair.storage import read_json, write_text
 from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class SavedProof(Certificate):
     __repr__ = __str__
 
 
+@checked(path=check_path)
 def load_proof(path: str | Path) -> SavedProof:
     """Read a proof file.
 
@@ -122,13 +123,7 @@ def load_proof(path: str | Path) -> SavedProof:
         The file is missing, or no proof file.
     """
     file = Path(path)
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise DataError(f"{file} cannot be read", str(e.strerror or e)) from None
-    except (ValueError, RecursionError) as e:
-        why = f"{type(e).__name__}: {e}" if str(e) else type(e).__name__
-        raise DataError(f"{file} is no proof file", why, "certificate.save() writes one") from None
+    document = read_json(file)
     if not isinstance(document, dict) or document.get("format") != check_proof.FORMAT:
         raise DataError(
             f"{file} is no proof file",
@@ -145,6 +140,7 @@ def load_proof(path: str | Path) -> SavedProof:
     return SavedProof(document, file.name)
 
 
+@checked(path=check_path)
 def save_proof(certificate: Certificate, path: str | Path) -> None:
     """Write a certificate as one JSON file that can be checked without this library.
 
@@ -175,13 +171,7 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
             str(e),
             "solve to a tighter tolerance, or with another solver",
         ) from None
-    part = file.with_name(f".{file.name}.part")
-    try:
-        part.write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
-        os.replace(part, file)
-    except OSError as e:
-        part.unlink(missing_ok=True)
-        raise DataError(f"{file} cannot be written", str(e.strerror or e)) from None
+    write_text(file, json.dumps(document, separators=(",", ":")) + "\n", replace=False)
 
 
 def _document(certificate: Certificate) -> dict[str, Any]:
@@ -189,6 +179,8 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         return {k: v for k, v in certificate.document.items() if k != "digest"}
     if isinstance(certificate, Conflict) and certificate.proof is not None:
         certificate = certificate.proof
+    if isinstance(certificate, Optimality) and certificate.solution.exact is not None:
+        certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
     if isinstance(certificate, InfeasibilityProof):

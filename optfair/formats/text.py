@@ -6,19 +6,18 @@ import bz2
 import gzip
 import importlib
 import math
-import os
 import re
-import tempfile
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal
 
 from optfair.errors import DataError
+from optfair.storage import read_text, write_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = [
     "FORMATS",
@@ -28,7 +27,6 @@ __all__ = [
     "is_problem_file",
     "number",
     "readable",
-    "replace_file",
     "table_lines",
     "writable",
     "write_lines",
@@ -169,8 +167,6 @@ def table_lines() -> list[str]:
 
 #: what is no bound: the field writes infinity as 1e30 or 1e20
 INFINITE = 1e20
-# text of a compressed file; beyond it somebody should look at the file first
-_LARGEST = 1 << 31
 # the exponent of Fortran: 1.0D+02
 _FORTRAN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[dD][+-]?\d+")
 #: numbers of rows, columns and orders beyond this are a damaged file, not a problem
@@ -201,16 +197,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.line = 0
-        try:
-            self.lines = _unpacked(path).decode("utf-8-sig").splitlines()
-        except FileNotFoundError:
-            raise DataError(f"there is no file {path}", remedy="check the path") from None
-        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as e:
-            raise DataError(
-                f"{path} cannot be read",
-                str(e),
-                "give a text file, or one compressed by gzip or bzip2",
-            ) from e
+        self.lines = read_text(path).splitlines()
 
     def fail(self, reason: str, remedy: str = "correct the file") -> DataError:
         """Return an error about the current line."""
@@ -236,6 +223,8 @@ class Source:
 
     def numbers(self, words: Sequence[str], lines: Callable[[int], int]) -> NDArray[np.float64]:
         """Return many finite numbers; ``lines(k)`` is the line of the k-th."""
+        import numpy as np  # the table of formats is read without it
+
         joined = "".join(words)
         try:
             if "_" in joined or not joined.isascii():
@@ -260,22 +249,6 @@ class Source:
         return int(text)
 
 
-def _unpacked(path: Path) -> bytes:
-    ending = path.suffix.lower()
-    if ending not in COMPRESSED:
-        return path.read_bytes()
-    opened: Any = gzip.open if ending == ".gz" else bz2.open
-    with opened(path) as stream:
-        data: bytes = stream.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise DataError(
-            f"{path} holds more than {_LARGEST >> 30} GiB of text",
-            "so small a file rarely does",
-            "unpack it, and read the file that comes out",
-        )
-    return data
-
-
 def write_lines(file: Path, lines: Iterable[str]) -> None:
     """Write lines to a file, compressed if its name says so.
 
@@ -289,21 +262,4 @@ def write_lines(file: Path, lines: Iterable[str]) -> None:
     elif ending == ".bz2":
         data = bz2.compress(data)
 
-    def write(name: Path) -> None:
-        name.write_bytes(data)
-
-    replace_file(file, write)
-
-
-def replace_file(file: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a file beside the one that is meant, then put it in its place."""
-    plain = plain_name(file).suffix
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=plain)
-    os.close(handle)
-    try:
-        write(Path(name))
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(file, lambda part: part.write_bytes(data))

@@ -13,6 +13,7 @@ from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError
 from optfair.library.enumeration import ENUMERATION, enumerated, tree_bound
 from optfair.library.instance import Infeasibility, Instance, Optimum, load
+from optfair.numbers import checked, one_of
 from optfair.transforms.shor_relaxation import shor
 
 __all__ = ["Certification", "Check", "certify", "solved_with"]
@@ -106,6 +107,7 @@ class Certification:
         }
 
 
+@checked(instance=one_of(str, Instance))
 def certify(instance: Instance | str) -> Certification:
     """Check everything an instance's file says.
 

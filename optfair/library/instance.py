@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys, fact_files, load_facts
+from optfair.numbers import check_text, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -200,9 +201,15 @@ def names() -> tuple[str, ...]:
     >>> "fair_clustering/german_k5" in of.library.names()
     True
     """
-    return tuple(fact_files("problems"))
+    return tuple(_files())
 
 
+def _files() -> dict[str, Path]:
+    """Return the files of instances; exercises lie beside them, and say less than they know."""
+    return {k: v for k, v in fact_files("problems").items() if not k.startswith("exercises/")}
+
+
+@checked(name=check_text)
 def load(name: str) -> Instance:
     """Return one instance.
 
@@ -218,7 +225,7 @@ def load(name: str) -> Instance:
     DeclarationError
         Its file has unknown, missing or ill-typed keys.
     """
-    files = fact_files("problems")
+    files = _files()
     if name in files:
         return read_instance(files[name], name)
     hits = [full for full in files if full.rpartition("/")[2] == name]

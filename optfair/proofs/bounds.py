@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import Rows, linear_rows, propagated
+from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -134,16 +134,19 @@ def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
         return rows
     side = np.nextafter(upper - form.offset, np.inf)
     side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
-    return rows.with_row(form.q, float(side))
+    return rows.below(form.q[None, :], np.array([side]))
 
 
-def _implied(rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
+def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(found).any()
 
-    return boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
+    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
+    if near.unpaid(found).any() and (more := rotated_rows(form))[1].size:
+        near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
+    return near
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +230,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
     best = np.inf
     if boxes.unpaid(found).any():
-        boxes = _implied(_with_cut(form, linear_rows(form), upper), found, boxes)
+        boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
     if boxes.unpaid(found).any():
         at = np.flatnonzero(boxes.unpaid(found))
@@ -266,6 +269,55 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     return LowerBound(total, unpaid)
 
 
+class _Moves:
+    """Multipliers near given ones, with fewer unpaid columns, that cost little enough.
+
+    A proof that costs much more than what it pays for says less than none.
+    """
+
+    def __init__(self, form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes):
+        self.form, self.x, self.boxes = form, x, boxes
+        self.best = (z, found, 0.0)
+        open_ones = boxes.unpaid(found)
+        self.left = float(found.size[open_ones].sum())
+        here = float(found.size[open_ones] @ np.abs(x[open_ones]))
+        self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
+        cost = max(DEAR * here, self.slight, SLIGHT * abs(form.objective(x)))
+        self.least = _total(form, x, z, found, 0.0, boxes) - cost
+
+    def offer(self, z: Floats, found: Residual, spent: float) -> None:
+        """Take others that leave less; of those that leave nothing, what says most."""
+        total = _total(self.form, self.x, z, found, spent, self.boxes)
+        left = float(found.size[self.boxes.unpaid(found)].sum())
+        if total >= self.least and (left < self.left or left == 0.0):
+            self.best, self.left = (z, found, spent), left
+            self.least = total if left == 0.0 else self.least
+
+    def close(self) -> None:
+        """Close the unpaid columns by equations, around these multipliers and polished ones."""
+        z, found, _ = self.best
+        lower, upper = self.boxes.of(found)
+        own = (self.form, found, self.x, z, self.form.q, lower, upper)
+        for near, start in ((z, found), polished(*own)):
+            self.offer(near, start, 0.0)
+            again = (self.form, start, self.x, near, self.form.q, lower, upper)
+            self.offer(near, *repaired(*again))
+            if self.left == 0.0 and self.best[2] <= 1e-3 * self.slight:
+                return
+
+    def tilt(self) -> None:
+        """Tilt all multipliers by a linear program."""
+        form, x, boxes = self.form, self.x, self.boxes
+        z, found, _ = self.best
+        start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
+        near = tilted(form, nearer, x, start, *boxes.of(nearer))
+        if near is not None:
+            near = in_dual(form.cones, near)
+            again = residual_of(form, x, near, form.q)
+            again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
+            self.offer(near, *_peeled(form, again, near, boxes))
+
+
 def _moved(
     form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
 ) -> tuple[Floats, Residual, float]:
@@ -274,27 +326,14 @@ def _moved(
     A few columns are closed by equations; else, and where that is not enough, all multipliers
     are tilted first, which takes a linear program.
     """
-    few = np.count_nonzero(boxes.unpaid(found)) <= FEW
-    best = _closed(form, found, x, z, boxes) if few else (z, found, 0.0)
-    if few and not boxes.unpaid(best[1]).any():
-        return best
-    start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
-    near = tilted(form, nearer, x, start, *boxes.of(nearer))
-    if near is not None:
-        near = in_dual(form.cones, near)
-        again = residual_of(form, x, near, form.q)
-        again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
-        again, spent = _peeled(form, again, near, boxes)
-        left, before = boxes.unpaid(again), boxes.unpaid(best[1])
-        cost = _total(form, x, z, found, 0.0, boxes) - _total(form, x, near, again, spent, boxes)
-        size = 1.0 + float(np.abs(form.q) @ np.abs(x))
-        cheap = cost <= max(SPARE * size, SLIGHT * abs(form.objective(x)))
-        if cheap and again.size[left].sum() < best[1].size[before].sum():
-            best = (near, again, spent)
-    if boxes.unpaid(best[1]).any():
-        closed = _closed(form, best[1], x, best[0], boxes)
-        best = closed if best[2] == 0.0 else best
-    return best
+    moves = _Moves(form, found, x, z, boxes)
+    if np.count_nonzero(boxes.unpaid(found)) <= FEW:
+        moves.close()
+    if moves.left > 0.0:
+        moves.tilt()
+    if moves.left > 0.0:
+        moves.close()
+    return moves.best
 
 
 def _peeled(form: ConicForm, found: Residual, z: Floats, boxes: Boxes) -> tuple[Residual, float]:
@@ -309,35 +348,6 @@ def _peeled(form: ConicForm, found: Residual, z: Floats, boxes: Boxes) -> tuple[
             return moved
         zeroed = zeroed | after  # columns that were paid on one side only
     return found, 0.0
-
-
-def _closed(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
-) -> tuple[Floats, Residual, float]:
-    """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
-
-    A proof that costs much more than what it pays for says less than none: then nothing moves.
-    """
-    open_ones = boxes.unpaid(found)
-    lower, upper = boxes.of(found)
-    here = float(found.size[open_ones] @ np.abs(x[open_ones]))
-    size = 1.0 + float(np.abs(form.q) @ np.abs(x))
-    least = _total(form, x, z, found, 0.0, boxes) - max(DEAR * here, SPARE * size)
-    best, unpaid = (z, found, 0.0), float(found.size[open_ones].sum())
-    for polish in (False, True):
-        near, start = polished(form, found, x, z, form.q, lower, upper) if polish else (z, found)
-        moved, costs = repaired(form, start, x, near, form.q, lower, upper)
-        for residual, spent in ((start, 0.0), (moved, costs)):
-            total = _total(form, x, near, residual, spent, boxes)
-            still = boxes.unpaid(residual)
-            left = float(residual.size[still].sum())
-            # of those with nothing left the one that says most, else the one with least left
-            if total >= least and (left < unpaid or (left == 0.0 and not still.any())):
-                best, unpaid = (near, residual, spent), left
-                least = total if not still.any() else least
-        if unpaid == 0.0 and best[2] <= 1e-3 * SPARE * size:
-            break
-    return best
 
 
 def _total(
@@ -438,7 +448,7 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         found = sharper(form, found, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = found.unpaid(lower, upper)
     if open_ones.any():
-        implied = _implied(rows, found, Boxes(lower, upper))
+        implied = _implied(form, rows, found, Boxes(lower, upper))
         lower, upper = implied.lower, implied.upper
         open_ones = found.unpaid(lower, upper)
     if open_ones.any() and repair:

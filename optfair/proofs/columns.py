@@ -17,7 +17,15 @@ Floats = NDArray[np.float64]
 
 Trace = list[tuple[Any, Any, Any, Any]]
 
-__all__ = ["Rows", "Trace", "declared_bounds", "declared_steps", "linear_rows", "propagated"]
+__all__ = [
+    "Rows",
+    "Trace",
+    "declared_bounds",
+    "declared_steps",
+    "linear_rows",
+    "propagated",
+    "rotated_rows",
+]
 
 # A bound of this size says nothing.
 NONE = 1e15
@@ -37,11 +45,12 @@ class Rows:
     side : array (m,)
         The right-hand sides b of the cones.
     behind : array (3, k) of int
-        Rows that two others bound: the slack of the first is at most the root of the product of
-        the other two, as behind the head of a second-order cone (taken twice) or off the
-        diagonal of a positive semidefinite block (up to the factor).
-    factor : array (k,)
-        1, or the root of 2 that scales entries off a diagonal.
+        Rows that two others bound: the slack of the first is at most a geometric mean of the
+        other two, as behind the head of a second-order cone (taken twice), off the diagonal of a
+        positive semidefinite block (up to the factor), or last in a power cone.
+    factor : array (2, k)
+        1, or the root of 2 that scales entries off a diagonal; and the weight of the second row
+        in the mean.
     """
 
     def __init__(
@@ -50,11 +59,12 @@ class Rows:
         self.A, self.low, self.high = sp.csr_array(A), low, high
         self.side, self.behind, self.factor = side, behind, factor
 
-    def with_row(self, row: Floats, high: float) -> Rows:
-        """Return the rows and one more, of a linear function that is at most ``high``."""
-        A = sp.csr_array(sp.vstack([self.A, sp.csr_array(row[None, :])]))
-        low, above = np.append(self.low, -np.inf), np.append(self.high, high)
-        return Rows(A, low, above, np.append(self.side, 0.0), self.behind, self.factor)
+    def below(self, more: Any, high: Floats) -> Rows:
+        """Return the rows and more, of linear functions that are at most ``high``."""
+        A = sp.csr_array(sp.vstack([self.A, sp.csr_array(more)]))
+        low = np.append(self.low, np.full(high.size, -np.inf))
+        sides = np.append(self.side, np.zeros(high.size))
+        return Rows(A, low, np.append(self.high, high), sides, self.behind, self.factor)
 
     def bounded_behind(self, least: Floats, shut: Any) -> bool:
         r"""Tighten the rows behind others, from the least activities; whether any got tighter.
@@ -77,7 +87,9 @@ class Rows:
         most = [
             m + 4.0 * UNIT * np.abs(least[k]) for m, k in zip(most, (first, second), strict=True)
         ]
-        reach = np.sqrt(most[0]) * np.sqrt(most[1]) * self.factor[known] * (1.0 + 16.0 * UNIT)
+        factor, weight = self.factor[:, known]
+        mean = most[0] ** weight * most[1] ** (1.0 - weight) * (1.0 + 64.0 * UNIT)
+        reach = factor * mean * (1.0 + 16.0 * UNIT)
         reach += 4.0 * UNIT * np.abs(self.side[row]) + 1e-300
         high, low = self.side[row] + reach, self.side[row] - reach
         better = (high < self.high[row]) | (low > self.low[row])
@@ -89,12 +101,12 @@ class Rows:
 def linear_rows(form: ConicForm) -> Rows:
     """Return the rows of the zero and nonnegative cones, and the heads of the others.
 
-    The first entry of a second-order cone, the diagonal of a positive semidefinite block, and
-    the last two of an exponential cone are nonnegative.
+    The first entry of a second-order cone, the diagonal of a positive semidefinite block, the
+    last two of an exponential cone and the first two of a power cone are nonnegative.
     """
     m = form.b.size
     low, high = np.full(m, -np.inf), np.full(m, np.inf)
-    behind, factors = [np.zeros((3, 0), dtype=int)], [np.zeros(0)]
+    behind, factors = [np.zeros((3, 0), dtype=int)], [np.zeros((2, 0))]
     for c in form.cones:
         at = slice(c.start, c.stop)
         if c.kind in ("zero", "nonneg"):
@@ -107,17 +119,19 @@ def linear_rows(form: ConicForm) -> Rows:
             tail = where[1:]
             head = np.full(tail.size, c.start)
             behind.append(np.array([tail, head, head]))
-            factors.append(np.ones(tail.size))
+            factors.append(np.tile([[1.0], [0.5]], tail.size))
             where = where[:1]
         elif c.kind == "psd":
             on, off = where[c.diagonal], where[~c.diagonal]
             i, j = c.places
             behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
-            factors.append(np.full(off.size, np.sqrt(2.0)))
+            factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
             where = on
         elif c.kind == "exp":
             where = where.reshape(-1, 3)[:, 1:].ravel()
         else:
+            behind.append(where[[2, 0, 1]][:, None])
+            factors.append(np.array([[1.0], [c.power]]))
             where = where[:2]
         high[where] = form.b[where]
     return Rows(
@@ -126,8 +140,36 @@ def linear_rows(form: ConicForm) -> Rows:
         high,
         form.b,
         np.concatenate(behind, axis=1),
-        np.concatenate(factors),
+        np.concatenate(factors, axis=1),
     )
+
+
+def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
+    r"""Return rows in which a column of a second-order cone cancels, and their upper sides.
+
+    Of :math:`s_0 \ge |s_k|` follow :math:`s_0 \pm s_k \ge 0`. In rotated cones, such as
+    :math:`u + v \ge \lVert (u - v, 2 w) \rVert`, these are the signs of u and v. Only sums that are
+    exact count.
+    """
+    pairs = [
+        (c.start, k) for c in form.cones if c.kind == "soc" for k in range(c.start + 1, c.stop)
+    ]
+    head, tail = np.array(pairs, dtype=int).reshape(-1, 2).T
+    A = sp.csr_array(form.A)
+    H, T = A[head], A[tail]
+    entries = (abs(H) + abs(T)).count_nonzero(axis=1)
+    rows, sides = [], []
+    for sign in (1.0, -1.0):
+        whole = H + sign * T
+        part = whole - H
+        lost = abs(H - (whole - part)) + abs(sign * T - part)
+        exact = (lost.count_nonzero(axis=1) == 0) & (whole.count_nonzero(axis=1) < entries)
+        rows.append(whole[np.flatnonzero(exact)])
+        side = form.b[head] + sign * form.b[tail]
+        sides.append(np.nextafter(side, np.inf)[exact])
+    found = sp.csr_array(sp.vstack(rows))
+    found.eliminate_zeros()
+    return found, np.concatenate(sides)
 
 
 def declared_bounds(rows: Rows) -> tuple[Floats, Floats]:

@@ -301,7 +301,7 @@ def _dear(r: list[Fraction], lower: Floats, upper: Floats, unit: float) -> NDArr
 def _with_cut(form: ConicForm, rows: Rows, cut: float) -> Rows:
     side = np.nextafter(cut - form.offset, np.inf)
     side += 4.0 * UNIT * (abs(cut) + abs(form.offset))
-    return rows.with_row(form.q, float(side))
+    return rows.below(form.q[None, :], np.array([side]))
 
 
 def _moved(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, check_seed, check_table, real, whole
 
 __all__ = [
     "Columns",
@@ -35,9 +34,6 @@ __all__ = [
 # What users hand to estimators: arrays or data frames, groups as labels or as a column.
 
 Floats = NDArray[np.float64]
-
-
-LARGEST = 1e100
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
@@ -82,15 +78,7 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
 
 def checked_rows(X: Any) -> Floats:
     """Return rows as finite numbers whose squares are finite too."""
-    rows = check_matrix(X, "X")
-    largest = float(np.abs(rows).max())
-    if largest > LARGEST:
-        raise DataError(
-            f"X has entries as large as {largest:.0e}",
-            "squared distances would overflow",
-            "rescale the columns",
-        )
-    return rows
+    return check_matrix(X, "X")
 
 
 def _text(column: Any) -> bool:
@@ -101,6 +89,7 @@ def _text(column: Any) -> bool:
 
 def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
     """Raise unless rows have the columns of the fit, in the same order."""
+    X = check_table(X, "X")
     names = column_names(X)
     if fitted is not None and names is not None and names != fitted:
         raise DataError(
@@ -147,7 +136,9 @@ def check_parameters(model: Any) -> None:
             raise DeclarationError(
                 f"{name}={getattr(model, name)!r} is not a positive integer", remedy="correct"
             )
-    if model.n_init != "auto" and (not _whole(model.n_init) or model.n_init < 1):
+    if not (isinstance(model.n_init, str) and model.n_init == "auto") and (
+        not _whole(model.n_init) or model.n_init < 1
+    ):
         raise DeclarationError(
             f"n_init={model.n_init!r} is not a positive integer", remedy='give one, or "auto"'
         )
@@ -163,16 +154,17 @@ def check_parameters(model: Any) -> None:
         value = getattr(model, name)
         if (name == "regularization" or value is not None) and not (_real(value) and value > 0):
             raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="correct")
-    if model.verbose not in (0, 1, 2):
+    check_seed(model.random_state, "random_state")
+    if real(model.verbose) not in (0, 1, 2):
         raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="correct")
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole(value)
 
 
 def _real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and bool(np.isfinite(float(value)))
+    return abs(real(value)) <= 1e15
 
 
 def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:
@@ -294,7 +286,7 @@ class Columns:
         """
         names = column_names(X)
         if names is None:
-            X = np.asarray(X)
+            X = check_table(X, "X")
         if np.ndim(X) != 2 or not len(X):
             raise DataError("X is no table", f"shape {np.shape(X)}", "give rows x columns")
         width = int(np.shape(X)[1])
@@ -339,8 +331,7 @@ class Columns:
         DataError
             Other columns, missing or infinite numbers, text in numeric columns.
         """
-        if column_names(X) is None:
-            X = np.asarray(X)
+        X = check_table(X, "X")
         same_columns(X, self.names, self.width)
         if not self.categorical:
             try:
@@ -422,6 +413,8 @@ def is_text(column: Any) -> bool:
         return str(getattr(column, "dtype", "")) == "category"
     try:
         values.astype(float)
+    except OverflowError:  # no text: refused with the numbers
+        return False
     except (TypeError, ValueError):
         return True
     return values.dtype.kind in "US"

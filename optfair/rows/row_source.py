@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
+from optfair.numbers import check_table, floats
 from optfair.rows.frames import column_names, taken_apart, without_groups
 
 Floats = NDArray[np.float64]
@@ -179,7 +180,7 @@ class MatrixRows(RowSource):
     def __post_init__(self) -> None:
         n = len(self.X)
         for name, given in (("groups", self.labels), ("sample_weight", self.weights)):
-            if given is not None and np.shape(given) != (n,):
+            if given is not None and check_table(given, name).shape != (n,):
                 raise DataError(
                     f"{name} does not fit the rows",
                     f"shape {np.shape(given)} for {n} rows",
@@ -191,8 +192,8 @@ class MatrixRows(RowSource):
         labels = self.labels if isinstance(self.labels, np.ndarray) else np.asarray(self.labels)
         for index, start in enumerate(range(0, len(self.X), self.chunk_rows)):
             rows = slice(start, start + self.chunk_rows)
-            weights = None if self.weights is None else np.asarray(self.weights[rows], dtype=float)
-            X = np.ascontiguousarray(self.X[rows], dtype=np.float64)
+            weights = None if self.weights is None else floats(self.weights[rows], "sample_weight")
+            X = floats(self.X[rows], "X")
             yield Chunk(X, np.asarray(labels[rows]), weights, index)
 
 

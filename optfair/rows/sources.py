@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
+from optfair.numbers import check_labels
 from optfair.rows.frames import (
     MANY,
     Columns,
@@ -123,7 +124,7 @@ def row_source(
             return _sliced(*without_groups(data, groups), weights, chunk_rows)
         rows, labels, _ = taken_apart(data, groups)
         return MatrixRows(rows, labels, weights, chunk_rows)
-    labels = groups if isinstance(groups, np.ndarray) else np.asarray(groups)
+    labels = check_labels(groups, "groups")
     if text and data.dtype.kind not in "iufb":
         return _sliced(data, labels, sample_weight, chunk_rows)
     return MatrixRows(data, labels, sample_weight, chunk_rows)

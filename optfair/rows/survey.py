@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.numbers import encode_groups
-from optfair.rows.frames import LARGEST
+from optfair.numbers import LARGEST, encode_groups
 from optfair.rows.row_source import Chunk, RowSource
 
 Floats = NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -80,6 +81,14 @@ class ConicForm:
     cones: tuple[Cone, ...]
     columns: dict[str, slice] = field(default_factory=dict)
     sign: float = 1.0
+
+    def moved(self, numbers: Mapping[str, Any]) -> ConicForm:
+        """Return the form with other numbers in the same places; what is known of the rest stays."""
+        made = replace(self, **numbers)
+        for fact, rests_on in (("curvature", "P"), ("columns_of_rows", "A")):
+            if fact in self.__dict__ and rests_on not in numbers:
+                made.__dict__[fact] = self.__dict__[fact]
+        return made
 
     @property
     def polyhedral(self) -> bool:
@@ -183,11 +192,8 @@ class ConicForm:
         """Powers of two for rows and columns, None where the numbers are near 1 as they stand.
 
         What they bring near 1 is the geometric mean of every row and column, and of the
-        right-hand sides: that undoes any change of units. Rows of one cone share a unit;
-        exponential and power cones have units of their own, and are left as they are.
+        right-hand sides: that undoes any change of units. Rows of one cone share a unit.
         """
-        if any(c.kind in ("exp", "pow") for c in self.cones):
-            return None
         entries = sp.coo_array(self.A)
         used = (entries.data != 0.0) & np.isfinite(entries.data)
         row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
@@ -204,8 +210,11 @@ class ConicForm:
             return None
         block = np.arange(self.b.size)
         for c in self.cones:
-            if c.kind not in ("zero", "nonneg"):
-                block[c.start : c.stop] = c.start
+            at = np.arange(c.start, c.stop)
+            if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
+                block[at] = at - (at - c.start) % 3
+            elif c.kind not in ("zero", "nonneg"):
+                block[at] = c.start
         logs, row = np.log2(sizes), block[row]
         rows, columns = np.zeros(m), np.zeros(n)
         in_row = np.maximum(np.bincount(row, minlength=m), 1)

@@ -1,8 +1,7 @@
-"""Solutions on disk: JSON for the record, npz for the arrays, nothing pickled."""
+"""Solutions on disk: one file with the record and the arrays, nothing pickled."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +9,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.problem import Problem
+from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import DataError, OptfairError
+from optfair.numbers import check_path, checked, floats
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
+from optfair.storage import check_record, read_archive, write_archive
 
 if TYPE_CHECKING:
     from optfair.core.certificate import DualProof
 
 __all__ = ["load_solution", "save_solution", "solution_record"]
 
-SCHEMA = 1
+SCHEMA = 2
+# What a record must hold to be read.
+RECORD: dict[str, Any] = {
+    "schema": SCHEMA,
+    **dict.fromkeys(("solver", "version", "termination", "primal"), str),
+    "objective": (int, float),
+    "bound": (int, float, type(None)),
+    **dict.fromkeys(("seconds", "options"), dict),
+    **dict.fromkeys(("transforms", "attempts"), list),
+}
 
 
 def solution_record(solution: Solution) -> dict[str, Any]:
@@ -54,35 +64,26 @@ def solution_record(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _files(base: Path) -> tuple[Path, Path]:
-    """Return the two files of a name; dots in the name stay."""
-    return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
-
-
 def _finite(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
+@checked(path=check_path)
 def save_solution(solution: Solution, path: str | Path) -> None:
-    """Write ``path.json`` (the record) and ``path.npz`` (values, multipliers and proof).
+    """Write ``path.npz``: values, multipliers and proof as arrays, and the record as JSON.
 
     Parameters
     ----------
     solution : Solution
         What to write.
     path : str or Path
-        File name without ending. Existing files are not overwritten.
+        File name, with or without the ending ``.npz``. An existing file is not overwritten.
 
     Raises
     ------
     DataError
-        A file of that name exists.
+        A file of that name exists, or it cannot be written; then there is none.
     """
-    base = Path(path)
-    files = _files(base)
-    for file in files:
-        if file.exists():
-            raise DataError(f"{file} exists", remedy="remove it or choose another name")
     arrays = {f"value:{k}": np.asarray(v) for k, v in solution.values.items()}
     arrays |= {f"multiplier:{k}": np.asarray(v) for k, v in solution.multipliers.items()}
     record = solution_record(solution)
@@ -91,17 +92,17 @@ def save_solution(solution: Solution, path: str | Path) -> None:
     if proof is not None:
         record["proof"] = proof[0]
         arrays |= {f"proof:{k}": np.asarray(v) for k, v in proof[1].items()}
-    files[0].write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    np.savez_compressed(files[1], allow_pickle=False, **arrays)
+    write_archive(path, record, arrays)
 
 
+@checked(path=check_path, problem=check_problem)
 def load_solution(path: str | Path, problem: Problem) -> Solution:
     """Read a solution back; feasibility and bound are checked on ``problem`` anew.
 
     Parameters
     ----------
     path : str or Path
-        File name without ending.
+        File name, as it was saved.
     problem : Problem
         The problem it solves; values that do not fit it are an error.
 
@@ -112,21 +113,15 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         compiled for it. The bound of a special algorithm is on record only: ``is_optimal()`` is
         false until it is solved again with ``warm_start=``.
     """
-    base = Path(path)
-    text, arrays_file = _files(base)
-    record = json.loads(text.read_text(encoding="utf-8"))
-    if record.get("schema") != SCHEMA:
-        raise DataError(
-            f"{base}.json has schema {record.get('schema')!r}", remedy=f"write schema {SCHEMA}"
-        )
+    record, arrays = read_archive(path)
+    check_record(record, RECORD, str(path))
     values: dict[str, NDArray[Any]] = {}
     multipliers: dict[str, NDArray[Any]] = {}
     pair: dict[str, NDArray[Any]] = {}
-    with np.load(arrays_file, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            kind, _, name = key.partition(":")
-            place = {"value": values, "multiplier": multipliers}.get(kind, pair)
-            place[name] = arrays[key]
+    for key, array in arrays.items():
+        kind, _, name = key.partition(":")
+        place = {"value": values, "multiplier": multipliers}.get(kind, pair)
+        place[name] = floats(array, key, infinite=True)
     for name, variable in problem.variables.items():
         if name not in values or values[name].shape != variable.shape:
             shape = values[name].shape if name in values else "missing"

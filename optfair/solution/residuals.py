@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core.expressions import check_parameters
+from optfair.core.solution import check_solution
+from optfair.numbers import checked
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import BEYOND, PROVED, Grade, reported, within
 
@@ -297,6 +299,7 @@ def data_unit(problem: Problem) -> float:
     return min(1.0, largest) or 1.0
 
 
+@checked(solution=check_solution)
 def residuals(solution: Solution) -> Residuals:
     """Evaluate a solution on the declared terms, and its bound on data and multipliers.
 

@@ -9,7 +9,8 @@ import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonPos, Zero
 from numpy.typing import NDArray
 
-from optfair.core.solution import LazyValues
+from optfair.core.solution import LazyValues, check_solution
+from optfair.numbers import checked
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["shadow_price_sign", "shadow_prices"]
 
 
+@checked(solution=check_solution)
 def shadow_prices(solution: Solution) -> Mapping[str, Any]:
     r"""Return d(optimum)/d(right-hand side) by constraint name.
 

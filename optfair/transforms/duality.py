@@ -17,9 +17,10 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
-from optfair.core.problem import Declaration, Problem
+from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, Unbounded
+from optfair.numbers import checked
 from optfair.proofs.cones import Cone
 from optfair.transforms.integrality import check_origin, recovered
 
@@ -381,6 +382,7 @@ class Dualized:
         )
 
 
+@checked(problem=check_problem)
 def dualize(problem: Problem) -> Dualized:
     r"""Return the Lagrange dual as a declared problem.
 

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from optfair.compile.quadratic import QuadraticForms, quadratic_terms
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
+from optfair.core.problem import check_problem
 from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import ClassError
+from optfair.numbers import check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
 
@@ -110,7 +112,7 @@ class QuadraticLagrangian:
         for kind, name, given, size in wanted:
             if name not in given:
                 return f"there is no {kind} of {name!r}"
-            entries = np.asarray(given[name], dtype=float)
+            entries = floats(given[name], f"the {kind} of {name!r}", infinite=True)
             if entries.size != size:
                 return f"the {kind} of {name!r} has {entries.size} entries, not {size}"
             if not np.isfinite(entries).all():
@@ -334,6 +336,12 @@ class Exactness(Certificate):
     values: Values
     multipliers: Values
     tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_problem(self.problem)
+        check_mapping(self.values, "values")
+        check_mapping(self.multipliers, "multipliers")
+        check_positive(self.tolerance, "tolerance")
 
     @property
     def value(self) -> float:

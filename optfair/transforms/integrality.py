@@ -11,9 +11,10 @@ import numpy as np
 
 from optfair.core.certificate import DualCheck, DualProof, drift
 from optfair.core.expressions import Values
-from optfair.core.problem import Problem
+from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import ClassError, DeclarationError, nearest
+from optfair.numbers import checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 
@@ -171,6 +172,7 @@ class RelaxedIntegrality:
         return recovered(self.original, solution, values, {}, proof, "relax_integrality")
 
 
+@checked(problem=check_problem)
 def relax_integrality(problem: Problem, *names: str) -> RelaxedIntegrality:
     r"""Return the problem with integer variables made continuous.
 
@@ -223,7 +225,7 @@ def relax_integrality(problem: Problem, *names: str) -> RelaxedIntegrality:
             "solve it as it is",
         )
     for name in names:
-        if name not in problem.integers:
+        if not isinstance(name, str) or name not in problem.integers:
             raise DeclarationError(
                 f"{name!r} is not an integer variable", remedy=nearest(name, problem.integers)
             )

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from optfair.core.classify import constraint_term, objective_term
-from optfair.core.problem import Declaration, Problem
+from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
+from optfair.numbers import checked
 from optfair.transforms.exactness import (
     Exactness,
     LagrangianProof,
@@ -329,6 +330,7 @@ class ShorRelaxation:
         return found if found.verify() else None
 
 
+@checked(problem=check_problem)
 def shor(problem: Problem) -> ShorRelaxation:
     r"""Return the semidefinite relaxation of a quadratic problem, convex or not.
 

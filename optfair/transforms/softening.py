@@ -10,13 +10,15 @@ import numpy as np
 from cvxpy.constraints import PSD, Equality, Inequality, Zero
 
 from optfair.core.classify import objective_term
-from optfair.core.problem import Problem
+from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import check_positive, check_text, checked
 
 __all__ = ["soften"]
 
 
+@checked(problem=check_problem, name=check_text, weight=check_positive)
 def soften(problem: Problem, name: str, weight: float) -> Any:
     r"""Return the problem with a constraint replaced by a penalty.
 

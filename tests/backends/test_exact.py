@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.backends import solve as search
 from optfair.backends.exact import exactly
 from optfair.proofs import check_proof
 
@@ -51,6 +53,25 @@ def test_the_optimum_of_the_declared_floats(tmp_path: Path) -> None:
     assert saved.faults(diet().without("b")) != ()
 
 
+def test_the_answer_is_the_rounded_optimum_and_travels(tmp_path: Path) -> None:
+    p = diet()
+    s = p.solve(exact=True)
+    assert s.proof is s.exact and s.grade.word == "proved" and s.is_optimal(1e-12)
+    assert s.bound <= s.exact.objective and s.exact.objective - Fraction(s.bound) <= 1e-15
+    assert s["x"].tolist() == [float(v) for v in s.exact.values["x"]]
+    s.save(tmp_path / "answer")
+    again = of.load_solution(tmp_path / "answer", p)
+    assert again.exact.point == s.exact.point and again.grade.word == "proved"
+    facts, arrays = s.exact.stored()
+    assert facts["fractions"]["point"]
+    for wrong in ({"point": ["1"], "prices": ["0"]}, {"point": ["1/0"], "prices": []}, {}):
+        with pytest.raises(of.UnsupportedProblem, match="fractions"):
+            p.conic_proof({**facts, "fractions": wrong}, arrays["x"], arrays["z"])
+    # rounded numbers that are not those of the fractions are told apart
+    moved = replace(s, proof=replace(s.exact, x=s.exact.x + 1e-3))
+    assert not moved.is_optimal(1e-6)
+
+
 def test_without_it_nothing_is_exact() -> None:
     assert diet().solve().exact is None
 
@@ -59,11 +80,11 @@ def test_without_it_nothing_is_exact() -> None:
 def test_nothing_may_be_moved_by_any_amount(entry: int) -> None:
     optimum = diet().solve(exact=True).exact
     tiny = Fraction(1, 10**300)
-    for part in ("x", "z"):
+    for part in ("point", "prices"):
         for by in (tiny, -tiny):
             numbers = list(getattr(optimum, part))
             numbers[entry] += by
-            assert not replace(optimum, **{part: numbers}).verify()
+            assert not replace(optimum, **{part: tuple(numbers)}).verify()
     assert optimum.verify()
 
 
@@ -87,6 +108,41 @@ def test_random_programs_in_any_units(seed: int) -> None:
     assert s.exact.objective == Fraction(float(sign * (c @ x0) + 0.5 * seed))
 
 
+def extreme(seed: int) -> tuple[Any, float]:
+    """Return a program in units from 1e-12 to 1e12, and its optimum but for the rounding."""
+    rng = np.random.default_rng(seed)
+    n, m = int(rng.integers(2, 7)), int(rng.integers(2, 7))
+    A = rng.integers(-4, 5, (m, n)).astype(float)
+    x = np.where(rng.random(n) < 0.6, rng.integers(1, 6, n), 0).astype(float)
+    y = np.where(rng.random(m) < 0.6, rng.integers(1, 6, m), 0).astype(float)
+    b = A @ x + np.where(y > 0, 0, rng.integers(0, 4, m))
+    c = -A.T @ y + np.where(x > 0, 0, rng.integers(0, 4, n))
+    rows = 10.0 ** rng.integers(-12, 13, m) if seed % 2 else np.ones(m)
+    columns = 10.0 ** rng.integers(-12, 13, n)
+    z = cp.Variable(n, name="z")
+    A, b, c, optimum = rows[:, None] * A * columns, rows * b, c * columns, float(c @ x)
+    bounds = [z >= 0] if seed % 3 else [z >= 0, z <= 10 / columns]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(c @ z), [A @ z <= b, *bounds])), optimum
+
+
+@pytest.mark.parametrize("seed", [8, 17, 55, 65, 71, 86])
+def test_what_no_multipliers_prove_is_proved_by_its_basis(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, optimum = extreme(seed)
+    s = p.solve()
+    assert s.grade.word == "proved" and s.is_optimal(1e-7)
+    assert s.objective == pytest.approx(optimum, rel=1e-5)
+    monkeypatch.setattr(search, "BASIS", 0)
+    with contextlib.suppress(of.SolverFailure):
+        assert p.solve().grade.word != "proved"  # its basis is what proves it
+
+
+def test_a_solver_that_is_named_gets_no_help() -> None:
+    p, _ = extreme(8)
+    assert p.solve().exact is not None and p.solve("highs").exact is None
+
+
 def test_a_degenerate_vertex_is_told_apart_in_the_last_digit() -> None:
     # three rows through (1, 1) but for 2^-50: the optimum is at the inner pair
     x = cp.Variable(2, name="x")
@@ -103,7 +159,7 @@ def test_files_and_equalities() -> None:
         q=[0.1, 0.2, 0.3], A=[[1.0, 1.0, 1.0], [1.0, -0.3, 0.0]], l=[1.0, 0.1], u=[1.0, 5.0], lb=0.0
     )
     s = p.solve(exact=True)
-    x = s.exact.x
+    x = s.exact.point
     assert sum(x) == 1 and s.exact.verify()
     assert float(s.exact.objective) == pytest.approx(s.objective, rel=1e-12)
 

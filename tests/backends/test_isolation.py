@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 import threading
@@ -176,3 +177,13 @@ def test_processes_serve_threads_at_once() -> None:
         t.join()
     assert np.allclose(found, 4.0, atol=1e-6) and len(found) == 3
     isolation.close_idle()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_workers_of_its_own(strange: Any) -> None:
+    quadratic().solve("piqp", isolate=True)
+    assert isolation._idle
+    child = os.fork()
+    if child == 0:
+        os._exit(len(isolation._idle))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and isolation._idle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
 from optfair.errors import DeclarationError
 from optfair.locate import fact_files
+from optfair.proofs.grade import reported
 
 
 def program() -> Any:
@@ -110,6 +112,80 @@ def test_an_incumbent_is_returned_when_time_is_over(
     # the second attempt left the only feasible point; it is returned, with its gap
     assert s.status.termination == "time_limit" and s["x"].tolist() == [2.5, 2.0, 1.5]
     assert s.gap > 0.1 and not s.is_optimal(1e-3)
+
+
+@pytest.fixture
+def unproved(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The same solvers, right at once, whose answers only the last proves."""
+    monkeypatch.setattr(Asked, "off", dict.fromkeys(Asked.off, 0.0))
+    right = module._verified
+
+    def verified(problem: Any, solver: SolverProfile, *rest: Any) -> Any:
+        solution, off, complaints = right(problem, solver, *rest)
+        if len(asked) <= 2:
+            status = replace(solution.status, grade=reported(solver.name))
+            solution = replace(solution, status=status)
+        return solution, off, complaints
+
+    monkeypatch.setattr(module, "_verified", verified)
+    return asked
+
+
+def test_an_answer_without_proof_is_asked_for_twice_more(unproved: Asked) -> None:
+    begin = time.perf_counter()
+    s = program().solve()
+    whole = time.perf_counter() - begin
+    assert [name for name, _ in unproved] == ["first", "first", "second"]
+    assert s.solver == "second" and s.grade.sound
+    assert s.attempts == ("first: reported by first, no better",)
+    assert 0.5 * whole <= sum(s.seconds.values()) <= whole
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt, of.SolverFailure])
+def test_what_comes_after_an_answer_cannot_take_it_away(
+    unproved: Asked, monkeypatch: pytest.MonkeyPatch, how: type[BaseException]
+) -> None:
+    right = module._adapter(None)
+
+    def run(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
+        if unproved:
+            unproved.append((solver.name, request))
+            time.sleep(0.02)
+            raise how("no more")
+        return right(problem, solver, request)
+
+    monkeypatch.setattr(module, "_adapter", lambda solver: run)
+    s = program().solve()
+    assert s.solver == "first" and not s.grade.sound and s.status.termination == "optimal"
+    assert s.attempts[0] == ("stopped by hand" if how is KeyboardInterrupt else "first: no more")
+    assert s.seconds["further"] >= 0.02
+    assert len(unproved) == (2 if how is KeyboardInterrupt else 3)
+
+
+def test_control_c_returns_the_best_feasible_attempt(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = module._adapter(None)
+
+    def run(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        outcome = right(problem, solver, request)
+        return replace(outcome, values={"x": np.array([2.5, 2.0, 1.5])})
+
+    monkeypatch.setattr(module, "_adapter", lambda solver: run)
+    s = program().solve()
+    assert s.status.termination == "interrupted" and s["x"].tolist() == [2.5, 2.0, 1.5]
+    assert s.gap > 0.1 and not s.is_optimal(1e-3) and s.attempts[-1] == "stopped by hand"
+    monkeypatch.setattr(module, "_adapter", lambda solver: right)
+    asked.clear()
+    monkeypatch.setattr(module, "_verified", _stopped)
+    with pytest.raises(KeyboardInterrupt):  # nothing feasible is there to return
+        program().solve()
+
+
+def _stopped(*rest: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("seed", range(3))

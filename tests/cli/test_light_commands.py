@@ -14,14 +14,19 @@ from optfair.cli.app import app
 result = CliRunner().invoke(app, {arguments!r})
 assert result.exit_code == 0, result.output
 assert {word!r} in result.output
-heavy = [m for m in ("cvxpy", "sklearn", "scipy.stats") if m in sys.modules]
+heavy = [m for m in ("cvxpy", "sklearn", "numpy", "scipy", "rich") if m in sys.modules]
 assert not heavy, heavy
 """
 
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
-    [(["list"], "textbook/diet"), (["list", "textbook/*", "--json"], "diet"), (["--version"], ".")],
+    [
+        (["--help"], "Commands"),
+        (["list"], "textbook/diet"),
+        (["list", "textbook/*", "--json"], "diet"),
+        (["--version"], "."),
+    ],
 )
 def test_facts_need_no_modelling_layer(arguments: list[str], word: str) -> None:
     program = PROGRAM.format(arguments=arguments, word=word)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import pytest
 import optfair as of
 from optfair.backends.cone_program import solve_cone_program
 from optfair.compile.cone_program import cone_program
+from optfair.storage import read_archive
 
 CONVEX = [
     "textbook/chebyshev_triangle",
@@ -79,7 +78,7 @@ def test_files(tmp_path):
     p = of.library.load("textbook/minimum_variance").problem()
     c = cone_program(p)
     c.save(tmp_path / "p")
-    record = json.loads((tmp_path / "p.json").read_text())
+    record = read_archive(tmp_path / "p")[0]
     assert record["schema"] == 1 and record["rows"] == list(c.rows)
     with np.load(tmp_path / "p.npz", allow_pickle=False) as arrays:
         assert np.array_equal(arrays["q"], c.q) and np.array_equal(arrays["A_data"], c.A.data)

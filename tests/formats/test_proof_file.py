@@ -128,9 +128,9 @@ def test_what_is_not_proved_is_not_saved(tmp_path: Path) -> None:
 
 
 BAD = {
-    "no JSON": ("{", "is no proof file"),
-    "deep": ("[" * 100_000, "is no proof file"),
-    "bytes": (b"\xff\xfe\x00", "is no proof file"),
+    "no JSON": ("{", "is not valid JSON"),
+    "deep": ("[" * 100_000, "nested too deeply"),
+    "bytes": (b"\xff\xfe\x00", "not in UTF-8"),
     "list": ("[1, 2]", "is no proof file"),
     "other": ('{"format": "optfair solution"}', "is no proof file"),
     "schema": ('{"format": "optfair proof", "schema": 7}', "has schema 7"),
@@ -148,9 +148,9 @@ def test_other_files_are_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_missing_files_and_halves(tmp_path: Path) -> None:
-    with pytest.raises(of.DataError, match="cannot be read"):
+    with pytest.raises(of.DataError, match="there is no file"):
         of.load_proof(tmp_path / "nothing.json")
-    with pytest.raises(of.DataError, match="cannot be read"):
+    with pytest.raises(of.DataError, match="is no file"):
         of.load_proof(tmp_path)
     proof = saved(program(), tmp_path)
     for key in proof.document:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
-from optfair.proofs.columns import declared_bounds, linear_rows, propagated
+from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
@@ -116,18 +116,60 @@ def test_bounds_that_rows_imply_hold(seed: int) -> None:
 def test_entries_behind_a_head_are_bounded() -> None:
     # |x| <= t <= 2, and a matrix with diagonal entries at most 3
     ball = form_of(-np.eye(3), np.zeros(3), (Cone("soc", 0, 3),), [0, 0, 0])
-    rows = linear_rows(ball).with_row(np.array([1.0, 0.0, 0.0]), 2.0)
+    rows = linear_rows(ball).below(np.array([[1.0, 0.0, 0.0]]), np.array([2.0]))
     lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
     assert np.allclose(upper, 2.0) and (upper >= 2.0).all() and (lower[1:] <= -2.0).all()
     for top in (True, False):
         matrix = form_of(
             -np.eye(3), np.zeros(3), (Cone("psd", 0, 3, order=2, upper=top),), [0, 0, 0]
         )
-        rows = linear_rows(matrix).with_row(np.array([1.0, 0.0, 1.0]), 6.0)
+        rows = linear_rows(matrix).below(np.array([[1.0, 0.0, 1.0]]), np.array([6.0]))
         lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
         # off the diagonal an entry is scaled by the root of two: root(2) * root(6 * 6)
         assert 6 * np.sqrt(2) <= upper[1] <= 6 * np.sqrt(2) * (1 + 1e-9)
         assert upper[0] >= 6.0 and lower[0] <= 0.0
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.3, 0.99])
+def test_the_last_of_a_power_cone_is_bounded(weight: float) -> None:
+    # |w| <= u^a v^(1-a), u <= 2, v <= 5
+    power = form_of(-np.eye(3), np.zeros(3), (Cone("pow", 0, 3, power=weight),), [0, 0, 0])
+    more = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    rows = linear_rows(power).below(more, np.array([2.0, 5.0]))
+    lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
+    most = 2.0**weight * 5.0 ** (1.0 - weight)
+    assert most <= upper[2] <= most * (1.0 + 1e-9)
+    assert -most * (1.0 + 1e-9) <= lower[2] <= -most
+
+
+def test_signs_in_rotated_cones_are_bounds() -> None:
+    # u + v >= |(u - v, 2 w)|, with a u that rounds and one that does not
+    for a in (1e-6, 0.1):
+        A = -np.array([[a, a, 0.0], [a, -a, 0.0], [0.0, 0.0, 2.0]])
+        form = form_of(A, np.zeros(3), (Cone("soc", 0, 3),), [0, 0, 0])
+        more, sides = rotated_rows(form)
+        assert more.toarray().tolist() == [[-2 * a, 0.0, 0.0], [0.0, -2 * a, 0.0]]
+        rows = linear_rows(form).below(more, sides)
+        lower, _ = propagated(rows, *declared_bounds(rows), lambda low, high: False)
+        assert -1e-290 <= lower[0] <= 0.0 and -1e-290 <= lower[1] <= 0.0
+    # where a sum would round, there is none
+    rounded = -np.array([[0.1, 1.0, 1e17], [0.3, -1.0, 1.0], [0.0, 0.0, 2.0]])
+    more, _ = rotated_rows(form_of(rounded, np.zeros(3), (Cone("soc", 0, 3),), [0, 0, 0]))
+    assert more.shape[0] == 0
+
+
+@given(st.integers(0, 100_000))
+def test_rotated_rows_follow_from_their_cones(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    A = rng.integers(-3, 4, (6, 4)) * 10.0 ** rng.integers(-2, 3, (6, 4))
+    A[1] = A[0] * rng.choice([1.0, -1.0, 0.5], 4)
+    y, cones = rng.integers(-4, 5, 4).astype(float), (Cone("soc", 0, 3), Cone("soc", 3, 6))
+    own = A @ y
+    slack = rng.normal(size=6)
+    slack[[0, 3]] = np.linalg.norm(slack.reshape(2, 3)[:, 1:], axis=1) + 1e-9
+    form = form_of(A, own + slack, cones, np.zeros(4))
+    more, sides = rotated_rows(form)
+    assert (more @ y <= sides + 1e-9 * (1.0 + np.abs(more) @ np.abs(y))).all()
 
 
 def test_curvature_that_rounding_leaves_is_paid_for() -> None:

@@ -1,15 +1,16 @@
-"""Solutions round-trip through JSON and npz."""
+"""Solutions round-trip through one file."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import optfair as of
+from optfair.storage import read_archive, write_archive
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_round_trip(tmp_path: Path) -> None:
     p = of.FairAssignment(X, groups=[0, 1, 0, 1, 0, 1], centers=X[:2])
     s = p.solve()
     s.save(tmp_path / "run")
-    record = json.loads((tmp_path / "run.json").read_text())
+    record = read_archive(tmp_path / "run")[0]
     assert record["solver"] == "mass-dual" and record["class"] == "LP"
     assert record["gap"] <= 1e-9 and record["bound_by"] == "duality"
     again = of.load_solution(tmp_path / "run", p)
@@ -74,23 +75,27 @@ def test_a_rescaled_proof_is_kept(tmp_path: Path) -> None:
 def test_a_proof_that_was_tampered_with_is_no_proof(tmp_path: Path) -> None:
     p = of.from_cvxpy(cp.Problem(*SOLVED["lp"]))
     p.solve(tolerance=1e-6).save(tmp_path / "run")
-    with np.load(tmp_path / "run.npz") as stored:
-        arrays = dict(stored)
+    record, arrays = read_archive(tmp_path / "run")
+
+    def loaded(record: Any, arrays: Any) -> Any:
+        (tmp_path / "run.npz").unlink()
+        write_archive(tmp_path / "run", record, arrays)
+        return of.load_solution(tmp_path / "run", p)
+
     for change in (
         {"proof:z": arrays["proof:z"] + 1e-3},
         {"proof:x": arrays["proof:x"] + 1e-3},
         {"proof:z": arrays["proof:z"][:-1]},
-        {"proof:x": np.full_like(arrays["proof:x"], np.nan)},
         {"value:x": arrays["value:x"] + 1e-3},
     ):
-        np.savez(tmp_path / "run.npz", **(arrays | change))
-        assert not of.load_solution(tmp_path / "run", p).is_optimal(1e-6), change
-        assert not of.load_solution(tmp_path / "run", p).grade.sound
-    np.savez(tmp_path / "run.npz", **{k: v for k, v in arrays.items() if k != "proof:z"})
-    assert not of.load_solution(tmp_path / "run", p).is_optimal(1e-6)
-    np.savez(tmp_path / "run.npz", **arrays)
-    assert of.load_solution(tmp_path / "run", p).is_optimal(1e-6)
-    record = json.loads((tmp_path / "run.json").read_text())
+        found = loaded(record, arrays | change)
+        assert not found.is_optimal(1e-6) and not found.grade.sound, change
+    assert not loaded(record, {k: v for k, v in arrays.items() if k != "proof:z"}).is_optimal(1e-6)
+    assert loaded(record, arrays).is_optimal(1e-6)
     for facts in ({"interface": "NOBODY"}, {}, "HIGHS", None):
-        (tmp_path / "run.json").write_text(json.dumps(record | {"proof": facts}))
-        assert not of.load_solution(tmp_path / "run", p).is_optimal(1e-6)
+        assert not loaded(record | {"proof": facts}, arrays).is_optimal(1e-6)
+    for odd in ({"objective": "a"}, {"schema": 1}, {"seconds": None}, {"bound": True}):
+        with pytest.raises(of.DataError, match="save it again"):
+            loaded(record | odd, arrays)
+    with pytest.raises(of.DataError, match="NaN"):
+        loaded(record, arrays | {"proof:x": np.full_like(arrays["proof:x"], np.nan)})

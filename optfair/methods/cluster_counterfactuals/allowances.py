@@ -17,6 +17,7 @@ from optfair.methods.cluster_counterfactuals.rules import (
     OneHot,
     WholeNumbers,
 )
+from optfair.numbers import LARGEST, check_number, floats, real, whole
 
 __all__ = [
     "check_cluster",
@@ -44,10 +45,7 @@ def check_factual(factual: Any, d: int, names: tuple[str, ...]) -> Floats:
         missing = [n for n in names if n not in labels]
         if not missing and len(labels) == d:
             factual = [factual.iloc[labels.index(n)] for n in names]
-    try:
-        y = np.array(factual, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DataError("factual is not a row of numbers", str(e), "encode it first") from None
+    y = floats(factual, "factual")
     if y.shape == (1, d):
         y = y[0]
     if y.shape != (d,):
@@ -83,8 +81,7 @@ def column_names(given: Any, d: int) -> tuple[str, ...]:
 
 def check_cluster(given: Any, K: int, what: str) -> int:
     """Return a cluster number."""
-    whole = isinstance(given, (int, np.integer)) and not isinstance(given, (bool, np.bool_))
-    if not whole or not 0 <= given < K:
+    if not whole(given) or not 0 <= given < K:
         raise DeclarationError(
             f"{what} {given!r} is not a cluster",
             f"there are {K}",
@@ -98,10 +95,7 @@ def check_mask(mask: Any, d: int) -> NDArray[np.intp]:
     """Return the columns that a mask holds fixed; true is free, as in the paper."""
     if mask is None:
         return np.zeros(0, dtype=np.intp)
-    try:
-        m = np.asarray(mask, dtype=float)
-    except (TypeError, ValueError):
-        m = np.zeros(0)
+    m = floats(mask, "mask")
     if m.shape != (d,) or not np.isin(m, (0.0, 1.0)).all():
         raise DeclarationError(
             "mask is not a flag per feature",
@@ -129,11 +123,8 @@ def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | N
     given, what = (weights, "weights") if metric is None else (metric, "metric")
     if given is None:
         return None
-    try:
-        W = np.array(given, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DataError(f"{what} is not numeric", str(e), "give numbers") from None
-    if W.shape != ((d,) if metric is None else (d, d)) or not np.isfinite(W).all():
+    W = floats(given, what)
+    if W.shape != ((d,) if metric is None else (d, d)):
         raise DataError(
             f"{what} does not fit the features",
             f"shape {W.shape} for {d} features",
@@ -167,11 +158,8 @@ def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | N
 
 def check_plausibility(plausibility: Any, kind: str) -> float:
     """Return ε >= 0; for k-means it must leave the center of the target inside."""
-    try:
-        eps = float(plausibility)
-    except (TypeError, ValueError):
-        eps = np.nan
-    if not 0.0 <= eps < np.inf:
+    eps = real(plausibility)
+    if not 0.0 <= eps <= LARGEST:
         raise DeclarationError(
             f"plausibility {plausibility!r} is not a number >= 0",
             remedy="0 is the boundary, larger lies deeper in the target",
@@ -297,12 +285,7 @@ def _side(
 
 
 def _number(value: Any, what: str) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise DeclarationError(
-            f"{what} {value!r} is not a number", remedy="give a number"
-        ) from None
+    return check_number(value, what, infinite=True)
 
 
 def _groups(given: Any) -> list[tuple[Any, ...]]:

@@ -23,6 +23,7 @@ from optfair.methods.cluster_counterfactuals.allowances import (
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
 from optfair.methods.cluster_counterfactuals.rules import AtMostChanges
+from optfair.numbers import check_names, check_text, checked, floats
 
 __all__ = ["ClusterCounterfactual"]
 
@@ -152,6 +153,7 @@ class ClusterCounterfactual(PointProblem):
 
     title = "ClusterCounterfactual"
 
+    @checked(distance=check_text, against=check_text, features=check_names)
     def __init__(
         self,
         clusters: Partition,
@@ -221,6 +223,7 @@ class ClusterCounterfactual(PointProblem):
     # --- constructors --------------------------------------------------------------------
 
     @classmethod
+    @checked(centers=floats)
     def kmeans(cls, *, centers: Any, **options: Any) -> ClusterCounterfactual:
         """Return the problem for rows that belong to the nearest of these centers (K, d).
 
@@ -230,6 +233,7 @@ class ClusterCounterfactual(PointProblem):
         return cls(Partition.kmeans(centers), **{"features": names, **options})
 
     @classmethod
+    @checked(means=floats, covariances=floats, weights=floats, covariance_type=check_text)
     def gaussian(
         cls,
         *,

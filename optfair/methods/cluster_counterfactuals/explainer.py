@@ -20,6 +20,15 @@ from optfair.methods.cluster_counterfactuals.explanation import (
 )
 from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.numbers import (
+    check_count,
+    check_names,
+    check_number,
+    check_seconds,
+    check_table,
+    check_text,
+    checked,
+)
 from optfair.rows.frames import checked_rows, column_names
 
 __all__ = [
@@ -167,6 +176,12 @@ class ClusterExplainer:
     Clustering.
     """
 
+    @checked(
+        features=check_names,
+        against=check_text,
+        plausibility=check_number,
+        time_limit=check_seconds,
+    )
     def __init__(
         self,
         model: Any,
@@ -218,6 +233,7 @@ class ClusterExplainer:
 
     # --- explaining ----------------------------------------------------------------------
 
+    @checked(k=check_count, diverse=check_text)
     def explain(
         self, x: Any, target: int | None = None, *, k: int = 1, diverse: str | None = None
     ) -> Explanation:
@@ -266,7 +282,7 @@ class ClusterExplainer:
     def _diversity(self, target: Any, k: Any, diverse: str | None) -> str:
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise DeclarationError(f"k={k!r} is not a positive integer", remedy="give e.g. 3")
-        kind = diverse or ("targets" if target is None else "feature sets")
+        kind = diverse if diverse is not None else ("targets" if target is None else "feature sets")
         if kind not in DIVERSITY:
             raise DeclarationError(f"diverse={kind!r}", remedy=nearest(str(kind), DIVERSITY))
         if kind == "targets" and target is not None and k > 1:
@@ -425,7 +441,8 @@ class ClusterExplainer:
 
 def check_matrix_of(X: Any, columns: int) -> Floats:
     """Return rows as finite numbers with the columns of the clusters."""
-    width = np.shape(X)[1] if np.ndim(X) == 2 else None
+    X = check_table(X, "X")
+    width = X.shape[1] if X.ndim == 2 else None
     if width is not None and width != columns:
         raise DataError(
             f"X has {width} columns, the clusters have {columns}",

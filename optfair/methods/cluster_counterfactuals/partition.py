@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, floats
 
 __all__ = [
     "COVARIANCES",
@@ -338,7 +338,7 @@ def _weights(weights: Any, K: int) -> Floats:
     if weights is None:
         return np.full(K, 1.0 / K)
     try:
-        w = np.asarray(weights, dtype=float)
+        w = floats(weights, "weights")
     except (TypeError, ValueError) as e:
         raise DataError(
             "weights are not numbers", str(e), "give one positive number each"
@@ -359,7 +359,7 @@ def _covariances(given: Any, kind: str | None, K: int, d: int) -> list[Floats]:
             f"unknown covariance_type {kind!r}", remedy=nearest(str(kind), COVARIANCES)
         )
     try:
-        S = np.array(given, dtype=float)
+        S = floats(given, "covariances")
     except (TypeError, ValueError) as e:
         raise DataError("covariances are not numbers", str(e), "give arrays of numbers") from None
     if not np.isfinite(S).all():

@@ -11,6 +11,7 @@ import numpy as np
 from optfair.core.composition import Parts, Rule
 from optfair.errors import DeclarationError
 from optfair.features.feature_problem import FeatureProblem, feature_target
+from optfair.numbers import check_count, check_number, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -74,6 +75,7 @@ class AtMostChanges(Rule):
         return Parts(constraints, {"changed": b}, {"changed"})
 
 
+@checked(most=check_count)
 def at_most_changes(most: int) -> AtMostChanges:
     r"""At most so many features change.
 
@@ -129,6 +131,7 @@ class LeastDensity(Rule):
         return p.dense(self.density)
 
 
+@checked(density=check_number)
 def least_density(density: float) -> LeastDensity:
     r"""Density of the target cluster at the counterfactual is at least δ.
 

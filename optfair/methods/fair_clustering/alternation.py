@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.solution import Solution
+from optfair.core.solution import Solution, check_solution
 from optfair.errors import DeclarationError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.descent import (
     CENTERS,
@@ -23,6 +23,16 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     moved_centers,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.numbers import (
+    check_callable,
+    check_count,
+    check_level,
+    check_number,
+    check_seconds,
+    check_text,
+    checked,
+    one_of,
+)
 from optfair.rows.restarts import step_progress
 
 __all__ = [
@@ -98,6 +108,16 @@ class Alternation:
         return "\n".join(lines)
 
 
+@checked(
+    problem=one_of(FairAssignment),
+    max_iter=check_count,
+    verbose=check_level,
+    tol=check_number,
+    solver=check_text,
+    time_limit=check_seconds,
+    warm_start=check_solution,
+    callback=check_callable,
+)
 def alternate(
     problem: FairAssignment,
     *,

@@ -17,7 +17,15 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import (
+    check_matrix,
+    check_number,
+    check_text,
+    check_weights,
+    checked,
+    encode_groups,
+    floats,
+)
 
 __all__ = [
     "FairAssignment",
@@ -138,7 +146,8 @@ class GroupedRows(Problem):
                 f"fairness is a {type(fairness).__name__}, not a rule",
                 remedy=f"give a rule such as optfair.{example}, or None and add constraints after",
             )
-        self._set(constraints=self.with_constraints(fairness=fairness).constraints)
+        bound = self.with_constraints(fairness=fairness)
+        self._set(constraints=bound.constraints, _rules=bound.rules)
 
 
 # The fair assignment problem: rows to clusters, with rules on the masses of groups.
@@ -222,6 +231,7 @@ class FairAssignment(GroupedRows):
         ),
     )
 
+    @checked(costs=floats, centers=floats, metric=check_text, p=check_number)
     def __init__(
         self,
         X: Any = None,

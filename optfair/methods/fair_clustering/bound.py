@@ -14,7 +14,7 @@ from optfair.compile.conic_proof import RescaledProof, times
 from optfair.core.adopt import declaration
 from optfair.core.composition import Rule
 from optfair.core.problem import Declaration, Problem
-from optfair.core.solution import Solution
+from optfair.core.solution import Solution, check_solution
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.assignment import GroupedRows
@@ -25,7 +25,14 @@ from optfair.methods.fair_clustering.rules import (
     PerfectFairness,
     Proportion,
 )
-from optfair.numbers import check_matrix, check_number, check_weights, encode_groups
+from optfair.numbers import (
+    check_count,
+    check_matrix,
+    check_number,
+    check_weights,
+    checked,
+    encode_groups,
+)
 
 __all__ = [
     "FairKMeansBound",
@@ -166,6 +173,7 @@ class FairKMeansBound(GroupedRows):
 
     title = "FairKMeansBound"
 
+    @checked(n_clusters=check_count)
     def __init__(
         self,
         X: Any,
@@ -344,6 +352,7 @@ def _not_carried(rule: Rule, n_clusters: int) -> DeclarationError:
 # How far a clustering may be from the best one, by a bound over all centers.
 
 
+@checked(bound=check_solution, tolerance=check_number)
 def optimality_gap(clustering: Any, bound: Solution, *, tolerance: float = 1e-6) -> float:
     r"""Return how far a clustering may be from the best one, as a share of its cost.
 

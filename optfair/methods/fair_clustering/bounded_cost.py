@@ -16,9 +16,19 @@ from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.methods.fair_clustering.fairlets import check_count, check_starts, weighted_kmeans
+from optfair.methods.fair_clustering.fairlets import check_clusters, check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.rules import balance
-from optfair.numbers import check_number
+from optfair.numbers import (
+    check_count,
+    check_level,
+    check_number,
+    check_positive,
+    check_seconds,
+    check_seed,
+    check_text,
+    checked,
+    one_of,
+)
 from optfair.rows.frames import taken_apart
 
 __all__ = ["BalanceUnderBudget", "bounded_cost_kmeans", "largest_balance"]
@@ -170,6 +180,14 @@ EMPTY = 1e-9
 SHARPEST = 1e-11
 
 
+@checked(
+    problem=one_of(FairAssignment),
+    budget=check_number,
+    verbose=check_level,
+    tol=check_positive,
+    solver=check_text,
+    time_limit=check_seconds,
+)
 def largest_balance(
     problem: FairAssignment,
     budget: float,
@@ -300,6 +318,12 @@ def largest_balance(
     )
 
 
+@checked(
+    n_clusters=check_count,
+    price_of_fairness=check_positive,
+    n_init=check_count,
+    random_state=check_seed,
+)
 def bounded_cost_kmeans(
     X: Any,
     *,
@@ -362,7 +386,7 @@ def bounded_cost_kmeans(
     first = FairAssignment(
         rows, groups=labels, centers=rows[:1], sample_weight=sample_weight, fairness=None
     )
-    check_count(n_clusters, len(rows))
+    check_clusters(n_clusters, len(rows))
     price = check_number(price_of_fairness, "price_of_fairness")
     if price < 1.0:
         raise DeclarationError(

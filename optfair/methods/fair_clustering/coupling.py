@@ -18,7 +18,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import ClassError, DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.numbers import check_matrix
+from optfair.numbers import check_matrix, check_number, check_text, check_vector, checked, floats
 
 __all__ = [
     "FactoredCoupling",
@@ -105,6 +105,17 @@ class KantorovichCoupling(Problem):
         ),
     )
 
+    @checked(
+        first=floats,
+        second=floats,
+        centers=floats,
+        cost=floats,
+        a=floats,
+        b=floats,
+        metric=check_text,
+        p=check_number,
+        transport_weight=check_text,
+    )
     def __init__(
         self,
         first: Any = None,
@@ -148,7 +159,7 @@ class KantorovichCoupling(Problem):
             x1 = check_matrix(second, "second", columns=x0.shape[1])
             mu = check_matrix(centers, "centers", columns=x0.shape[1])
             shape = (x0.shape[0], x1.shape[0])
-            pi0 = shape[0] / sum(shape) if shares is None else float(shares[0]) / sum(shares)
+            pi0 = shape[0] / sum(shape) if shares is None else _first_share(shares)
             if not 0.0 < pi0 < 1.0:
                 raise DataError(
                     f"shares {shares} are not positive", remedy="give two positive numbers"
@@ -258,10 +269,15 @@ def _pair_cost(
     return compute
 
 
+def _first_share(shares: Any) -> float:
+    pair = check_vector(shares, "shares", 2)
+    return float(pair[0] / pair.sum()) if pair.sum() else 0.0
+
+
 def _marginal(values: Any, size: int, name: str) -> Floats:
     if values is None:
         return np.full(size, 1.0 / size)
-    m = np.asarray(values, dtype=float)
+    m = floats(values, name)
     if m.shape != (size,) or not np.isfinite(m).all() or (m <= 0).any():
         raise DataError(
             f"marginal {name} does not fit",

@@ -29,7 +29,7 @@ from optfair.methods.fair_clustering.single_start import (
     printed_fit,
 )
 from optfair.methods.fair_clustering.streamed_kmeans import StreamedKMeans
-from optfair.numbers import check_weights
+from optfair.numbers import check_labels, check_weights
 from optfair.rows.frames import (
     check_parameters,
     checked_rows,
@@ -382,13 +382,7 @@ class FairKMeans(
         return None if names is None else tuple(names)
 
     def _group_index(self, labels: Any, rows: int) -> NDArray[np.intp]:
-        given = np.asarray(labels)
-        if given.shape != (rows,):
-            raise DataError(
-                "groups does not fit the rows",
-                f"shape {given.shape} for {rows} rows",
-                "give one label per row",
-            )
+        given = check_labels(labels, "groups", rows)
         known = {name: g for g, name in enumerate(self.groups_.tolist())}
         unknown = sorted({str(v) for v in given.tolist() if v not in known})
         if unknown:

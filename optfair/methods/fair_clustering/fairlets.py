@@ -15,7 +15,7 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.single_start import check_distinct
-from optfair.numbers import check_weights, encode_groups
+from optfair.numbers import check_count, check_seed, check_weights, checked, encode_groups, whole
 from optfair.rows.frames import taken_apart
 
 Floats = NDArray[np.float64]
@@ -78,6 +78,9 @@ class FairletClustering:
         )
 
 
+@checked(
+    n_clusters=check_count, partition_size=check_count, n_init=check_count, random_state=check_seed
+)
 def fairlet_clustering(
     X: Any,
     *,
@@ -163,7 +166,7 @@ def fairlet_clustering(
             "merge groups, or use FairKMeans, which takes any number",
         )
     sides = (np.flatnonzero(index == 0), np.flatnonzero(index == 1))
-    check_count(n_clusters, len(rows))
+    check_clusters(n_clusters, len(rows))
     rng = np.random.default_rng(random_state)
     blocks = _blocks(sides, partition_size, rng)
     plan, inside = _coupled(rows, sides, blocks)
@@ -192,7 +195,7 @@ def fairlet_clustering(
     )
 
 
-def check_count(n_clusters: Any, rows: int) -> None:
+def check_clusters(n_clusters: Any, rows: int) -> None:
     """Raise when a number of clusters is none.
 
     Raises
@@ -200,8 +203,7 @@ def check_count(n_clusters: Any, rows: int) -> None:
     DataError
         Not an integer from 1 to the number of rows.
     """
-    whole = isinstance(n_clusters, (int, np.integer)) and not isinstance(n_clusters, bool)
-    if not whole or not 1 <= n_clusters <= rows:
+    if not whole(n_clusters) or not 1 <= n_clusters <= rows:
         raise DataError(
             f"n_clusters={n_clusters!r} is not a number of clusters",
             f"there are {rows} rows",
@@ -217,8 +219,7 @@ def check_starts(n_init: Any) -> None:
     DeclarationError
         Not an integer of at least 1.
     """
-    whole = isinstance(n_init, (int, np.integer)) and not isinstance(n_init, bool)
-    if not whole or n_init < 1:
+    if not whole(n_init) or n_init < 1:
         raise DeclarationError(
             f"n_init={n_init!r} is not a positive integer", remedy="give e.g. 10"
         )

@@ -16,6 +16,7 @@ from optfair.core.composition import Rule
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
+from optfair.numbers import real
 
 Floats = NDArray[np.float64]
 # (value, what fairness= takes), from tight to loose
@@ -280,8 +281,8 @@ def _sorted(rules: Any) -> tuple[str, Ladder, str]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, (int, float, np.number)) and np.isfinite(value):
-        return float(value)
+    if np.isfinite(number := real(value)):
+        return number
     raise DeclarationError(
         f"rules has the key {value!r}", "values of a sweep are numbers", "give {number: rule}"
     )

@@ -18,7 +18,19 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import (
+    check_count,
+    check_flag,
+    check_labels,
+    check_matrix,
+    check_number,
+    check_seed,
+    check_table,
+    check_text,
+    check_weights,
+    checked,
+    encode_groups,
+)
 
 __all__ = [
     "additive_gap",
@@ -44,6 +56,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
+@checked(soft=check_flag, metric=check_text, p=check_number)
 def cost(
     X: Any,
     centers: Any,
@@ -100,6 +113,7 @@ def cost(
     return measured.mean(weights, fractions)
 
 
+@checked(soft=check_flag)
 def balance(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -137,6 +151,7 @@ def balance(
     return float((filled.min(axis=0) / filled.max(axis=0)).min())
 
 
+@checked(soft=check_flag)
 def composition(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> Floats:
@@ -174,6 +189,7 @@ def composition(
     return shares
 
 
+@checked(soft=check_flag)
 def additive_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -208,6 +224,7 @@ def additive_gap(
     return float(fraction_gaps(groups, assignment, soft, sample_weight).sum(axis=1).max())
 
 
+@checked(soft=check_flag)
 def max_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -251,7 +268,7 @@ def fraction_gaps(groups: Any, assignment: Any, soft: bool, sample_weight: Any) 
 
 def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tuple[Floats, Floats]:
     """Return (weight of each group in each cluster, weight share of each group)."""
-    rows = int(np.shape(assignment)[0]) if np.ndim(assignment) else 0
+    rows = check_labels(groups, "groups").size
     fractions = cluster_fractions(assignment, rows, soft)
     weights = check_weights(sample_weight, rows)
     index, _, shares = encode_groups(groups, rows, weights)
@@ -265,9 +282,9 @@ def cluster_fractions(
     assignment: Any, rows: int, soft: bool, clusters: int | None = None
 ) -> Floats:
     """Return fractions (n, K): of labels, of the largest fraction of each row, or as they are."""
-    given = np.asarray(assignment)
+    given = check_table(assignment, "assignment")
     if given.ndim == 2:
-        fractions = check_matrix(given, "assignment")
+        fractions = check_matrix(assignment, "assignment")
         if fractions.shape != (rows, clusters or fractions.shape[1]):
             raise DataError(
                 "assignment does not fit the rows and centers",
@@ -301,6 +318,7 @@ def cluster_fractions(
 METRICS = ("euclidean", "sqeuclidean", "l1")
 
 
+@checked(metric=check_text, sample_size=check_count, random_state=check_seed)
 def silhouette(
     X: Any,
     labels: Any,
@@ -381,7 +399,7 @@ def silhouette(
 
 
 def _check_labels(labels: Any, rows: int) -> NDArray[Any]:
-    given = np.asarray(labels)
+    given = check_table(labels, "labels")
     if given.shape != (rows,) or given.dtype.kind not in "iu":
         raise DataError(
             "labels does not fit the rows" if given.ndim == 1 else "labels are not one per row",

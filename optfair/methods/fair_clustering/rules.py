@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, nearest
+from optfair.numbers import check_number, floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -57,18 +58,18 @@ def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]
 def between(value: Any, lower: float, upper: float) -> bool:
     """Whether a value is one number in an interval."""
     try:
-        return np.ndim(value) == 0 and lower <= float(value) <= upper
-    except (TypeError, ValueError):
+        return lower <= check_number(value, "") <= upper
+    except DataError:
         return False
 
 
 def finite_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:
     """Return ``size`` finite numbers from one number or as many."""
     try:
-        numbers = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        numbers = np.full(1, np.nan)
-    if numbers.shape not in ((), (size,)) or not np.isfinite(numbers).all():
+        numbers = floats(value, what)
+    except DataError:
+        numbers = np.zeros(size + 1)
+    if numbers.shape not in ((), (size,)):
         raise DeclarationError(
             f"{what}={value!r} is neither a finite number nor {size} of them",
             remedy=f"give one number, or {size}",
@@ -132,6 +133,7 @@ class AdditiveGap(Rule):
     """For every pair of groups, the fractions differ by at most eps, summed over clusters."""
 
     eps: float
+    sides = frozenset({"eps"})
     latex = r"\textstyle\sum_k |M_{gk}/\pi_g - M_{hk}/\pi_h| \le \varepsilon"
 
     def __post_init__(self) -> None:
@@ -148,6 +150,7 @@ class MaxGap(Rule):
     """For every pair of groups and every cluster, the fractions differ by at most eps."""
 
     eps: float
+    sides = frozenset({"eps"})
     latex = r"|M_{gk}/\pi_g - M_{hk}/\pi_h| \le \varepsilon"
 
     def __post_init__(self) -> None:
@@ -407,6 +410,7 @@ class ClusterShare(Rule):
 
     lower: Any = None
     upper: Any = None
+    sides = frozenset({"lower", "upper"})
     latex = r"l_k \le \textstyle\sum_g M_{gk} \le u_k"
 
     def bind(self, problem: Problem) -> Any:

@@ -17,7 +17,7 @@ from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.penalty import Gaps
-from optfair.numbers import check_weights, encode_groups
+from optfair.numbers import check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
@@ -136,13 +136,7 @@ def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]
     DataError
         Labels that the fit did not see, or not one per row.
     """
-    given = np.asarray(labels)
-    if given.shape != (rows,):
-        raise DataError(
-            "groups does not fit the rows",
-            f"shape {given.shape} for {rows} rows",
-            "give one label per row",
-        )
+    given = check_labels(labels, "groups", rows)
     known = {name: g for g, name in enumerate(np.asarray(names).tolist())}
     distinct, inverse = np.unique(given, return_inverse=True)
     unknown = [str(v) for v in distinct.tolist() if v not in known]
@@ -296,6 +290,7 @@ class MixturePrediction:
         """Return Akaike's information criterion on rows; smaller is better."""
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.components_.free)
 
+    @checked(n_samples=check_count)
     def sample(self, n_samples: int = 1) -> tuple[NDArray[Any], Labels]:
         """Return random rows of the mixture and the component of each.
 

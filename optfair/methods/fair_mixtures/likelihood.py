@@ -21,7 +21,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.assignment import GroupedRows, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import check_count, check_matrix, check_weights, checked, encode_groups
 
 __all__ = [
     "FairMixtureLikelihood",
@@ -198,6 +198,7 @@ class FairMixtureLikelihood(GroupedRows):
 
     title = "FairMixtureLikelihood"
 
+    @checked(n_components=check_count)
     def __init__(
         self,
         X: Any,
@@ -341,13 +342,13 @@ class FairMixtureLikelihood(GroupedRows):
         """Return ψ of given ``slopes`` and ``levels``, or of a solution (n x K)."""
         return np.asarray(softmax(self.natural.logits(values), axis=1))
 
-    def parameters(self, values: Values) -> MixtureParameters:
+    def mixture(self, values: Values) -> MixtureParameters:
         """Return means, weights and precision of given values, or of a solution.
 
         Examples
         --------
         >>> p = FairMixtureLikelihood([[0.0], [1.0], [5.0]], n_components=2, groups=[0, 1, 1])
-        >>> found = p.parameters(p.point([[0.5], [4.0]], [0.25, 0.75], 2.0))
+        >>> found = p.mixture(p.point([[0.5], [4.0]], [0.25, 0.75], 2.0))
         >>> found.means.round(9).tolist(), found.weights.round(9).tolist(), round(found.precision, 9)
         ([[0.5], [4.0]], [0.25, 0.75], 2.0)
         """

@@ -17,13 +17,21 @@ from optfair.methods.fair_clustering.metrics import (
     cost,
     fraction_gaps,
 )
-from optfair.numbers import check_weights
+from optfair.numbers import (
+    check_flag,
+    check_labels,
+    check_table,
+    check_text,
+    check_weights,
+    checked,
+)
 
 Floats = NDArray[np.float64]
 
 __all__ = ["category_profile", "mean_gap", "negative_log_likelihood", "total_cost"]
 
 
+@checked(soft=check_flag)
 def mean_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -95,6 +103,10 @@ def negative_log_likelihood(model: Any, X: Any, *, sample_weight: Any = None) ->
     >>> round(negative_log_likelihood(KernelDensity().fit(X), X), 3)
     1.138
     """
+    if not hasattr(model, "score_samples"):
+        raise DataError(
+            f"a {type(model).__name__} gives no log densities", remedy="give a fitted density"
+        )
     logs = np.asarray(model.score_samples(X), dtype=float)
     if logs.shape != (len(X),):
         raise DataError(
@@ -105,6 +117,7 @@ def negative_log_likelihood(model: Any, X: Any, *, sample_weight: Any = None) ->
     return -float(check_weights(sample_weight, logs.size) @ logs)
 
 
+@checked(soft=check_flag, metric=check_text)
 def total_cost(
     X: Any,
     centers: Any,
@@ -136,6 +149,7 @@ def total_cost(
     return mean * (len(X) if sample_weight is None else float(np.sum(sample_weight)))
 
 
+@checked(soft=check_flag)
 def category_profile(
     values: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> tuple[NDArray[Any], Floats]:
@@ -172,8 +186,8 @@ def category_profile(
     >>> names.tolist(), shares.tolist()
     (['own', 'rent'], [[0.5, 0.5], [0.0, 1.0]])
     """
-    given = np.asarray(values)
-    rows = int(np.shape(assignment)[0]) if np.ndim(assignment) else 0
+    given = check_labels(values, "values")
+    rows = given.size if np.ndim(check_table(assignment, "assignment")) else 0
     if given.shape != (rows,):
         raise DataError(
             "values does not fit the assignment",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from optfair.methods.fair_mixtures.expectation import Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.numbers import check_matrix
+from optfair.numbers import LARGEST, check_matrix, check_seed, real, whole
 from optfair.rows.frames import Columns
 
 __all__ = [
@@ -67,7 +66,7 @@ def check_settings(model: Any) -> None:
         )
     for name in ("n_components", "max_iter", "inner_steps"):
         _whole(model, name)
-    if model.n_init != "auto":
+    if not (isinstance(model.n_init, str) and model.n_init == "auto"):
         _whole(model, "n_init")
     if model.n_jobs is not None and model.n_jobs != -1:
         _whole(model, "n_jobs")
@@ -93,7 +92,8 @@ def check_settings(model: Any) -> None:
             f"fairness is {model.fairness!r}",
             'give fairness="constraint"',
         )
-    if model.verbose not in (0, 1, 2):
+    check_seed(model.random_state, "random_state")
+    if real(model.verbose) not in (0, 1, 2):
         raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="0 is silent")
 
 
@@ -111,9 +111,9 @@ def rows_of(value: Any, rows: int, name: str) -> int | None:
     """
     if value is None:
         return None
-    if _integer(value) and int(value) >= 1:
+    if whole(value) and int(value) >= 1:
         return min(int(value), rows)
-    if _real(value) and not _integer(value) and 0.0 < float(value) <= 1.0:
+    if _real(value) and not whole(value) and 0.0 < float(value) <= 1.0:
         return max(1, round(float(value) * rows))
     raise DeclarationError(
         f"{name}={value!r} is no number of rows",
@@ -123,7 +123,7 @@ def rows_of(value: Any, rows: int, name: str) -> int | None:
 
 def _whole(model: Any, name: str) -> None:
     value = getattr(model, name)
-    if not _integer(value) or value < 1:
+    if not whole(value) or value < 1:
         raise DeclarationError(f"{name}={value!r} is not a positive integer", remedy=_other(name))
 
 
@@ -139,16 +139,8 @@ def _between(model: Any, name: str, least: float, most: float, remedy: str) -> N
         raise DeclarationError(f"{name}={value!r} is not a number {range_}", remedy=remedy)
 
 
-def _integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not _flag(value)
-
-
 def _real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not _flag(value) and bool(np.isfinite(float(value)))
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
+    return abs(real(value)) <= LARGEST
 
 
 # Components that a fit starts from.

@@ -14,6 +14,7 @@ from sklearn.base import clone
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+from optfair.numbers import checked, floats
 
 Floats = NDArray[np.float64]
 
@@ -113,6 +114,7 @@ class MixturePath:
         return "\n".join(lines)
 
 
+@checked(lams=floats)
 def lambda_path(
     model: FairMixture,
     X: Any,
@@ -167,6 +169,7 @@ def lambda_path(
     return _path("penalty", "lam", values, settings, model, X, groups, sample_weight)
 
 
+@checked(eps=floats)
 def eps_path(
     model: FairMixture,
     X: Any,

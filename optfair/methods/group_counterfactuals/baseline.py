@@ -10,12 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.registry import profiles
+from optfair.backends.registry import profile, profiles
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import DataError, DeclarationError, OptfairError, SizeLimited
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.numbers import (
+    check_mapping,
+    check_names,
+    check_seconds,
+    check_seed,
+    check_text,
+    checked,
+    floats,
+)
 
 Floats = NDArray[np.float64]
 
@@ -65,6 +74,14 @@ class BoundedValue:
         )
 
 
+@checked(
+    start=floats,
+    solver=check_text,
+    time_limit=check_seconds,
+    seed=check_seed,
+    options=check_mapping,
+    local=check_names,
+)
 def bi_lipschitz_baseline(
     problem: BiLipschitzCounterfactuals,
     *,
@@ -131,6 +148,8 @@ def bi_lipschitz_baseline(
             remedy="give a BiLipschitzCounterfactuals problem",
         )
     begin = time.perf_counter()
+    if solver is not None:
+        profile(solver)
     names = _local_solvers(problem, local)
     search = _Search(problem, None if time_limit is None else begin + time_limit, seed)
     search.begin(start)

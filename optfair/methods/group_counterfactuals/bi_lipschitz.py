@@ -15,6 +15,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
 from optfair.errors import ClassError, DeclarationError
 from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.group_counterfactuals.members import GroupCounterfactuals, MemberPairs
+from optfair.numbers import LARGEST, real
 
 __all__ = [
     "BiLipschitzCounterfactuals",
@@ -190,11 +191,8 @@ def check_factor(value: Any, name: str) -> float:
     DeclarationError
         Below 1: a factor that excludes moving all members alike.
     """
-    try:
-        factor = float(value)
-    except (TypeError, ValueError):
-        factor = np.nan
-    if not (np.isfinite(factor) and factor >= 1.0):
+    factor = real(value)
+    if not 1.0 <= factor <= LARGEST:
         raise DeclarationError(
             f"{name}={value!r} is not a finite number of at least 1",
             "distances may grow by K and shrink by k; 1 keeps them",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
-import numpy as np
 from scipy.special import ndtri
 
 from optfair.core.composition import Rule
@@ -15,6 +14,7 @@ from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
 from optfair.methods.group_counterfactuals.maps.moments import Moments
 from optfair.methods.group_counterfactuals.rules import map_target
+from optfair.numbers import check_number, check_text, checked, floats, real
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -166,12 +166,16 @@ def moment_margin(rows: int, features: int, factor: float, confidence: float) ->
 
 
 def _inside(value: Any, lower: float, upper: float) -> bool:
-    try:
-        return bool(np.ndim(value) == 0 and lower < float(value) < upper)
-    except (TypeError, ValueError):
-        return False
+    return lower < real(value) < upper
 
 
+@checked(
+    delta=check_number,
+    mean=floats,
+    covariance=floats,
+    distribution=check_text,
+    confidence=check_number,
+)
 def chance(
     delta: float,
     *,

@@ -16,7 +16,7 @@ from optfair.methods.group_counterfactuals.metrics import (
     transport_cost,
     validity,
 )
-from optfair.numbers import check_matrix
+from optfair.numbers import check_callable, check_count, check_matrix, check_seed, checked
 
 Floats = NDArray[np.float64]
 
@@ -86,6 +86,7 @@ class MapValidation:
         )
 
 
+@checked(model=check_callable, n_splits=check_count, random_state=check_seed)
 def cross_validate_map(
     model: Callable[..., Any],
     X: Any,

@@ -16,7 +16,15 @@ from optfair.methods.group_counterfactuals.map_families import FAMILIES
 from optfair.methods.group_counterfactuals.map_search import MapSearch, hypervolume
 from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
-from optfair.numbers import check_matrix
+from optfair.numbers import (
+    check_count,
+    check_matrix,
+    check_seconds,
+    check_seed,
+    check_text,
+    checked,
+    floats,
+)
 
 Floats = NDArray[np.float64]
 
@@ -122,6 +130,15 @@ class CounterfactualFront:
         return "\n".join(lines)
 
 
+@checked(
+    K=floats,
+    population=check_count,
+    generations=check_count,
+    time_limit=check_seconds,
+    random_state=check_seed,
+    family=check_text,
+    method=check_text,
+)
 def counterfactual_front(
     X: Any,
     score: Any,
@@ -250,7 +267,7 @@ def _linear(score: Any) -> bool:
 
 
 def _bounds(K: Any) -> tuple[float, ...]:
-    values = np.asarray(SWEPT if K is None else K, dtype=float).ravel()
+    values = floats(SWEPT if K is None else K, "K").ravel()
     if values.size == 0 or not np.isfinite(values).all() or (values < 1).any():
         raise DeclarationError(
             f"K is {K!r}", "a map that keeps distances has K = 1", "give numbers of at least 1"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
-from optfair.numbers import check_matrix
+from optfair.numbers import check_count, check_labels, check_matrix, check_seed, checked
 
 Indices = NDArray[np.intp]
 
@@ -41,6 +41,7 @@ class MedoidGroup:
     size: int
 
 
+@checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
 def medoid_groups(
     X: Any,
     *,
@@ -98,7 +99,9 @@ def medoid_groups(
     Valero-Leal et al., Optimal transport group counterfactual explanations, Section 4.1.
     """
     points = check_matrix(X, "X")
-    found = np.zeros(points.shape[0], dtype=int) if labels is None else np.asarray(labels)
+    found = (
+        np.zeros(points.shape[0], dtype=int) if labels is None else check_labels(labels, "labels")
+    )
     if found.shape != (points.shape[0],):
         raise DataError(
             "labels does not fit the rows",

@@ -24,6 +24,7 @@ from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.attainable import with_attainable
 from optfair.methods.group_counterfactuals.maps.moments import checked_costs
+from optfair.numbers import LARGEST, real
 
 __all__ = [
     "GroupCounterfactuals",
@@ -395,11 +396,8 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
         target_class: Any = None,
         feature_costs: Any = None,
     ) -> None:
-        try:
-            factor = float(K)
-        except (TypeError, ValueError):
-            factor = np.nan
-        if not (np.isfinite(factor) and factor >= 0.0):
+        factor = real(K)
+        if not 0.0 <= factor <= LARGEST:
             raise DeclarationError(
                 f"K={K!r} is not a factor on distances",
                 "0 lets all members fall together, 1 stretches nothing",

@@ -2,7 +2,6 @@ r"""Cost, geometry and validity of a group of counterfactuals, member by member,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import check_matrix, check_weights
+from optfair.numbers import check_matrix, check_number, check_weights
 
 __all__ = [
     "LipschitzConstants",
@@ -167,10 +166,8 @@ def _column(classes: tuple[Any, ...], wanted: Any) -> int:
 
 def _level(threshold: float | None, probability: float | None) -> float:
     if threshold is not None:
-        if not math.isfinite(threshold):
-            raise DeclarationError(f"threshold is {threshold!r}", remedy="give a finite score")
-        return float(threshold)
-    alpha = 0.5 if probability is None else float(probability)
+        return check_number(threshold, "threshold")
+    alpha = 0.5 if probability is None else check_number(probability, "probability")
     if not 0.0 < alpha < 1.0:
         raise DeclarationError(
             f"probability {probability!r} is not inside (0, 1)", remedy="give for example 0.8"

@@ -15,6 +15,7 @@ from optfair.errors import DeclarationError
 from optfair.methods.group_counterfactuals.maps.limits import MOVED, Limit
 from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
 from optfair.methods.group_counterfactuals.maps.moments import checked_bound
+from optfair.numbers import check_count, check_number, check_positive, checked, real
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -68,6 +69,7 @@ class Loewner(Rule):
         }
 
 
+@checked(K=check_number, k=check_number)
 def loewner(K: float | None = None, k: float | None = None) -> Loewner:
     r"""Distances grow by at most ``K`` and shrink by at most ``k``.
 
@@ -135,6 +137,7 @@ class TransportBudget(Rule):
         return total <= float(self.w2) ** 2
 
 
+@checked(w2=check_number)
 def transport_budget(w2: float) -> TransportBudget:
     r"""Bound the distance that the group moves by ``w2``.
 
@@ -176,6 +179,7 @@ class L1Sparsity(Rule):
     """The absolute changes of mean and matrix add up to at most a limit."""
 
     limit: float
+    sides = frozenset({"limit"})
     latex = r"\|\mu' - \mu\|_1 + \textstyle\sum_{jl} \sigma_l |A_{jl} - I_{jl}| \le s"
 
     def __post_init__(self) -> None:
@@ -273,10 +277,7 @@ class _Row:
 
 
 def _positive(value: Any) -> bool:
-    try:
-        return bool(np.ndim(value) == 0 and np.isfinite(float(value)) and float(value) > 0)
-    except (TypeError, ValueError):
-        return False
+    return 0 < real(value) < np.inf
 
 
 def _reach(p: MapProblem) -> float:
@@ -317,6 +318,7 @@ def _turn(p: MapProblem, piece: Piece, reach: float) -> tuple[Floats, frozenset[
     return np.minimum(own, K + np.eye(d)), names
 
 
+@checked(limit=check_number)
 def l1_sparsity(limit: float) -> L1Sparsity:
     r"""Bound the absolute changes of a map, in total, by ``limit``.
 
@@ -351,6 +353,7 @@ def l1_sparsity(limit: float) -> L1Sparsity:
     return L1Sparsity(limit)
 
 
+@checked(features=check_count, largest=check_positive)
 def at_most(features: int, *, largest: float | None = None) -> AtMost:
     r"""At most so many features are moved by the map; the others stay as they are.
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
-from optfair.numbers import check_matrix
+from optfair.numbers import check_count, check_matrix, check_names, check_path, checked, floats
+from optfair.storage import check_record, read_archive, write_archive
 
 __all__ = [
     "MixtureTransport",
@@ -20,27 +20,19 @@ __all__ = [
     "checked_rows",
     "framed",
     "read_map",
-    "write_map",
 ]
 
 
-# Maps on disk: JSON for the record, npz for the arrays, nothing pickled.
+# Maps on disk: one file, nothing pickled.
 
 Floats = NDArray[np.float64]
 
 
-SCHEMA = 1
-
-
-def write_map(path: str | Path, record: Mapping[str, Any], arrays: Mapping[str, Floats]) -> None:
-    """Write ``path.json`` and ``path.npz``; existing files are not overwritten."""
-    files = _files(path)
-    for file in files:
-        if file.exists():
-            raise DataError(f"{file} exists", remedy="remove it or choose another name")
-    text = json.dumps({"schema": SCHEMA, **record}, indent=2)
-    files[0].write_text(text + "\n", encoding="utf-8")
-    np.savez_compressed(files[1], allow_pickle=False, **dict(arrays))
+SCHEMA = 2
+ARRAYS = {
+    "affine": ("matrix", "offset", "mean", "covariance"),
+    "mixture": ("weights", "means", "covariances", "matrices", "offsets"),
+}
 
 
 def read_map(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Floats]]:
@@ -51,25 +43,17 @@ def read_map(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Flo
     DataError
         Another schema, or another kind of map.
     """
-    text, data = _files(path)
-    record: dict[str, Any] = json.loads(text.read_text(encoding="utf-8"))
-    if record.get("schema") != SCHEMA:
-        raise DataError(
-            f"{text} has schema {record.get('schema')!r}", remedy=f"write schema {SCHEMA}"
-        )
+    record, arrays = read_archive(path)
+    check_record(record, {"schema": SCHEMA, "features": list}, str(path))
     if record.get("kind") != kind:
         raise DataError(
-            f"{text} holds a {record.get('kind')!r} map, not {kind!r}",
+            f"{path} holds a {record.get('kind')!r} map, not {kind!r}",
             remedy="load it with the class it was saved by",
         )
-    with np.load(data, allow_pickle=False) as stored:
-        return record, {name: np.asarray(stored[name], dtype=float) for name in stored.files}
-
-
-def _files(path: str | Path) -> tuple[Path, Path]:
-    """Return the two files of a name; dots in the name stay."""
-    base = Path(path)
-    return base.with_name(base.name + ".json"), base.with_name(base.name + ".npz")
+    missing = [name for name in ARRAYS[kind] if name not in arrays]
+    if missing:
+        raise DataError(f"{path} lacks the array {missing[0]!r}", remedy="save it again")
+    return record, {name: floats(array, name) for name, array in arrays.items()}
 
 
 # A fitted affine map: sends members of a group, old and new, to their counterfactuals.
@@ -127,6 +111,7 @@ class TransportMap:
     counterfactual explanations, Propositions 3.3, A.4 and A.7.
     """
 
+    @checked(matrix=floats, offset=floats, mean=floats, covariance=floats, features=check_names)
     def __init__(
         self,
         matrix: Any,
@@ -146,6 +131,8 @@ class TransportMap:
         )
         sigma = check_matrix(np.eye(d) if covariance is None else covariance, "covariance")
         names = tuple(f"x{j}" for j in range(d)) if features is None else tuple(map(str, features))
+        if len(set(names)) < len(names):
+            raise DataError("two features have one name", f"{names}", "give each its own")
         if b.size != d or mu.size != d or sigma.shape != (d, d) or len(names) != d:
             raise DataError(
                 f"offset, mean, covariance and features do not fit {d} features",
@@ -271,7 +258,13 @@ class TransportMap:
 
     def moved(self, feature: Any) -> bool:
         """Whether the map changes a feature at all, by name or column."""
-        j = self._features.index(feature) if isinstance(feature, str) else int(feature)
+        j = (
+            self._features.index(feature)
+            if isinstance(feature, str) and feature in self._features
+            else check_count(feature, "feature", least=0)
+        )
+        if j >= len(self._features):
+            raise DataError(f"no feature {feature}", remedy=nearest("", self._features))
         return bool(self._movement()[j] > STILL)
 
     def _movement(self) -> Floats:
@@ -348,19 +341,21 @@ class TransportMap:
             "contraction": self.contraction if np.isfinite(self.contraction) else None,
         }
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
-        """Write ``path.json`` and ``path.npz``; see `TransportMap.load`."""
+        """Write ``path.npz``; see `TransportMap.load`."""
         arrays = {
             "matrix": self._matrix,
             "offset": self._offset,
             "mean": self._mean,
             "covariance": self._covariance,
         }
-        write_map(path, self.to_dict(), arrays)
+        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
 
     @classmethod
+    @checked(path=check_path)
     def load(cls, path: str | Path) -> TransportMap:
-        """Read a map that was saved, by its file name without ending."""
+        """Read a map that was saved, by its file name."""
         record, arrays = read_map(path, "affine")
         return cls(
             arrays["matrix"],
@@ -532,8 +527,9 @@ class MixtureTransport:
         """Return everything but the arrays, ready for JSON."""
         return {"kind": "mixture", "features": list(self.features)}
 
+    @checked(path=check_path)
     def save(self, path: str | Path) -> None:
-        """Write ``path.json`` and ``path.npz``; see `MixtureTransport.load`."""
+        """Write ``path.npz``; see `MixtureTransport.load`."""
         arrays = {
             "weights": self._parts.weights,
             "means": np.stack([m.mean for m in self._parts.moments]),
@@ -541,11 +537,12 @@ class MixtureTransport:
             "matrices": np.stack([g.matrix for g in self._maps]),
             "offsets": np.stack([g.offset for g in self._maps]),
         }
-        write_map(path, self.to_dict(), arrays)
+        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
 
     @classmethod
+    @checked(path=check_path)
     def load(cls, path: str | Path) -> MixtureTransport:
-        """Read a map that was saved, by its file name without ending."""
+        """Read a map that was saved, by its file name."""
         record, stored = read_map(path, "mixture")
         whole = (stored["weights"], stored["means"], stored["covariances"])
         parts = GaussianParts.of(whole, stored["means"])

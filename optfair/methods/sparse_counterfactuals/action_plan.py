@@ -20,6 +20,7 @@ from optfair.methods.sparse_counterfactuals.choice_problem import (
     row_choices,
 )
 from optfair.methods.sparse_counterfactuals.choices import Cells, Choices, enumerated_choices
+from optfair.numbers import check_flag, check_names, check_number, checked
 
 __all__ = [
     "ActionPlan",
@@ -99,6 +100,7 @@ class ActionPlan(ChoiceProblem):
     title = "ActionPlan"
     structures = row_choices("deviation", "above", "below")
 
+    @checked(budget=check_number, features=check_names)
     def __init__(
         self,
         effects: Any,
@@ -166,6 +168,7 @@ class ActionPlan(ChoiceProblem):
         """C."""
         return float(self.data["budget"])
 
+    @checked(budget=check_number)
     def with_budget(self, budget: float) -> ActionPlan:
         """Return this problem with another budget; added rules stay.
 
@@ -315,6 +318,7 @@ class MinimumEdits(ChoiceProblem):
     title = "MinimumEdits"
     structures = row_choices("cost", "effect")
 
+    @checked(effect=check_number, overshoot=check_flag, features=check_names)
     def __init__(
         self,
         effects: Any,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, NotInstalled
 from optfair.features.feature_problem import feature_names
+from optfair.numbers import floats
 
 __all__ = ["Cells", "Choices", "common_unit", "edit_sets", "enumerated_choices", "predicted"]
 
@@ -180,12 +181,7 @@ def _sequence(values: Any) -> Sequence[Any]:
 
 
 def _vector(values: Any, what: str) -> Floats:
-    try:
-        vector = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            f"{what} has entries that are not numbers", str(e), "give numbers"
-        ) from None
+    vector = floats(values, what)
     if vector.ndim != 1 or not vector.size:
         raise DataError(
             f"{what} is no list of numbers", f"shape {vector.shape}", "give one number per choice"

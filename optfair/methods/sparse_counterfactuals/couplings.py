@@ -13,7 +13,7 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_matrix
+from optfair.numbers import check_count, check_matrix, check_positive, checked, floats, one_of
 
 __all__ = [
     "COUPLINGS",
@@ -42,6 +42,7 @@ Indices = NDArray[np.intp]
 COUPLINGS = ("ot", "entropic", "uniform", "random", "aligned", "nearest")
 
 
+@checked(cost=floats, regularization=check_positive)
 def optimal_transport_coupling(cost: Any, *, regularization: float | None = None) -> Floats:
     r"""Return the coupling of least cost between uniform marginals.
 
@@ -81,6 +82,7 @@ def optimal_transport_coupling(cost: Any, *, regularization: float | None = None
     return np.asarray(np.maximum(plan, 0.0))
 
 
+@checked(n=check_count, m=check_count)
 def uniform_coupling(n: int, m: int) -> Floats:
     """Return the independent coupling: every row is compared with all counterfactuals.
 
@@ -92,6 +94,7 @@ def uniform_coupling(n: int, m: int) -> Floats:
     return np.full((n, m), 1.0 / (n * m))
 
 
+@checked(n=check_count, m=check_count, rng=one_of(np.random.Generator))
 def random_coupling(n: int, m: int, rng: np.random.Generator) -> Floats:
     """Return a coupling of every row with one counterfactual drawn for it.
 
@@ -110,6 +113,7 @@ def random_coupling(n: int, m: int, rng: np.random.Generator) -> Floats:
     return _matched(drawn, m)
 
 
+@checked(n=check_count, m=check_count)
 def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
     """Return the coupling of every row with the counterfactuals made for it.
 
@@ -164,6 +168,7 @@ def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
     return p
 
 
+@checked(cost=floats)
 def nearest_coupling(cost: Any) -> Floats:
     """Return the coupling of every row with its nearest counterfactual, the first at ties.
 
@@ -358,12 +363,7 @@ def _weights(weights: Any, names: tuple[str, ...]) -> Floats:
     if isinstance(weights, Mapping):
         given = np.ones(len(names))
         given[column_indices(names, weights)] = [float(v) for v in weights.values()]
-    try:
-        w = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(
-            "feature_weights has entries that are not numbers", remedy="give a number per feature"
-        ) from None
+    w = floats(given, "feature_weights")
     if w.shape != (len(names),) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
         raise DataError(
             "feature_weights does not fit the features",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 from optfair.methods.sparse_counterfactuals.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
+from optfair.numbers import check_seed, floats, whole
 
 __all__ = [
     "Setting",
@@ -146,6 +146,7 @@ def check_parameters(estimator: Any) -> None:
             remedy="give background=, rows of the training set, say",
         )
     check_enumerated(estimator.exact_features)
+    check_seed(estimator.random_state, "random_state")
 
 
 def check_budget(budget: Any, n: int, d: int) -> None:
@@ -157,7 +158,7 @@ def check_budget(budget: Any, n: int, d: int) -> None:
     """
     if budget is None:
         return
-    if not _whole(budget) or not 0 <= budget <= n * d:
+    if not whole(budget) or not 0 <= budget <= n * d:
         raise DataError(
             f"budget is {budget!r}",
             f"{n} rows of {d} features have {n * d} cells",
@@ -259,17 +260,10 @@ def _two_classes(model: Any) -> bool:
 
 
 def _target(given: Any) -> Floats:
-    try:
-        y = np.atleast_1d(np.asarray(given, dtype=np.float64))
-    except (TypeError, ValueError):
-        y = np.array([np.nan])
-    if y.ndim != 1 or not y.size or not np.isfinite(y).all():
+    y = np.atleast_1d(floats(given, "target"))
+    if y.ndim != 1 or not y.size:
         raise DataError("target is no finite number or row of them", remedy="give y*")
     return y
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 # What a fit starts from: tables, model, target and coupling, checked.

@@ -15,6 +15,7 @@ from optfair.methods.group_counterfactuals.members import IndependentCounterfact
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
+from optfair.numbers import check_count, check_table, checked
 
 __all__ = [
     "Counterfactuals",
@@ -65,6 +66,7 @@ class Counterfactuals:
         return f"Counterfactuals: {len(self)} rows from {self.source}, {known}"
 
 
+@checked(rows=check_table)
 def given_counterfactuals(rows: Any, *, alignment: Any = "rows") -> Counterfactuals:
     """Return counterfactuals that exist already, from any generator.
 
@@ -117,6 +119,7 @@ BEYOND = 1e-7
 ENTRIES = 4_000_000
 
 
+@checked(factuals=check_table, candidates=check_table, n_neighbors=check_count)
 def nearest_unlike_neighbours(
     model: Any,
     factuals: Any,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import check_matrix
+from optfair.numbers import LARGEST, check_matrix, check_table, check_text, checked, floats, real
 
 __all__ = [
     "DIVERGENCES",
@@ -232,8 +232,8 @@ def output_mmd(outputs: Any, target: Any, *, bandwidth: float | None = None) -> 
     (0.0, 0.8871)
     """
     u, y = _outputs(outputs, "outputs"), _outputs(target, "target")
-    h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else float(bandwidth)
-    if not (np.isfinite(h) and h > 0):
+    h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else real(bandwidth)
+    if not 0.0 < h <= LARGEST:
         raise DeclarationError(
             f"bandwidth={bandwidth!r} is not a positive number", remedy="correct"
         )
@@ -281,6 +281,7 @@ def output_divergence(outputs: Any, target: Any, divergence: str = "ot") -> floa
     return float(path_divergences(u[None, :], y, divergence)[0])
 
 
+@checked(divergence=check_text)
 def counterfactual_effect(
     outputs: Any, factual: Any, target: Any, *, divergence: str = "ot"
 ) -> float:
@@ -349,6 +350,7 @@ def effect_from(factual: Any, target: Any, divergence: str = "ot") -> Callable[[
     )
 
 
+@checked(factuals=check_table, refined=check_table)
 def edit_mask(factuals: Any, refined: Any) -> Flags:
     """Return which cells of refined rows differ from the factual ones (n, d).
 
@@ -420,11 +422,8 @@ def distance_ratio(factuals: Any, refined: Any, counterfactuals: Any) -> float:
 
 
 def _outputs(values: Any, what: str) -> Floats:
-    try:
-        numbers = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise DataError(f"{what} has entries that are not numbers", remedy="give scores") from None
-    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
+    numbers = np.atleast_1d(floats(values, what))
+    if numbers.ndim != 1 or not numbers.size:
         raise DataError(
             f"{what} is not a row of finite numbers",
             f"shape {numbers.shape}",

@@ -213,7 +213,7 @@ class Predictor:
                 str(e).splitlines()[0] if str(e) else "",
                 "fit it first: rows are judged by the model as it is",
             ) from e
-        except (ValueError, TypeError, KeyError, IndexError) as e:
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as e:
             raise DataError(
                 "the model refuses the rows",
                 f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}",

@@ -12,6 +12,7 @@ from optfair.core.composition import Rule
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.rules import finite_vector
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem, exclusion
+from optfair.numbers import check_names, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -65,6 +66,7 @@ class EditedTogether(Rule):
         return exclusion(p, np.asarray((count > 0) & (count < whole)))
 
 
+@checked(features=check_names)
 def edited_together(features: Sequence[Any]) -> EditedTogether:
     r"""Features that are edited together or not at all, such as the columns of one category.
 

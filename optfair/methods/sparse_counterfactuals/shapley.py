@@ -16,6 +16,7 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
 from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
+from optfair.numbers import check_count, check_seed, check_table, check_text, checked, whole
 from optfair.rows.frames import generator
 
 __all__ = ["Attribution", "attributed", "check_enumerated", "coalition_values", "p_shap"]
@@ -81,8 +82,7 @@ def check_enumerated(features: Any) -> None:
     ------
     DeclarationError
     """
-    whole = isinstance(features, (int, np.integer)) and not isinstance(features, bool)
-    if not whole or not 0 <= features <= LARGEST:
+    if not whole(features) or not 0 <= features <= LARGEST:
         raise DeclarationError(
             f"exact_features={features!r} is not a number of features to enumerate",
             "a pair of rows is 2 to the power of it rows of the model",
@@ -337,6 +337,15 @@ def _seeded(explainer: Any, row: Floats, samples: int, seed: int) -> Floats:
 METHODS = ("auto", "exact", "linear", "sampled")
 
 
+@checked(
+    factuals=check_table,
+    counterfactuals=check_table,
+    method=check_text,
+    exact_features=check_count,
+    samples=check_count,
+    output=check_text,
+    random_state=check_seed,
+)
 def p_shap(
     model: Any,
     factuals: Any,

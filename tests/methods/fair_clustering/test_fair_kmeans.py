@@ -331,7 +331,7 @@ def test_more_of_scikit_learn(data, fitted):
     weighted = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=groups, sample_weight=w)
     score = weighted.score(X, groups=groups, sample_weight=w)
     assert score == pytest.approx(-weighted.cost_, rel=0.02)
-    with pytest.raises(of.DataError, match="would overflow"):
+    with pytest.raises(of.DataError, match="beyond 1e"):
         fitted.transform(1e200 * X)
     numbered = pd.DataFrame(X).assign(**{"3": groups})
     numbered.columns = [0, 1, 2, 3]
@@ -538,7 +538,7 @@ def test_bad_rows():
         of.FairKMeans(2).fit(X, groups=[0] * 8)
     with pytest.raises(of.DataError, match="NaN"):
         of.FairKMeans(2).fit([[np.nan], [1.0]], groups=[0, 1])
-    with pytest.raises(of.DataError, match="would overflow"):
+    with pytest.raises(of.DataError, match="beyond 1e"):
         of.FairKMeans(2).fit(X * 1e200, groups=[0, 1] * 4)
     with pytest.raises(of.Infeasible, match="exclude each other"):
         of.FairKMeans(

@@ -46,7 +46,7 @@ def test_a_point_has_the_likelihood_and_responsibilities_of_its_mixture() -> Non
     masses = np.stack([w[g == name] @ psi[g == name] for name in ("a", "b")])
     np.testing.assert_allclose(v["masses"], masses, atol=1e-12)
     assert max(t.relative_violation(v) for t in p.constraints.values()) <= 1e-12
-    found = p.parameters(v)
+    found = p.mixture(v)
     np.testing.assert_allclose(found.means, MIXTURE[0], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(found.weights, MIXTURE[1], rtol=1e-10)
     assert found.precision == pytest.approx(MIXTURE[2], rel=1e-12)
@@ -88,7 +88,7 @@ def test_one_component_is_the_gaussian_of_the_rows() -> None:
     X, g = rows()
     p = FairMixtureLikelihood(X, n_components=1, groups=g)
     s = p.solve("uno", time_limit=600)
-    found = p.parameters(s)
+    found = p.mixture(s)
     np.testing.assert_allclose(found.means[0], X.mean(axis=0), atol=1e-4)
     assert 1.0 / found.precision == pytest.approx(X.var(axis=0).mean(), rel=1e-5)
 
@@ -100,7 +100,7 @@ def test_local_optima_are_feasible_and_stationary(eps: float | None) -> None:
     p = FairMixtureLikelihood(X, n_components=2, groups=g, fairness=rule)
     s = p.solve("uno", time_limit=600)
     assert s.status.termination == "local" and s.gap == np.inf and s.proof is None
-    found = p.parameters(s)
+    found = p.mixture(s)
     joint = densities(X, *found)
     assert s.objective == pytest.approx(np.log(joint.sum(axis=1)).mean(), abs=1e-9)
     psi = joint / joint.sum(axis=1, keepdims=True)

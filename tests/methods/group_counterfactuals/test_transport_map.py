@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 import optfair as of
 from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
+from optfair.storage import read_archive, write_archive
 
 NUMBERS = st.floats(-3, 3, allow_nan=False)
 
@@ -144,16 +144,20 @@ def test_saved_and_read(tmp_path: Path) -> None:
     for name in ("matrix", "offset", "mean", "covariance"):
         assert (getattr(again, name) == getattr(g, name)).all()
     assert again.features == g.features and repr(again) == repr(g)
-    record = json.loads((tmp_path / "map.v1.json").read_text())
-    assert record["schema"] == 1 and record["kind"] == "affine"
+    record, arrays = read_archive(tmp_path / "map.v1")
+    assert record["schema"] == 2 and record["kind"] == "affine"
     with pytest.raises(of.DataError, match="exists"):
         g.save(tmp_path / "map.v1")
-    (tmp_path / "map.v1.json").write_text(json.dumps({**record, "schema": 9}))
-    with pytest.raises(of.DataError, match="schema 9"):
-        TransportMap.load(tmp_path / "map.v1")
-    (tmp_path / "map.v1.json").write_text(json.dumps({**record, "kind": "mixture"}))
-    with pytest.raises(of.DataError, match="'mixture' map"):
-        TransportMap.load(tmp_path / "map.v1")
+    for k, (change, message) in enumerate(
+        (({"schema": 9}, "schema '9'"), ({"kind": "mixture"}, "'mixture' map"))
+    ):
+        write_archive(tmp_path / f"odd{k}", record | change, arrays)
+        with pytest.raises(of.DataError, match=message):
+            TransportMap.load(tmp_path / f"odd{k}")
+    arrays.pop("offset")
+    write_archive(tmp_path / "less", record, arrays)
+    with pytest.raises(of.DataError, match="lacks the array 'offset'"):
+        TransportMap.load(tmp_path / "less")
 
 
 def test_a_map_that_flattens_has_no_inverse() -> None:

@@ -33,6 +33,7 @@ from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
+from optfair.numbers import check_positive, check_seconds, checked, one_of
 from optfair.transforms.integrality import recovered
 from optfair.transforms.shor_relaxation import shor
 
@@ -240,6 +241,7 @@ def _bounded(relaxation: Any, tolerance: float, request: Request) -> Solution:
         ) from e
 
 
+@checked(problem=one_of(ClusterCounterfactual), time_limit=check_seconds, tolerance=check_positive)
 def best_known(
     problem: ClusterCounterfactual, *, time_limit: float = 30.0, tolerance: float = 1e-7
 ) -> Solution:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.progress import round_progress
 from optfair.backends.request import Outcome, Request
+from optfair.compile.value_line import ValueLine, value_line
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem
@@ -23,7 +24,9 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     solve_mass_dual,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.proofs.bounds import LowerBound
 from optfair.proofs.rounding import gamma, loss
+from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -183,6 +186,21 @@ class MassProof:
             unpaid=rules.unpaid,
             free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
         )
+
+    def line(self, ends: tuple[Any, Any], low: float, high: float) -> ValueLine | None:
+        """Return the line under the optimal value between two values of a parameter of a rule."""
+        own = self.rules
+        first, last = (compile_rules(p).program.form for p in ends)
+        if first.A.shape != own.program.form.A.shape:
+            return None
+
+        def bound(form: ConicForm, columns: Floats, rows: Floats) -> LowerBound:
+            tilted = replace(own, program=replace(own.program, form=form))
+            y, z = np.concatenate([self.y, columns]), np.concatenate([self.z, rows])
+            found = replace(self, rules=tilted, y=y, z=z).check({}, self.own)
+            return LowerBound(found.bound, found.unpaid)
+
+        return value_line((first, last), low, high, self.z, bound)
 
     def _drift(self, multipliers: Mapping[str, Any]) -> float:
         """Return how far multipliers somebody handed in are from those that follow from Λ."""

@@ -29,6 +29,7 @@ from optfair.methods.group_counterfactuals.maps.moments import (
 )
 from optfair.methods.group_counterfactuals.maps.spectrum import SDP, loewner_bounds
 from optfair.methods.group_counterfactuals.transport_map import MixtureTransport
+from optfair.numbers import check_text, checked, floats
 
 __all__ = [
     "GaussianMap",
@@ -116,6 +117,7 @@ class GaussianMap(SymmetricMap):
 
     title = "GaussianMap"
 
+    @checked(mean=floats, covariance=floats, form=check_text)
     def __init__(
         self,
         X: Any = None,
@@ -305,6 +307,7 @@ class MixtureMap(MapProblem):
 
     title = "MixtureMap"
 
+    @checked(bounds=check_text, valid=check_text)
     def __init__(
         self,
         X: Any,

@@ -14,7 +14,7 @@ from optfair.core.expressions import Values
 from optfair.errors import DataError, DeclarationError
 from optfair.features.feature_problem import feature_names
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import check_matrix
+from optfair.numbers import LARGEST, check_matrix, floats, real
 
 if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.maps.map_problem import MapProblem, Piece
@@ -205,10 +205,7 @@ def checked_costs(costs: Any, names: tuple[str, ...]) -> Floats:
                 "give one of them",
             )
         costs = [costs.get(name, 1.0) for name in names]
-    try:
-        c = np.asarray(costs, dtype=float)
-    except (TypeError, ValueError):
-        c = np.full(1, np.nan)
+    c = floats(costs, "feature_costs")
     if c.shape not in ((), (d,)) or not np.isfinite(c).all() or (c <= 0).any():
         raise DeclarationError(
             f"feature_costs={costs!r} are not {d} positive numbers",
@@ -229,11 +226,8 @@ def checked_bound(value: Any, name: str) -> float | None:
     """
     if value is None:
         return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = np.nan
-    if not number >= 1.0:
+    number = real(value)
+    if not number >= 1.0 or LARGEST < number < np.inf:
         raise DeclarationError(
             f"{name}={value!r} is not at least 1",
             "K bounds how much distances grow and k how much they shrink; 1 is an isometry",
@@ -413,8 +407,8 @@ class GaussianParts:
 
     @classmethod
     def _given(cls, weights: Any, means: Any, covariances: Any, d: int) -> GaussianParts:
-        w = np.asarray(weights, dtype=float)
-        mu, sigma = np.asarray(means, dtype=float), np.asarray(covariances, dtype=float)
+        w = floats(weights, "weights")
+        mu, sigma = floats(means, "means"), floats(covariances, "covariances")
         m = w.size
         if mu.shape != (m, d) or sigma.shape != (m, d, d):
             raise DataError(

@@ -1,0 +1,272 @@
+"""The commands that read, solve and write a model: ``optfair solve``, ``read`` and ``export``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optfair.cli.console import (
+    FAILED,
+    Json,
+    Name,
+    Named,
+    Problems,
+    Solver,
+    Solvers,
+    check_output,
+    document,
+    lines,
+    named,
+    plain,
+    reporting,
+    table,
+    write_files,
+)
+from optfair.errors import DataError
+from optfair.formats.text import readable, writable
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = ["export", "read", "solve"]
+
+# Entries that are printed of values and of prices, unless all are asked for.
+SHOWN = 20
+ZERO = 1e-9
+
+
+def solve(
+    name: Name,
+    solver: Solver = None,
+    tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
+    time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write the whole solution here: .json, .csv or .sol (values only)."
+        ),
+    ] = None,
+    proof: Annotated[
+        Path | None, typer.Option(help="File for the proof, which `optfair verify` checks.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that exist.")] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help=f"Print every number, not only the first {SHOWN} nonzeros."),
+    ] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: the solver's log.")
+    ] = 0,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Solve a model and print the answer: values, prices, its proof."""
+    if verbose and as_json:
+        raise typer.BadParameter("--verbose and --json exclude each other")
+    with reporting(as_json):
+        if proof is not None:
+            check_output("--proof", proof, force)
+        if out is not None:
+            check_output("--out", out, force)
+            if out.suffix not in WRITERS:
+                raise DataError(
+                    f"--out {out} has no ending that a solution is written in",
+                    remedy=f"end it in one of {', '.join(WRITERS)}",
+                )
+        subject = named(name)
+        s = subject.problem.solve(
+            solver, tolerance=tolerance, time_limit=time_limit, verbose=min(verbose, 2)
+        )
+        if proof is not None:
+            s.certificate.save(proof)
+        if out is not None:
+            write_files({out: WRITERS[out.suffix](subject, s)})
+        if as_json:
+            document(_record(subject, s))
+        else:
+            _print(subject, s, every)
+            lines(*(f"wrote {file}" for file in (out, proof) if file is not None))
+        if s.status.termination != "optimal":
+            raise typer.Exit(FAILED)
+
+
+def _print(subject: Named, s: Solution, every: bool) -> None:
+    stated = None if subject.instance is None else subject.instance.optimum
+    lines(*(row for row in repr(s).splitlines() if not row.startswith("  values")))
+    if stated is not None:
+        lines(f"  stated     {stated.value:.10g}")
+    lines("residuals", *(f"  {row}" for row in str(s.residuals()).splitlines()))
+    _section("values", list(_entries(s.problem, s.values)), every)
+    _section("shadow prices", list(_entries(s.problem, s.shadow_price, constraints=True)), every)
+
+
+def _section(title: str, entries: list[tuple[str, str, float]], every: bool) -> None:
+    if not entries:
+        return
+    largest = max(abs(value) for *_, value in entries)
+    shown = [(label, v) for _, label, v in entries if every or abs(v) > ZERO * max(1.0, largest)]
+    count = f"{len(shown)} of {len(entries)} not 0" if not every else f"{len(entries)}"
+    lines(f"{title} ({count})")
+    listed = shown if every else shown[:SHOWN]
+    width = max((len(label) for label, _ in listed), default=0)
+    lines(*(f"  {label:<{width}}  {value:.10g}" for label, value in listed))
+    if len(listed) < len(shown):
+        lines(f"  ... and {len(shown) - len(listed)} more: --all prints them, --out writes them")
+
+
+def _entries(
+    problem: Problem, numbers: Mapping[str, Any], *, constraints: bool = False
+) -> Iterator[tuple[str, str, float]]:
+    """Yield (name, label, number) of every entry: the label of a file, else the name with its index."""
+    import numpy as np
+
+    for name in numbers:
+        array = np.asarray(numbers[name], dtype=float)
+        labels = tuple(problem.entry_labels(name)) if not constraints else ()
+        if constraints and (own := problem.constraints[name].labels):
+            labels = tuple(own())
+        if len(labels) == array.size:
+            flat = (array + 0.0).ravel(order="F").tolist()  # -0.0 is 0
+            yield from ((name, label, v) for label, v in zip(labels, flat, strict=True))
+        elif not array.shape:
+            yield name, name, float(array) + 0.0
+        else:
+            for index, value in np.ndenumerate(array):
+                yield name, f"{name}[{','.join(map(str, index))}]", float(value) + 0.0
+
+
+# What is written of a solution.
+
+
+def _numbers(problem: Problem, numbers: Mapping[str, Any], *, constraints: bool) -> dict[str, Any]:
+    """Return arrays by name as lists, or by label where entries have labels."""
+    import numpy as np
+
+    found: dict[str, Any] = {}
+    for name in numbers:
+        own = problem.constraints[name].labels if constraints else None
+        if problem.entry_labels(name) if not constraints else own:
+            only = {name: numbers[name]}
+            labelled = _entries(problem, only, constraints=constraints)
+            found |= {label: value for _, label, value in labelled}
+        else:
+            found[name] = (np.asarray(numbers[name]) + 0.0).tolist()
+    return found
+
+
+def _record(subject: Named, s: Solution) -> dict[str, Any]:
+    r = s.residuals()
+    stated = None if subject.instance is None else subject.instance.optimum
+    return {
+        "name": subject.name,
+        "class": str(s.problem.problem_class),
+        "solver": s.solver,
+        "version": s.version,
+        "termination": s.status.termination,
+        "objective": s.objective,
+        "bound": s.bound,
+        "gap": s.gap,
+        **s.grade.to_dict(),
+        "stated_optimum": None if stated is None else stated.value,
+        "values": _numbers(s.problem, s.values, constraints=False),
+        "duals": _numbers(s.problem, s.multipliers, constraints=True),
+        "shadow_prices": _numbers(s.problem, s.shadow_price, constraints=True),
+        "residuals": {
+            "feasibility": r.feasibility,
+            "objective": r.objective,
+            "dual": r.dual,
+            "gap": r.gap,
+            "bound_by": r.source,
+        },
+        "seconds": dict(s.seconds),
+        "attempts": list(s.attempts),
+    }
+
+
+def _as_json(subject: Named, s: Solution) -> str:
+    return json.dumps(plain(_record(subject, s)), indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_csv(subject: Named, s: Solution) -> str:
+    """Return a row per number: what kind it is, of what, the entry, and all its digits."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("kind", "name", "entry", "number"))
+    for kind, numbers in (("value", s.values), ("shadow price", s.shadow_price)):
+        rows = _entries(s.problem, numbers, constraints=kind != "value")
+        writer.writerows((kind, *names, repr(number)) for *names, number in rows)
+    return text.getvalue()
+
+
+def _as_sol(subject: Named, s: Solution) -> str:
+    """Return the lines of a .sol file as MIPLIB has them: the objective, then a column a line."""
+    head = f"# solution of {subject.name}: {s.status}, {s.grade}\n=obj= {s.objective!r}\n"
+    return head + "".join(f"{label} {v!r}\n" for _, label, v in _entries(s.problem, s.values))
+
+
+WRITERS = {".json": _as_json, ".csv": _as_csv, ".sol": _as_sol}
+
+
+def read(
+    file: Annotated[
+        Path, typer.Argument(help=f"Model to read: {', '.join(readable())}; most also with .gz.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Read a model from a file: its class, variables and constraints."""
+    from optfair.formats.files import read as read_file
+
+    with reporting(as_json):
+        problem = read_file(file)
+        columns = [(k, "x".join(map(str, v.shape)) or "1") for k, v in problem.variables.items()]
+        rows = [
+            (k, "x".join(map(str, t.shape)) or "1", str(t.evidence).partition(": ")[2])
+            for k, t in problem.constraints.items()
+        ]
+        if as_json:
+            document(
+                {
+                    "file": str(file),
+                    "class": str(problem.problem_class),
+                    "sense": problem.sense,
+                    "integers": sorted(problem.integers),
+                    "variables": {k: list(v.shape) for k, v in problem.variables.items()},
+                    "constraints": {k: list(t.shape) for k, t in problem.constraints.items()},
+                }
+            )
+            return
+        lines(f"{file}: {problem.problem_class}, {problem.sense}", "")
+        table(
+            ("variable", "shape"),
+            [(k, n + " integer" * (k in problem.integers)) for k, n in columns],
+        )
+        lines("")
+        table(("constraint", "shape", "what it is"), rows)
+
+
+def export(
+    name: Name,
+    path: Annotated[
+        Path,
+        typer.Argument(help=f"File to write: {', '.join(writable())}; most also with .gz behind."),
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    problems: Problems = None,
+) -> None:
+    """Write a model in another format, with its names."""
+    from optfair.formats.files import export as exported
+
+    with reporting(False):
+        check_output("PATH", path, force)
+        subject = named(name)
+        exported(subject.problem, path)
+        lines(f"wrote {path}: {subject.problem.problem_class}")

@@ -1,0 +1,345 @@
+"""Named data of a problem, and the problem at other values of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+import cvxpy as cp
+import numpy as np
+
+from optfair.core.canonical import Draft
+from optfair.core.classify import (
+    as_latex,
+    constraint_evidence,
+    constraint_term,
+    evaluated_constraint,
+    evaluated_objective,
+    objective_evidence,
+    objective_term,
+    right_hand_side,
+)
+from optfair.core.curvature import proved_assertions
+from optfair.core.expressions import Evaluator, Written, substitute
+from optfair.core.term import ConstraintTerm, Term, family
+from optfair.errors import DeclarationError, OptfairError, nearest
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["Family", "Parameter", "at", "parameters"]
+
+# Entries of parameters in a term beyond which numbers are cheaper: CVXPY multiplies its matrices
+# by every entry, and a product of 30,000 with a variable takes 17 s.
+ENTRIES = 2_000
+# Attributes that make CVXPY put another parameter in the place of one.
+_REDUCED = ("symmetric", "diag", "PSD", "NSD", "sparsity", "hermitian", "complex", "imag")
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A named number or array in the data of a problem, with the value the problem holds.
+
+    Attributes
+    ----------
+    name : str
+        What `Problem.at` calls it.
+    value : float or array
+        What the problem holds.
+    terms : tuple of str
+        Terms it stands in.
+    leaf : cvxpy.Parameter or None
+        What the terms were written with; none for a number in a rule.
+    rule : tuple of str
+        Name and field of the rule it stands in.
+    """
+
+    name: str
+    value: Any
+    terms: tuple[str, ...]
+    leaf: Any = None
+    rule: tuple[str, str] = ("", "")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the value."""
+        return tuple(np.shape(self.value))
+
+    def __repr__(self) -> str:
+        size = "" if not self.shape else f" of shape {'x'.join(map(str, self.shape))}"
+        shown = f" = {self.value}" if not self.shape else ""
+        return f"{self.name}{size}{shown} in {', '.join(map(repr, self.terms))}"
+
+    def checked(self, value: Any) -> Any:
+        """Return a value that it may have.
+
+        Raises
+        ------
+        DeclarationError
+            Not finite real numbers of its shape, sign and range.
+        """
+        try:
+            given = value if hasattr(value, "toarray") else np.asarray(value)
+            if np.iscomplexobj(given) or given.dtype.kind not in "fiu":
+                raise ValueError(f"{type(value).__name__} is no real number")
+            given = given.astype(float)
+        except (ValueError, TypeError, OverflowError) as e:
+            raise DeclarationError(
+                f"parameter {self.name!r} cannot be {_shown(value)}", str(e), "give real numbers"
+            ) from None
+        if given.shape != self.shape:
+            raise DeclarationError(
+                f"parameter {self.name!r} has the shape {self.shape}, not {given.shape}",
+                remedy="give a value of that shape",
+            )
+        if not np.isfinite(given.data if hasattr(given, "toarray") else given).all():
+            raise DeclarationError(
+                f"parameter {self.name!r} cannot be {_shown(value)}",
+                "it holds NaN or infinity",
+                "give finite numbers",
+            )
+        if self.leaf is None:
+            return float(given) if not given.shape else given
+        try:
+            self.leaf._validate_value(given, hasattr(given, "toarray"))
+        except ValueError as e:
+            raise DeclarationError(
+                f"parameter {self.name!r} cannot be {_shown(value)}",
+                str(e),
+                "give a value of the sign and range it was declared with",
+            ) from None
+        return given
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def parameters(problem: Problem) -> Mapping[str, Parameter]:
+    """Return the parameters of a problem by name.
+
+    CVXPY parameters in its terms have their own names; every number in a rule that was bound is
+    called ``NAME.FIELD``.
+    """
+    found: dict[str, Parameter] = {}
+    where: dict[int, list[str]] = {}
+    leaves: dict[int, Any] = {}
+    for term in problem.terms:
+        for frozen in term.parameters:
+            where.setdefault(frozen.parameter.id, []).append(term.name)
+            leaves[frozen.parameter.id] = frozen
+    for i, frozen in leaves.items():
+        name, number = frozen.parameter.name(), 1
+        while name in found:
+            number += 1
+            name = f"{frozen.parameter.name()} {number}"
+        found[name] = Parameter(name, frozen.value, tuple(where[i]), frozen.parameter)
+    for label, rule in problem.rules.items():
+        terms = tuple(t for t in problem.constraints if t == label or family(t) == label)
+        stated: Any = fields(rule) if is_dataclass(rule) else ()
+        for f in stated:
+            value = getattr(rule, f.name)
+            if isinstance(value, (int, float, np.ndarray)) and not isinstance(value, bool):
+                name = f"{label}.{f.name}"
+                found[name] = Parameter(name, value, terms, rule=(label, f.name))
+    return MappingProxyType(found)
+
+
+def _chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
+    """Return the parameter that a name, a CVXPY parameter or the field of one rule means."""
+    if isinstance(name, cp.Parameter):
+        own = [p for p in known.values() if p.leaf is not None and p.leaf.id == name.id]
+        name = name.name()
+    else:
+        own = [known[name]] if name in known else []
+        own = own or [p for p in known.values() if p.rule[1] == name]
+    if len(own) == 1:
+        return own[0]
+    if own:
+        raise DeclarationError(
+            f"{len(own)} parameters are called {name!r}",
+            remedy=f"say which: {', '.join(repr(p.name) for p in own)}",
+        )
+    if not known:
+        raise DeclarationError(
+            f"no parameter {name!r}: this problem has none",
+            remedy="write a term with cvxpy.Parameter(name=...), or bind a rule",
+        )
+    raise DeclarationError(f"no parameter {name!r}", remedy=nearest(str(name), known))
+
+
+def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
+    """Return a problem at other values of its parameters; see `Problem.at`."""
+    known = parameters(problem)
+    held: dict[int, Any] = {}
+    rules: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        one = _chosen(known, name)
+        checked = one.checked(value)
+        if one.leaf is not None:
+            held[one.leaf.id] = checked
+        else:
+            rules.setdefault(one.rule[0], {})[one.rule[1]] = checked
+    made = _moved(problem, held) if held else problem
+    for label, changed in rules.items():
+        made = _bound_again(made, label, changed)
+    return made
+
+
+def _bound_again(problem: Problem, label: str, changed: Mapping[str, Any]) -> Any:
+    """Return the problem with a rule bound with other numbers, its terms where they were."""
+    try:
+        rule = replace(cast("Any", problem.rules[label]), **changed)
+    except OptfairError as e:
+        raise DeclarationError(
+            f"{label!r} cannot have {', '.join(f'{k}={v}' for k, v in changed.items())}",
+            str(e),
+            "give a value in the range of the rule",
+        ) from e
+    before = list(problem.constraints)
+    made = problem.without(label).with_constraints({label: rule})
+    if set(made.constraints) != set(before):
+        return made
+    order = {name: made.constraints[name] for name in before}
+    return made._child(constraints=MappingProxyType(order))
+
+
+def _moved(problem: Problem, held: Mapping[int, Any]) -> Any:
+    """Return the problem with terms at other values of CVXPY parameters."""
+    fast = True
+
+    def one(term: Any) -> Any:
+        nonlocal fast
+        if not any(f.parameter.id in held for f in term.parameters):
+            return term
+        again, same = _restated(problem, term, held)
+        fast &= same
+        return again
+
+    objective = {name: one(t) for name, t in problem.objective.items()}
+    constraints = {name: one(t) for name, t in problem.constraints.items()}
+    forms = problem.__dict__.get("_family")
+    if forms is None:
+        for term in problem.terms:  # what is compiled for one value of one serves all of all
+            if term.written is not None:
+                Family.of(problem, term)
+        forms = {}
+        problem._set(_family=forms)
+    made = problem._child(
+        objective=MappingProxyType(objective), constraints=MappingProxyType(constraints)
+    )
+    if fast:
+        made._set(_family=forms)
+        return made
+    return made._proved_anew()
+
+
+def _restated(problem: Problem, term: Any, held: Mapping[int, Any]) -> tuple[Any, bool]:
+    """Return a term at other values, and whether nothing but numbers in it changes."""
+    if term.written is None:
+        names = sorted({f.parameter.name() for f in term.parameters})
+        raise DeclarationError(
+            f"{term.name!r} was made of a term at one value of {', '.join(map(repr, names))}",
+            "a transformation wrote it anew, with numbers",
+            "give the value before the problem is transformed: p.at(...).soften(...)",
+        )
+    values = {f.parameter.id: held.get(f.parameter.id, f.value) for f in term.parameters}
+    frozen = tuple(
+        replace(f, value=held[f.parameter.id], given=True) if f.parameter.id in held else f
+        for f in term.parameters
+    )
+    shared = Family.of(problem, term)
+    if shared is not None:
+        return shared.at(term, values, frozen), True
+    again: Any
+    if isinstance(term, ConstraintTerm):
+        again = constraint_term(term.name, term.written.expression, problem.names, values)
+        again = replace(again, labels=term.labels, limit=term.limit)
+    else:
+        sense = problem.sense
+        again = objective_term(term.name, term.written.expression, problem.names, sense, values)
+    return replace(again, origin=term.origin, parameters=frozen, written=term.written), False
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """What a term is at all values of its parameters: only numbers of its matrices change.
+
+    Attributes
+    ----------
+    term : Term
+        It builds the expression on CVXPY parameters.
+    evaluator : Evaluator
+        Of that.
+    scaled : bool
+        Whether the size of its right-hand side is read at the origin.
+    """
+
+    term: Term
+    evaluator: Evaluator
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, problem: Problem, term: Any) -> Family | None:
+        """Return the family of a term, None where other values may be of another class."""
+        written: Written = term.written
+        if not written.asked:
+            written.family = cls._of(problem, term, written)
+            written.asked = True
+        return written.family  # type: ignore[no-any-return]
+
+    @classmethod
+    def _of(cls, problem: Problem, term: Any, written: Written) -> Family | None:
+        e = written.expression
+        own = e.parameters()
+        if (
+            not written.finite
+            or term.evidence.proof is not None
+            or sum(p.size for p in own) > ENTRIES
+            or any(p.attributes[k] for p in own for k in _REDUCED)
+            or not (e.is_dcp(dpp=True) if isinstance(e, cp.Constraint) else e.is_dpp())
+        ):
+            return None
+        e = proved_assertions(term.name, e)
+        names = dict(problem.names)
+        made: Term
+        if isinstance(term, ConstraintTerm):
+            evidence = constraint_evidence(term.name, e, names, Draft(term.name, e))
+            made = evaluated_constraint(term.name, e, names, evidence)
+        else:
+            e = cp.sum(e) if e.shape else e
+            sign = 1.0 if problem.sense == "minimize" else -1.0
+            draft = Draft(term.name, e, sign)
+            evidence = objective_evidence(term.name, e, names, problem.sense, draft)
+            made = evaluated_objective(term.name, e, names, evidence)
+        if evidence.problem_class != term.evidence.problem_class:
+            return None
+        return cls(made, Evaluator(e, names), names)
+
+    def at(self, term: Any, values: Mapping[int, Any], frozen: Iterable[Any]) -> Any:
+        """Return the term at values by parameter id."""
+        expression = term.written.expression
+        leaves = {f.parameter.id: f.parameter for f in term.parameters}
+
+        built: list[Any] = []
+
+        def build() -> Any:
+            if not built:
+                swaps = {id(leaves[i]): cp.Constant(v) for i, v in values.items()}
+                built.append(substitute(self.term.build(), swaps))
+            return built[0]
+
+        def latex() -> str:
+            swaps = {id(leaves[i]): cp.Constant(v) for i, v in values.items()}
+            return as_latex(substitute(expression, swaps))
+
+        held = self.evaluator.holding(values)
+        common: dict[str, Any] = {"build": build, "latex": latex, "parameters": tuple(frozen)}
+        if not isinstance(term, ConstraintTerm):
+            return replace(term, value=lambda point: float(held.value(point)), **common)
+        zeros = {self.names[v.id]: np.zeros(v.shape) for v in expression.variables()}
+        scale = held.read(zeros, right_hand_side)
+        return replace(term, violation=held.violation, scale=scale, **common)

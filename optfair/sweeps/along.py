@@ -1,0 +1,349 @@
+"""Solve a problem along one or two parameters, each point from where the last solve ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import pairwise, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.compile.conic_proof import ConicProof
+from optfair.compile.value_line import ValueLine
+from optfair.core.fingerprint import fingerprint
+from optfair.core.parameters import parameters
+from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError
+from optfair.sweeps.sweep_result import Point, Sweep, gaps
+from optfair.sweeps.value_function import Dependence, dependence
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+__all__ = ["sweep"]
+
+# Points nearer than this part of the segment are the same.
+CLOSE = 1e-9
+
+
+def sweep(
+    problem: Problem,
+    parameter: str | Sequence[str],
+    values: Any,
+    *,
+    width: float | None = None,
+    points: int = 200,
+    functions: Mapping[str, Callable[[Solution], Any]] | None = None,
+    solver: str | None = None,
+    tolerance: float = 1e-7,
+    time_limit: float | None = None,
+    save: str | Path | None = None,
+    keep: bool = False,
+) -> Sweep:
+    r"""Solve a problem along a parameter, each time from where the last solve ended.
+
+    .. math:: v(t) = \min_x \{f_t(x) : x \in C_t\}
+
+    Where v is proved convex (right-hand sides of a convex problem), concave (costs, of any
+    problem) or monotone, every point bounds v between the points too: multipliers are a line
+    below a convex v, feasible points a line above a concave one, chords do the rest.
+
+    Parameters
+    ----------
+    problem : Problem
+        Anything with parameters; see `Problem.parameters`.
+    parameter : str or pair of str
+        One, or two whose values are combined.
+    values : array, pair, or dict
+        Values to solve at; with ``width`` the two ends (low, high), and the points between them
+        are chosen where the band is widest; for two parameters a pair of arrays.
+    width : float, optional
+        Stop when the band is nowhere wider than this part of the range of the optimal values.
+    points : int
+        Solve at most so many, with ``width``.
+    functions : dict, optional
+        Name -> function of the solution, for further columns.
+    solver, tolerance, time_limit
+        As for `solve`; the time limit is for every point.
+    save : path, optional
+        A JSON file that holds what is done: another call with the same file goes on from there.
+    keep : bool
+        Keep the solutions on the points.
+
+    Returns
+    -------
+    Sweep
+        Points, a frame, the band and a picture.
+
+    Raises
+    ------
+    DeclarationError
+        Unknown parameter, values that it cannot have, a width where nothing is proved between
+        points, a file of another sweep.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=1.0)
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) >= b]))
+    >>> s = of.sweep(p, "b", (0.0, 4.0), width=0.05)
+    >>> s.dependence.word, s.width <= 0.05, len(s) < 12
+    ('convex', True, True)
+    >>> low, high = s.band(3.0)
+    >>> bool(low <= 4.5 <= high)
+    True
+
+    References
+    ----------
+    Convexity in right-hand sides and concavity in costs: Boyd, Vandenberghe, Convex
+    Optimization, 5.6.1; Bertsimas, Tsitsiklis, Introduction to Linear Optimization, 5.2-5.3.
+    """
+    names, grid = _grid(problem, parameter, values, width)
+    known = Dependence("", "there are two parameters")
+    low, high = grid[0][0], grid[-1][0]
+    if len(names) == 1:
+        known = Dependence("", "there is one value")
+        if high > low:
+            known = dependence(problem, names[0], low, high)
+    if width is not None and not known.word:
+        raise DeclarationError(
+            f"nothing is proved between values of {names[0]!r}",
+            known.because,
+            "give the values to solve at",
+        )
+    run = _Run(problem, names, known, (low, high), functions or {}, keep, save)
+    run.asked = {"solver": solver, "tolerance": tolerance, "time_limit": time_limit}
+    for at in grid:
+        run.point(at)
+    while width is not None and run.fresh < points:
+        found = run.result()
+        edge = run.edge(width)
+        if edge is not None:
+            run.point((edge,))
+            continue
+        wide = [g for g in gaps(found) if g[0] > width and run.far(g[1])]
+        if not wide:
+            break
+        run.point((max(wide)[1],))
+    return run.result()
+
+
+def _grid(
+    problem: Problem, parameter: Any, values: Any, width: float | None
+) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
+    """Return the names of the parameters, and the values to begin with."""
+    known = parameters(problem)
+    wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
+    names = tuple(_full_name(problem, known, name) for name in wanted)
+    if len(names) not in (1, 2):
+        raise DeclarationError(f"{len(names)} parameters", remedy="sweep one or two")
+    axes = (values,) if len(names) == 1 else tuple(values)
+    if len(axes) != len(names):
+        raise DeclarationError(
+            f"values for {len(axes)} of {len(names)} parameters",
+            remedy="give one array of values per parameter",
+        )
+    numbers = []
+    for name, axis in zip(names, axes, strict=True):
+        if known[name].shape != ():
+            raise DeclarationError(
+                f"parameter {name!r} is an array",
+                f"it has the shape {known[name].shape}",
+                "write the terms with a scalar parameter times a direction, and sweep that",
+            )
+        try:
+            own = np.unique(np.asarray(axis, dtype=float).ravel())
+        except (TypeError, ValueError) as e:
+            raise DeclarationError(
+                f"values of {name!r} are no numbers", str(e), "give an array of numbers"
+            ) from None
+        if not own.size:
+            raise DeclarationError(f"no value of {name!r}", remedy="give some")
+        for v in own:
+            known[name].checked(float(v))
+        numbers.append(own.tolist())
+    if width is not None:
+        if len(names) == 2 or len(numbers[0]) != 2:
+            raise DeclarationError(
+                "a width is for the segment between two values of one parameter",
+                remedy="give values=(low, high)",
+            )
+        if not (np.isfinite(width) and width > 0.0):
+            raise DeclarationError(f"width {width!r} is not positive", remedy="e.g. 1e-3")
+    return names, [tuple(at) for at in product(*numbers)]
+
+
+def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
+    """Return the name of a parameter that may be called by the field of its rule."""
+    if name in known:
+        return name
+    own = [k for k, p in known.items() if p.rule[1] == name]
+    if len(own) == 1:
+        return own[0]
+    problem.at({name: 0.0})  # says which parameters there are
+    raise DeclarationError(f"no parameter {name!r}", remedy=f"known are {', '.join(known)}")
+
+
+class _Run:
+    """The points of a sweep so far, and how the next is solved."""
+
+    asked: dict[str, Any]
+
+    def __init__(
+        self,
+        problem: Problem,
+        names: tuple[str, ...],
+        known: Dependence,
+        ends: tuple[float, float],
+        functions: Mapping[str, Callable[[Solution], Any]],
+        keep: bool,
+        save: str | Path | None,
+    ) -> None:
+        self.problem, self.names, self.known, self.ends = problem, names, known, ends
+        self.functions, self.keep = functions, keep
+        self.points: dict[tuple[float, ...], Point] = {}
+        self.fresh = 0
+        self.file = None if save is None else _File(Path(save), problem, names)
+        if self.file is not None:
+            self.points = self.file.read()
+        self.sides: tuple[Any, Any] | None = None
+        self._last: list[tuple[float, Solution]] = []
+
+    def result(self) -> Sweep:
+        """Return what there is, sorted."""
+        ordered = tuple(self.points[at] for at in sorted(self.points))
+        return Sweep(self.problem, self.names, ordered, self.known, self.fresh)
+
+    def far(self, t: float) -> bool:
+        """Whether no point is at a value."""
+        return all(abs(at[0] - t) > CLOSE * (self.ends[1] - self.ends[0]) for at in self.points)
+
+    def edge(self, width: float) -> float | None:
+        """Return a value between feasible and infeasible ones, while these are far apart."""
+        order = [self.points[at] for at in sorted(self.points)]
+        for a, b in pairwise(order):
+            apart = b.at[0] - a.at[0]
+            if a.solved != b.solved and apart > max(width, 1e-6) * (self.ends[1] - self.ends[0]):
+                return 0.5 * (a.at[0] + b.at[0])
+        if not any(p.solved for p in order) and len(order) < 5:
+            return float(np.mean([order[0].at[0], order[1].at[0]]))
+        return None
+
+    def point(self, at: tuple[float, ...]) -> None:
+        """Solve at a value, unless that was done."""
+        if at in self.points:
+            return
+        begin = time.perf_counter()
+        self.fresh += 1
+        here = self.problem.at(dict(zip(self.names, at, strict=True)))
+        try:
+            found = here.solve(
+                **{k: v for k, v in self.asked.items() if v is not None},
+                warm_start=self._start(at[0]),
+            )
+        except Infeasible as e:
+            made = Point(at, "infeasible", conflict=tuple(e.conflict or ()))
+        except OptfairError as e:
+            made = Point(at, f"{type(e).__name__}: {e.cause}")
+        else:
+            made = self._read(at, here, found)
+        self.points[at] = replace(made, seconds=time.perf_counter() - begin)
+        if self.file is not None:
+            self.file.write(self.points)
+
+    def _start(self, t: float) -> Solution | None:
+        """Return the nearest solution, for algorithms that start from one; others keep their own."""
+        own = [(abs(t - s), found) for s, found in self._last]
+        if not own:
+            return None
+        found = min(own, key=lambda pair: pair[0])[1]
+        return None if isinstance(found.proof, ConicProof) or found.proof is None else found
+
+    def _read(self, at: tuple[float, ...], here: Problem, found: Solution) -> Point:
+        status = str(found.status.termination)
+        self._last = [*self._last[-7:], (at[0], found)]
+        line, ends = None, ()
+        if self.known.word and status == "optimal" and self.ends[1] > self.ends[0]:
+            sides = self._sides()
+            own = getattr(found.proof, "line", None)
+            minimised = self.problem.sense == "minimize"
+            if self.known.word == ("convex" if minimised else "concave"):
+                line = None if own is None else own(sides, *self.ends)
+            elif self.known.word == ("concave" if minimised else "convex"):
+                ends = tuple(p.objective_value(found.values) for p in sides)
+        taken = found.options.get("iterations")
+        return Point(
+            at,
+            status,
+            float(found.objective),
+            float(found.bound),
+            found.grade.word,
+            found.solver,
+            iterations=None if taken is None else int(taken),
+            line=line,
+            ends=ends,
+            more={name: f(found) for name, f in self.functions.items()},
+            solution=found if self.keep else None,
+        )
+
+    def _sides(self) -> tuple[Any, Any]:
+        """Return the problem at both ends."""
+        if self.sides is None:
+            first, last = (self.problem.at({self.names[0]: t}) for t in self.ends)
+            self.sides = first, last
+        return self.sides
+
+
+class _File:
+    """The points of a sweep on disk: JSON, written as a whole or not at all."""
+
+    def __init__(self, path: Path, problem: Problem, names: tuple[str, ...]) -> None:
+        self.path = path
+        self.facts = {"schema": 1, "names": list(names), "problem": _identity(problem, names)}
+
+    def read(self) -> dict[tuple[float, ...], Point]:
+        """Return the points that are done."""
+        if not self.path.exists():
+            return {}
+        try:
+            told = json.loads(self.path.read_text(encoding="utf-8"))
+            own = {k: told[k] for k in self.facts}
+            rows = [_point(row) for row in told["points"]]
+        except (ValueError, KeyError, TypeError) as e:
+            raise DataError(
+                f"{self.path} is no sweep", f"{type(e).__name__}: {e}", "choose another file"
+            ) from None
+        if own != self.facts:
+            raise DeclarationError(
+                f"{self.path} holds another sweep",
+                "its problem or its parameters differ",
+                "choose another file",
+            )
+        return {p.at: p for p in rows}
+
+    def write(self, points: Mapping[tuple[float, ...], Point]) -> None:
+        """Write all points."""
+        rows = []
+        for p in points.values():
+            row = {k: v for k, v in asdict(replace(p, solution=None)).items() if k != "solution"}
+            rows.append(row)
+        part = self.path.with_name(self.path.name + ".part")
+        part.write_text(json.dumps({**self.facts, "points": rows}, default=float), encoding="utf-8")
+        os.replace(part, self.path)
+
+
+def _identity(problem: Problem, names: Iterable[str]) -> str:
+    """Return a hash of the problem at one value of what is swept."""
+    known = parameters(problem)
+    return fingerprint(problem.at({name: known[name].value for name in names}))
+
+
+def _point(row: Mapping[str, Any]) -> Point:
+    line = row["line"]
+    lists = {k: tuple(row[k]) for k in ("at", "conflict", "ends")}
+    return Point(**{**row, **lists, "line": None if line is None else ValueLine(**line)})

@@ -1,0 +1,471 @@
+r"""Ranges: how far one number of a linear or quadratic program may move before its price changes.
+
+Along one entry of the right-hand sides or costs the optimal value v is piecewise linear (LP) or
+piecewise quadratic (QP). On its active rows N an optimum solves
+
+.. math::
+    \begin{pmatrix} P & A_N^T \\ A_N & 0 \end{pmatrix} \begin{pmatrix} x \\ z_N \end{pmatrix}
+    = \begin{pmatrix} -q \\ b_N \end{pmatrix},
+
+which moves linearly with the entry, until an inactive row becomes active or a multiplier 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.linalg import splu
+
+from optfair.backends.linear_program import Kept, solve_form
+from optfair.backends.policy import conic_interface
+from optfair.compile.conic_proof import ConicProof
+from optfair.compile.form import Compiled, compile_problem
+from optfair.errors import ClassError, NotInstalled, UnsupportedProblem
+from optfair.solution.shadow_prices import shadow_price_sign
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Range", "Ranges", "sensitivity"]
+
+# Slacks and multipliers below this, of the size of their data, are 0.
+ZERO = 1e-9
+# First step to a side, of the size of the entry, the least, and pieces that may join on.
+STEP, LEAST, PIECES = 1e-5, 1e-10, 25
+# What ends a piece: there is no optimum any more.
+OUTSIDE = ("infeasible", "unbounded", "infeasible_or_unbounded")
+# Columns beyond which the inverse of a basis is too large.
+LARGEST = 5_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """One number of a problem, and how the optimum depends on it.
+
+    Attributes
+    ----------
+    kind : {"right-hand side", "cost"}
+        What it is.
+    name : str
+        Constraint or variable.
+    entry : tuple of int
+        Which entry of it.
+    value : float
+        What it is now.
+    lower, upper : float
+        Between these the optimum is linear on either side of the value (LP), or the active rows
+        stay (QP).
+    below, above : float
+        d(optimum)/d(number) to the left and to the right; they differ where it is degenerate.
+        Infinite where a step makes the problem infeasible or unbounded.
+    """
+
+    kind: str
+    name: str
+    entry: tuple[int, ...]
+    value: float
+    lower: float
+    upper: float
+    below: float
+    above: float
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether the two prices differ."""
+        return abs(self.above - self.below) > 1e-7 * (1.0 + min(abs(self.above), abs(self.below)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ranges:
+    """The ranges of a problem's right-hand sides and costs.
+
+    Attributes
+    ----------
+    rows : tuple of Range
+        One an entry.
+    degenerate : bool
+        Whether the optimum has ties: prices are then two-sided.
+    """
+
+    rows: tuple[Range, ...]
+    degenerate: bool
+
+    def __getitem__(self, name: str) -> tuple[Range, ...]:
+        return tuple(r for r in self.rows if r.name == name)
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame, one row an entry.
+
+        Raises
+        ------
+        NotInstalled
+            pandas is missing.
+        """
+        try:
+            import pandas as pd
+        except ImportError as e:
+            raise NotInstalled(
+                "pandas is not installed", str(e), "pip install pandas, or use the rows"
+            ) from None
+        columns = ("kind", "name", "entry", "value", "lower", "upper", "below", "above")
+        return pd.DataFrame([{k: getattr(r, k) for k in columns} for r in self.rows])
+
+    def __repr__(self) -> str:
+        lines = [f"Ranges of {len(self.rows)} numbers{', degenerate' if self.degenerate else ''}"]
+        for r in self.rows[:20]:
+            at = f"[{', '.join(map(str, r.entry))}]" if r.entry else ""
+            price = f"{r.below:.6g}" if not r.degenerate else f"{r.below:.6g} | {r.above:.6g}"
+            where = f"{r.value:.6g} in [{r.lower:.6g}, {r.upper:.6g}]"
+            lines.append(f"  {r.kind} {r.name}{at}: {where}, price {price}")
+        if len(self.rows) > 20:
+            lines.append(f"  ... {len(self.rows) - 20} more")
+        return "\n".join(lines)
+
+
+def sensitivity(solution: Solution) -> Ranges:
+    """Return how far each right-hand side and cost may move, and what the optimum does.
+
+    Linear programs are ranged on a basis; where that is degenerate, each side of each entry is
+    followed by solving again until its price changes. Quadratic programs are ranged along
+    their active rows, which must be strict.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a continuous linear or convex quadratic program.
+
+    Returns
+    -------
+    Ranges
+        Terms of rows that are written as they are, and all variables; ``frame()`` is a table.
+
+    Raises
+    ------
+    ClassError
+        Another class, or integers.
+    UnsupportedProblem
+        No basis is found, or the active rows of a quadratic program are not strict.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> rows = [x[0] + x[1] <= 4, x[0] + 3 * x[1] <= 6, x >= 0]
+    >>> p = of.from_cvxpy(cp.Problem(cp.Maximize(3 * x[0] + 5 * x[1]), rows), ["wood", "steel", "sign"])
+    >>> r = of.sensitivity(p.solve())
+    >>> [(round(v.lower, 6), round(v.upper, 6), round(v.above, 6)) for v in r["wood"]]
+    [(2.0, 6.0, 2.0)]
+
+    References
+    ----------
+    Bertsimas, Tsitsiklis, Introduction to Linear Optimization, chapter 5.
+    """
+    problem = solution.problem
+    if problem.integers or problem.problem_class.name not in ("LP", "QP"):
+        raise ClassError(
+            f"ranges are of linear and quadratic programs, this one is {problem.problem_class}",
+            remedy="solve again at other values: optfair.sweep",
+        )
+    compiled = _compiled(solution)
+    form = compiled.form
+    if any(c.kind not in ("zero", "nonneg") for c in form.cones):
+        raise ClassError(
+            "ranges are of linear rows", remedy="solve again at other values: optfair.sweep"
+        )
+    if form.q.size > LARGEST:
+        raise UnsupportedProblem(
+            f"{form.q.size} columns are too many for ranges",
+            remedy="solve again at other values: optfair.sweep",
+        )
+    basis = None if form.P.nnz else _Basis(compiled)
+    vertex = _Vertex.of_qp(form, solution) if basis is None else basis.vertex(form)
+    if vertex is None:
+        raise UnsupportedProblem("there is no optimum to start from")
+    ranger = _Ranger(form, vertex, basis)
+    rows = [*_sides(problem, compiled, ranger), *_costs(problem, compiled, ranger)]
+    return Ranges(tuple(rows), vertex.degenerate)
+
+
+def _compiled(solution: Solution) -> Compiled:
+    if isinstance(solution.proof, ConicProof) and type(solution.proof) is ConicProof:
+        return solution.proof.compiled
+    return compile_problem(solution.problem, conic_interface())
+
+
+@dataclass(frozen=True, eq=False)
+class _Vertex:
+    """Active rows, the optimum on them, and how it moves."""
+
+    form: ConicForm
+    active: NDArray[np.bool_]
+    fixed: NDArray[np.intp]  # free columns that a basis holds at 0
+    x: Floats
+    z: Floats
+    factor: Any
+
+    @classmethod
+    def on(cls, form: ConicForm, active: NDArray[np.bool_], fixed: NDArray[np.intp]) -> _Vertex:
+        """Return the optimum with those rows active.
+
+        Raises
+        ------
+        UnsupportedProblem
+            They do not determine it.
+        """
+        n, k = form.q.size, int(active.sum()) + fixed.size
+        held = sp.csr_array((np.ones(fixed.size), (np.arange(fixed.size), fixed)), (fixed.size, n))
+        rows = sp.csc_array(sp.vstack([sp.csr_array(form.A)[np.flatnonzero(active)], held]))
+        matrix = sp.csc_array(sp.block_array([[form.P, rows.T], [rows, sp.csc_array((k, k))]]))
+        try:
+            factor = splu(matrix)
+        except RuntimeError as e:
+            raise UnsupportedProblem(
+                "the active rows do not determine the optimum",
+                str(e),
+                "sweep the parameter instead",
+            ) from None
+        side = np.concatenate([-form.q, form.b[active], np.zeros(fixed.size)])
+        found = factor.solve(side)
+        z = np.zeros(form.b.size)
+        z[active] = found[n : n + int(active.sum())]
+        return cls(form, active, fixed, found[:n], z, factor)
+
+    @classmethod
+    def of_qp(cls, form: ConicForm, solution: Solution) -> _Vertex:
+        """Return the active rows of a solution of a quadratic program.
+
+        Raises
+        ------
+        UnsupportedProblem
+            Complementarity is not strict.
+        """
+        proof = solution.proof
+        if not isinstance(proof, ConicProof):
+            raise UnsupportedProblem(
+                "no compiled pair", remedy="solve with a solver of compiled programs"
+            )
+        slack, z = form.slack(proof.x), proof.z
+        equal = _equalities(form)
+        sizes = 1.0 + np.abs(form.b)
+        active = equal | (z / (1.0 + np.abs(z).max(initial=0.0)) > slack / sizes)
+        made = cls.on(form, active, np.zeros(0, dtype=np.intp))
+        if made.degenerate or not made.optimal:
+            raise UnsupportedProblem(
+                "the active rows are not strict: a price may differ to the left and to the right",
+                "a row is active with multiplier 0, or the solution is not accurate enough to tell",
+                "solve at a smaller tolerance, or use optfair.sweep",
+            )
+        return made
+
+    @property
+    def _slack(self) -> Floats:
+        return self.form.slack(self.x)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether rows and multipliers have the right signs."""
+        sizes = 1.0 + np.abs(self.form.b)
+        inside = (self._slack >= -1e-7 * sizes) | self.active
+        top = 1.0 + float(np.abs(self.z).max(initial=0.0))
+        return bool(inside.all() and (self.z[~_equalities(self.form)] >= -1e-7 * top).all())
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether a basic row is active, or an active inequality has no multiplier."""
+        equal = _equalities(self.form)
+        sizes = 1.0 + np.abs(self.form.b)
+        ties = (np.abs(self._slack) <= ZERO * sizes) & ~self.active
+        top = 1.0 + float(np.abs(self.z).max(initial=0.0))
+        free = self.active & ~equal & (np.abs(self.z) <= ZERO * top)
+        return bool(ties.any() or free.any() or self.fixed.size)
+
+    def moved(self, side: Floats, cost: Floats) -> tuple[Floats, Floats]:
+        """Return how x and z move when the sides and the costs do."""
+        n, k = self.form.q.size, int(self.active.sum())
+        found = self.factor.solve(
+            np.concatenate([-cost, side[self.active], np.zeros(self.fixed.size)])
+        )
+        z = np.zeros(side.size)
+        z[self.active] = found[n : n + k]
+        return found[:n], z
+
+    def interval(self, side: Floats, cost: Floats) -> tuple[float, float]:
+        """Return the steps between which the active rows stay the same."""
+        dx, dz = self.moved(side, cost)
+        slack, change = self._slack, side - self.form.A @ dx
+        out = ~self.active
+        inner = self.active & ~_equalities(self.form)
+        return _ratios(
+            np.concatenate([np.maximum(slack[out], 0.0), np.maximum(self.z[inner], 0.0)]),
+            np.concatenate([change[out], dz[inner]]),
+        )
+
+    def slope(self, side: Floats, cost: Floats) -> float:
+        """Return the derivative of the optimal value of the minimisation."""
+        return float(cost @ self.x - side @ self.z)
+
+
+def _ratios(room: Floats, change: Floats) -> tuple[float, float]:
+    """Return the largest steps to both sides that keep ``room + step * change`` nonnegative."""
+    small = 1e-11 * (1.0 + float(np.abs(change).max(initial=0.0)))
+    falls, grows = change < -small, change > small
+    with np.errstate(divide="ignore"):
+        up = float((room[falls] / -change[falls]).min(initial=np.inf))
+        down = float((room[grows] / change[grows]).min(initial=np.inf))
+    return -down, up
+
+
+def _equalities(form: ConicForm) -> NDArray[np.bool_]:
+    equal = np.zeros(form.b.size, dtype=bool)
+    for c in form.cones:
+        equal[c.start : c.stop] = c.kind == "zero"
+    return equal
+
+
+class _Basis:
+    """Optimal bases of a linear form at other numbers, each from the last one."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        ended = compiled.ended.values()
+        # a basis of its own: the model of the last solve belongs to whoever solves next
+        known = next((k for k in ended if isinstance(k, Kept)), None)
+        self.kept = None if known is None else replace(known, rows=None)
+
+    def vertex(self, form: ConicForm) -> _Vertex | None:
+        """Return an optimal vertex, None where there is no optimum.
+
+        Raises
+        ------
+        UnsupportedProblem
+            There is an optimum and no basis.
+        """
+        nothing = np.zeros(form.q.size, dtype=bool)
+        options = {"solver": "simplex", "threads": 1, "presolve": "off"}
+        options |= dict.fromkeys(
+            ("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10
+        )
+        scale = form.cost_scale("typical")
+        found, last = solve_form(form, nothing, scale, options, False, kept=self.kept)
+        if last is None and found.status in OUTSIDE:
+            return None
+        if last is None:
+            raise UnsupportedProblem(
+                "no optimal basis was found", f"the solver ended {found.status}", "sweep instead"
+            )
+        self.kept = last
+        columns, rows = last.nonbasic()
+        return _Vertex.on(form, rows, np.flatnonzero(columns))
+
+
+class _Ranger:
+    """Ranges along one entry at a time."""
+
+    def __init__(self, form: ConicForm, vertex: _Vertex, basis: _Basis | None) -> None:
+        self.form, self.vertex, self.basis = form, vertex, basis
+        self.follow = basis is not None and vertex.degenerate
+
+    def along(self, side: Floats, cost: Floats, size: float) -> tuple[float, float, float, float]:
+        """Return (step down, step up, slope to the left, slope to the right)."""
+        if not self.follow:
+            low, high = self.vertex.interval(side, cost)
+            slope = self.vertex.slope(side, cost)
+            return low, high, slope, slope
+        high, right = self._piece(side, cost, size)
+        low, left = self._piece(-side, -cost, size)
+        return -low, high, -left, right
+
+    def _piece(self, side: Floats, cost: Floats, size: float) -> tuple[float, float]:
+        """Return how far the optimal value is linear in a direction, and its slope."""
+        step, end, slope = STEP * size, 0.0, np.inf
+        while step >= LEAST * size:
+            here = self._at(step, side, cost)
+            if here is None:
+                step /= 100.0
+                continue
+            low, high = here.interval(side, cost)
+            if step + low <= 1e-7 * step + 1e-13 * size:
+                slope, end = here.slope(side, cost), step + high
+                break
+            step /= 100.0
+        else:
+            return 0.0, float(np.inf if side.any() else -np.inf)
+        for _ in range(PIECES):
+            if not np.isfinite(end):
+                break
+            further = end + STEP * max(size, end)
+            here = self._at(further, side, cost)
+            if here is None or abs(here.slope(side, cost) - slope) > 1e-8 * (1.0 + abs(slope)):
+                break
+            end = further + here.interval(side, cost)[1]
+        return end, slope
+
+    def _at(self, step: float, side: Floats, cost: Floats) -> _Vertex | None:
+        if self.basis is None:
+            return None
+        numbers = {"b": self.form.b + step * side} if side.any() else {}
+        numbers |= {"q": self.form.q + step * cost} if cost.any() else {}
+        return self.basis.vertex(self.form.moved(numbers))
+
+
+def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]:
+    """Return the ranges of right-hand sides, in the orientation of shadow prices."""
+    form, found = compiled.form, []
+    nothing = np.zeros(form.q.size)
+    for name, term in problem.constraints.items():
+        plain = compiled.plain_rows(name)
+        if plain is None:
+            continue
+        constraint = term.build()
+        turn = -shadow_price_sign(constraint)
+        stated = np.ravel(np.broadcast_to(_stated(constraint, turn), term.shape), order="F")
+        rows = np.arange(plain.start, plain.stop)
+        values = turn * form.b[rows] if stated.size != rows.size else stated
+        index = np.unravel_index(np.arange(rows.size), term.shape or (1,), order="F")
+        for k, (i, value) in enumerate(zip(rows.tolist(), values.tolist(), strict=True)):
+            side = np.zeros(form.b.size)
+            side[i] = turn
+            size = 1.0 + abs(value)
+            low, high, left, right = ranger.along(side, nothing, size)
+            entry = tuple(int(part[k]) for part in index) if term.shape else ()
+            prices = form.sign * left + 0.0, form.sign * right + 0.0
+            ends = value + low, value + high
+            found.append(Range("right-hand side", name, entry, value, *ends, *prices))
+    return found
+
+
+def _stated(constraint: Any, turn: float) -> Any:
+    """Return the constant side of a constraint, else what is subtracted from its rows."""
+    if len(constraint.args) == 2:
+        side = constraint.args[0 if turn < 0.0 else 1]
+        if side.is_constant():
+            value = side.value
+            return value.toarray() if hasattr(value, "toarray") else np.asarray(value, dtype=float)
+    return np.zeros(constraint.shape)
+
+
+def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]:
+    """Return the ranges of the linear costs of the variables."""
+    form, found = compiled.form, []
+    nothing = np.zeros(form.b.size)
+    for name, places in compiled.places().items():
+        flat = places.ravel(order="F")
+        index = np.unravel_index(np.arange(flat.size), places.shape or (1,), order="F")
+        for k, j in enumerate(flat.tolist()):
+            if j < 0:
+                continue
+            cost = np.zeros(form.q.size)
+            cost[j] = form.sign
+            value = form.sign * float(form.q[j])
+            low, high, left, right = ranger.along(nothing, cost, 1.0 + abs(value))
+            entry = tuple(int(part[k]) for part in index) if places.shape else ()
+            prices = form.sign * left + 0.0, form.sign * right + 0.0
+            found.append(Range("cost", name, entry, value, value + low, value + high, *prices))
+    return found

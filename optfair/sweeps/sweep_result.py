@@ -1,0 +1,309 @@
+"""The optimum along parameters: points, and the band it lies in between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.compile.value_line import ValueLine
+from optfair.errors import DeclarationError, NotInstalled
+from optfair.plots.axes import COLOURS, new_axes
+from optfair.sweeps.value_function import Dependence
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["Point", "Sweep", "gaps"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of the parameters, and what came of it.
+
+    Attributes
+    ----------
+    at : tuple of float
+        Values of the parameters.
+    status : str
+        optimal, infeasible, or what the solve ended with.
+    value, bound : float
+        Objective, and the bound on the optimum; NaN without one.
+    grade : str
+        What the bound rests on.
+    solver, conflict, seconds, iterations
+        Who solved it, which constraints exclude each other, CPU-independent seconds on the wall.
+    line : ValueLine or None
+        Under the optimal value of the minimisation, where it is proved.
+    ends : tuple of float
+        Objective of this solution at both ends of the segment, where costs move.
+    more : dict
+        What the functions of the solution gave.
+    """
+
+    at: tuple[float, ...]
+    status: str
+    value: float = np.nan
+    bound: float = np.nan
+    grade: str = ""
+    solver: str = ""
+    conflict: tuple[str, ...] = ()
+    seconds: float = 0.0
+    iterations: int | None = None
+    line: ValueLine | None = None
+    ends: tuple[float, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+    solution: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def solved(self) -> bool:
+        """Whether there is an optimum."""
+        return self.status == "optimal"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sweep:
+    """The optimum along parameters, in the order of their values.
+
+    Attributes
+    ----------
+    problem : Problem
+        What was swept.
+    names : tuple of str
+        Its parameters.
+    points : tuple of Point
+        Sorted; infeasible ones stay, with what excludes each other.
+    dependence : Dependence
+        What is proved of the optimal value between the points.
+    solves : int
+        How many points were solved in this call; others came from the file.
+    """
+
+    problem: Problem
+    names: tuple[str, ...]
+    points: tuple[Point, ...]
+    dependence: Dependence
+    solves: int
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame, one row a point.
+
+        Raises
+        ------
+        NotInstalled
+            pandas is missing.
+        """
+        try:
+            import pandas as pd
+        except ImportError as e:
+            raise NotInstalled(
+                "pandas is not installed", str(e), "pip install pandas, or use the points"
+            ) from None
+        rows = []
+        for p in self.points:
+            lower, upper = self.band(p.at[0]) if self._banded else (np.nan, np.nan)
+            rows.append(
+                {
+                    **dict(zip(self.names, p.at, strict=True)),
+                    "value": p.value,
+                    "bound": p.bound,
+                    "status": p.status,
+                    "grade": p.grade,
+                    "price": self._price(p),
+                    "lower": lower,
+                    "upper": upper,
+                    "solver": p.solver,
+                    "seconds": p.seconds,
+                    "iterations": p.iterations,
+                    "conflict": ", ".join(p.conflict),
+                    **p.more,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def _price(self, p: Point) -> float:
+        """Return the slope of the optimal value that the solution proves at a point."""
+        if p.line is not None:
+            return self._sign * p.line.slope
+        if len(p.ends) == 2 and self._span > 0.0:
+            return (p.ends[1] - p.ends[0]) / self._span
+        return np.nan
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self.problem.sense == "minimize" else -1.0
+
+    @property
+    def _span(self) -> float:
+        return self.points[-1].at[0] - self.points[0].at[0] if self.points else 0.0
+
+    @property
+    def _banded(self) -> bool:
+        return len(self.names) == 1 and bool(self.dependence.word)
+
+    def band(self, t: float) -> tuple[float, float]:
+        """Return bounds on the optimal value at a value of the parameter, between the points.
+
+        The bound of duality is proved as far as `grade` says; the other side is the objective of
+        points that are feasible to the tolerance. Infinite where nothing is known.
+
+        Raises
+        ------
+        DeclarationError
+            Two parameters, or nothing is proved between the points.
+        """
+        if not self._banded:
+            raise DeclarationError(
+                "no bounds between the points",
+                str(self.dependence) if len(self.names) == 1 else "there are two parameters",
+                "read the points",
+            )
+        sign, points = self._sign, [p for p in self.points if p.solved]
+        if sign > 0:
+            return _band(points, self.dependence.word, float(t), 1.0, self._ends)
+        upper, lower = _band(points, self.dependence.word, float(t), -1.0, self._ends)
+        return -lower, -upper
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        return self.points[0].at[0], self.points[-1].at[0]
+
+    @property
+    def width(self) -> float:
+        """Largest distance of the two bounds between points, over the range of the values."""
+        return max((w for w, _ in gaps(self)), default=np.inf)
+
+    @property
+    def grade(self) -> str:
+        """What the bounds rest on: "proved" when every point and line is."""
+        solved = [p for p in self.points if p.solved]
+        lines = self.dependence.word not in _lines(self._sign) or all(
+            p.line is not None and p.line.sound for p in solved
+        )
+        return "proved" if lines and all(p.grade == "proved" for p in solved) else "reported"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the optimal value, and the band it lies in."""
+        ax = new_axes(ax, 6.0, 3.6)
+        if len(self.names) == 2:
+            a, b, v = (
+                np.array(c) for c in zip(*((*p.at, p.value) for p in self.points), strict=True)
+            )
+            drawn = ax.scatter(a, b, c=v, s=40)
+            ax.figure.colorbar(drawn, ax=ax, label="optimum")
+            ax.set_xlabel(self.names[0])
+            ax.set_ylabel(self.names[1])
+            return ax
+        solved = [p for p in self.points if p.solved]
+        ts = np.array([p.at[0] for p in solved])
+        if self._banded and ts.size > 1:
+            fine = np.unique(np.concatenate([np.linspace(ts[0], ts[-1], 201), ts]))
+            lower, upper = np.array([self.band(t) for t in fine]).T
+            ax.fill_between(fine, lower, upper, color=COLOURS[0], alpha=0.25, lw=0, label="band")
+        ax.plot(ts, [p.value for p in solved], "o", ms=3.5, color=COLOURS[0], label="solved")
+        for p in self.points:
+            if p.status == "infeasible":
+                ax.axvline(p.at[0], color=COLOURS[5], lw=0.8, alpha=0.6)
+        ax.set_xlabel(self.names[0])
+        ax.set_ylabel("optimum")
+        return ax
+
+    def __repr__(self) -> str:
+        head = f"Sweep of {', '.join(self.names)}: {len(self)} points, {self.solves} solved"
+        lines = [head, f"  optimum    {self.dependence}"]
+        if self._banded and len([p for p in self.points if p.solved]) > 1:
+            lines.append(f"  band       {self.width:.1e} of the range, {self.grade}")
+        for p in self.points[:12]:
+            at = ", ".join(f"{v:.6g}" for v in p.at)
+            said = f"{p.value:.8g} ({p.grade})" if p.solved else f"{p.status} {p.conflict or ''}"
+            lines.append(f"  {at:<12} {said}")
+        if len(self) > 12:
+            lines.append(f"  ... {len(self) - 12} more")
+        return "\n".join(lines)
+
+
+def _lines(sign: float) -> tuple[str, ...]:
+    """Return the words for which lines lie on the side of duality."""
+    return ("convex",) if sign > 0 else ("concave",)
+
+
+def _band(
+    points: Sequence[Point], word: str, t: float, sign: float, ends: tuple[float, float]
+) -> tuple[float, float]:
+    """Return bounds on the value of the minimisation: lower from duality, upper from points."""
+    lower, upper = -np.inf, np.inf
+    if not points:
+        return lower, upper
+    ts = [p.at[0] for p in points]
+    k = int(np.searchsorted(ts, t))
+    if k < len(ts) and ts[k] == t:
+        lower, upper = _sides(points[k], sign)
+    if not ts[0] <= t <= ts[-1]:
+        return lower, upper
+    near = points[max(k - 1, 0)], points[min(k, len(ts) - 1)]
+    bounds, values = zip(*(_sides(p, sign) for p in near), strict=True)
+    share = 0.0 if near[0] is near[1] else (t - near[0].at[0]) / (near[1].at[0] - near[0].at[0])
+    kind = word if sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
+    if kind == "convex":  # chords above, lines of multipliers below
+        upper = min(upper, (1.0 - share) * values[0] + share * values[1])
+        lower = max(lower, *(p.line(t) for p in points if p.line is not None), -np.inf)
+    elif kind == "concave":  # chords of bounds below, lines of points above
+        lower = max(lower, (1.0 - share) * bounds[0] + share * bounds[1])
+        along = [_along(p, t, ends, sign) for p in points if len(p.ends) == 2]
+        upper = min(upper, *along, np.inf)
+    else:
+        falls = (word == "nonincreasing") == (sign > 0)
+        lower = max(lower, bounds[1] if falls else bounds[0])
+        upper = min(upper, values[0] if falls else values[1])
+    return lower, upper
+
+
+def _sides(p: Point, sign: float) -> tuple[float, float]:
+    return sign * p.bound, sign * p.value
+
+
+def _along(p: Point, t: float, ends: tuple[float, float], sign: float) -> float:
+    share = (t - ends[0]) / (ends[1] - ends[0])
+    return sign * ((1.0 - share) * p.ends[0] + share * p.ends[1])
+
+
+def gaps(found: Sweep) -> list[tuple[float, float]]:
+    """Return (width over the range of the values, where it is that) of every piece."""
+    solved = [p for p in found.points if p.solved]
+    if len(solved) < 2:
+        return []
+    values = np.array([p.value for p in solved])
+    spread = float(values.max() - values.min()) or max(1e-12, float(np.abs(values).max())) or 1.0
+    word = found.dependence.word
+    kind = word if found._sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
+    pieces = []
+    for a, b in pairwise(solved):
+        t = 0.5 * (a.at[0] + b.at[0])
+        if kind == "convex" and a.line is not None and b.line is not None:
+            t = _crossing((a.at[0], a.line(a.at[0]), a.line.slope), b, b.line, t)
+        elif kind == "concave" and len(a.ends) == 2 and len(b.ends) == 2:
+            ends, sign = found._ends, found._sign
+            slopes = [sign * (p.ends[1] - p.ends[0]) / (ends[1] - ends[0]) for p in (a, b)]
+            first = _along(a, a.at[0], ends, sign)
+            last = _along(b, a.at[0], ends, sign)
+            if slopes[0] != slopes[1]:
+                t = a.at[0] + (last - first) / (slopes[0] - slopes[1])
+        inner = 0.02 * (b.at[0] - a.at[0])
+        t = min(max(t, a.at[0] + inner), b.at[0] - inner)
+        lower, upper = found.band(t)
+        pieces.append(((upper - lower) / spread, t))
+    return pieces
+
+
+def _crossing(a: tuple[float, float, float], b: Point, line: ValueLine, middle: float) -> float:
+    """Return where two lines cross: there the band is widest."""
+    start, value, slope = a
+    if slope == line.slope:
+        return middle
+    return start + (line(start) - value) / (slope - line.slope)

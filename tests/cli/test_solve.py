@@ -1,0 +1,160 @@
+"""optfair solve, read, explain, prove: what is printed, what is written, and what a shell needs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import optfair as of
+from optfair.cli import console
+from optfair.cli.app import app
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(w) for w in words])
+
+
+@pytest.fixture
+def diet(tmp_path: Path) -> Path:
+    file = tmp_path / "diet.mps"
+    of.library.load("diet").problem().export(file)
+    return file
+
+
+def test_the_answer_is_printed() -> None:
+    text = run("solve", "diet").stdout
+    assert "values (1 of 8 not 0)\n  servings[4]  46.66666667\n" in text
+    assert "minimum nutrition[3]  0.116" in text and "fewest servings[3]    1.38" in text
+    assert "(proved)" in text
+    every = run("solve", "diet", "--all").stdout
+    assert "servings[0]  0\n" in every and "most servings[7]" in every
+
+
+def test_long_answers_are_cut_and_say_so() -> None:
+    text = run("solve", "german_k3").stdout
+    assert "more: --all prints them, --out writes them" in text
+    assert len(text.splitlines()) < 70
+
+
+def test_json_has_values_and_duals() -> None:
+    found = json.loads(run("solve", "diet", "--json").stdout)
+    s = of.library.load("diet").problem().solve()
+    assert found["values"]["servings"] == pytest.approx(s["servings"], abs=1e-9)
+    assert found["duals"]["minimum nutrition"] == pytest.approx(s.multipliers["minimum nutrition"])
+    assert found["shadow_prices"]["most servings"] == [0.0] * 8
+    assert found["grade"] == "proved"
+
+
+def test_a_file_answers_by_its_own_labels(diet: Path) -> None:
+    found = json.loads(run("solve", diet, "--json").stdout)
+    assert found["values"]["servings[4]"] == pytest.approx(140 / 3)
+    assert found["duals"]["minimum_nutrition[3]"] == pytest.approx(0.116)
+
+
+def test_the_solution_is_written(diet: Path, tmp_path: Path) -> None:
+    files = {ending: tmp_path / f"s{ending}" for ending in (".json", ".csv", ".sol")}
+    for file in files.values():
+        assert f"wrote {file}" in run("solve", diet, "--out", file).stdout
+        assert "exists" in run("solve", diet, "--out", file).stderr
+        assert run("solve", diet, "--out", file, "--force").exit_code == 0
+    printed = json.loads(run("solve", diet, "--json").stdout)
+    written = json.loads(files[".json"].read_text())
+    assert written["values"] == printed["values"] and written["grade"] == "proved"
+    rows = list(csv.DictReader(files[".csv"].read_text().splitlines()))
+    values = {r["entry"]: float(r["number"]) for r in rows if r["kind"] == "value"}
+    assert values == written["values"]
+    prices = {r["entry"]: float(r["number"]) for r in rows if r["kind"] == "shadow price"}
+    assert prices == written["shadow_prices"]
+    head, objective, *columns = files[".sol"].read_text().splitlines()
+    assert head.endswith("optimal, proved") and objective.startswith("=obj= 88.")
+    assert {k: float(v) for k, v in map(str.split, columns)} == values
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_solving(tmp_path: Path) -> None:
+    result = run("solve", "diet", "--out", tmp_path / "s.xlsx")
+    assert result.exit_code == 2 and "end it in one of .json, .csv, .sol" in result.stderr
+    result = run("solve", "diet", "--out", tmp_path / "nowhere" / "s.csv")
+    assert result.exit_code == 2 and "folder that does not exist" in result.stderr
+
+
+def test_read(diet: Path) -> None:
+    text = run("read", diet).stdout
+    assert f"{diet}: LP, minimize" in text and "servings\t8" in text
+    found = json.loads(run("read", diet, "--json").stdout)
+    assert found["variables"] == {"servings": [8]}
+    assert found["constraints"]["minimum_nutrition"] == [4]
+    assert run("read", diet.with_suffix(".lp")).exit_code == 2
+
+
+def test_explain_takes_models(diet: Path) -> None:
+    assert "minimum nutrition: affine in Nonpositive -> LP" in run("explain", "diet").stdout
+    assert json.loads(run("explain", diet, "--json").stdout)["class"] == "LP"
+    refused = run("explain", "diet", "--where", "x>=0")
+    assert refused.exit_code == 2 and "for formulas" in refused.stderr
+
+
+def test_prove_formulas() -> None:
+    assert run("prove", "x*x + x*y + y*y").stdout == "convex: quadratic\nverified\n"
+    assert run("prove", "log(x)", "--curvature", "convex").exit_code == 1
+    found = json.loads(run("prove", "x**3", "--where", "x>=0", "--json").stdout)
+    assert found["proved"] and found["curvature"] == "convex"
+    assert run("prove", "x*y").exit_code == 1
+    refused = run("prove", "x*x", "--out", "proof.json")
+    assert refused.exit_code == 2 and "optimum of a model" in refused.stderr
+
+
+def test_prove_an_optimum_and_verify_it(diet: Path, tmp_path: Path) -> None:
+    proof = tmp_path / "diet.proof.json"
+    done = run("prove", diet, "--out", proof)
+    assert done.exit_code == 0 and ": proved" in done.stdout
+    assert run("verify", proof, diet).exit_code == 0
+    assert run("verify", proof, "knapsack").exit_code == 1
+    # branch and bound is a solver's word, which is no proof
+    assert run("prove", "knapsack").exit_code == 1
+
+
+def test_the_module_runs_and_help_is_short() -> None:
+    command = [sys.executable, "-m", "optfair", "-h"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    assert done.returncode == 0 and "..." not in done.stdout.partition("Commands:")[2]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_shell_completes_names() -> None:
+    environment = {**os.environ, "_OPTFAIR_COMPLETE": "complete_bash"}
+    for words, at, found in (
+        ("optfair solve textbook/kn", "2", "textbook/knapsack"),
+        ("optfair solve diet --solver hi", "4", "highs"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", "from optfair.cli.app import main; main()"],
+            env={**environment, "COMP_WORDS": words, "COMP_CWORD": at},
+            capture_output=True,
+            text=True,
+        )
+        assert found in done.stdout.split(), done.stderr
+
+
+def test_names_stay_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    console.table(("name", "about"), [("n" * 40, "some words that fold " * 3)])
+    out = capsys.readouterr().out.splitlines()
+    assert "n" * 40 in out[1] and len(out) > 2 and all(line == line.rstrip() for line in out)
+
+
+def test_a_listing_in_a_pipe_has_no_padding() -> None:
+    rows = run("list", "textbook/d*").stdout.splitlines()
+    assert rows[0] == "name\tclass\toptimum" and "textbook/diet\tLP\t88.2" in rows

@@ -1,0 +1,161 @@
+"""What newcomers get wrong, and that each mistake is answered in their own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+
+X, SEX = of.datasets.load("german_credit").numeric("sex", standardize=True)
+
+
+def names() -> dict[str, Any]:
+    """What is at hand at the prompt: a small program, its solution, and rows with groups."""
+    x, y = cp.Variable(3, name="x"), cp.Variable(name="y")
+    plain = cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])
+    p = of.from_cvxpy(plain, ["floor"])
+    ball = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(x)), [x >= 1]))
+    return {"of": of, "cp": cp, "np": np, "x": x, "y": y, "plain": plain, "p": p} | {
+        "ball": ball,
+        "s": p.solve(),
+        "X": X,
+        "sex": SEX,
+        "nan": np.where(np.arange(X.size).reshape(X.shape) == 5, np.nan, X),
+    }
+
+
+# what is typed -> what the answer must say
+MISTAKES: dict[str, tuple[str, ...]] = {
+    # names with a slip
+    "of.FairKmeans": ("did you mean 'FairKMeans'",),
+    "of.from_cvx": ("did you mean 'from_cvxpy'",),
+    "p.solve(solver='higs')": ("unknown solver 'higs'", "'highs'"),
+    "p.solve(solver='foo')": ("unknown solver 'foo'", "optfair.solvers()"),
+    "p.solve(solver=['highs'])": ("named by text, not by a list",),
+    "p['xx']": ("no variable 'xx'", "'x'"),
+    "s['xx']": ("no value 'xx'", "'x'"),
+    "s.shadow_price['flor']": ("no value 'flor'", "'floor'"),
+    "p.constraints['flor']": ("no term 'flor'", "'floor'"),
+    "p.without('flor')": ("'flor'", "did you mean 'floor'"),
+    "p.soften('flor', 1.0)": ("'flor'", "did you mean 'floor'"),
+    "p.with_integrality('z')": ("no variable 'z'", "x"),
+    "of.library.load('diett')": ("no instance 'diett'", "'diet'"),
+    "of.datasets.load('german')": ("no data set 'german'", "'german_credit'"),
+    "of.compare_solvers('textbok/*', ['highs'])": ("'textbok/*'", "textbook/"),
+    # words that another library uses
+    "p.solve(tolerence=1e-6)": ("no option 'tolerence'", "'tolerance'"),
+    "p.solve(solver='highs', max_iters=10)": ("no option 'max_iters'", "options={...}"),
+    "p.solve(solver='highs', options={'nonsense': 1})": ("highs", "nonsense"),
+    "p.value": ("solution.objective",),
+    "s.value": ("solution.objective",),
+    "s.x": ("solution['x']",),
+    "s.dual_value": ("shadow_price",),
+    "setattr(p, 'sense', 'maximize')": ("immutable", "with_constraints"),
+    # options that mean nothing
+    "p.solve(tolerance=-1)": ("tolerance -1",),
+    "p.solve(time_limit=-5)": ("time_limit -5",),
+    # constraints
+    "p.with_constraints(x >= 0)": ("without a name", "with_constraints(name="),
+    "p.with_constraints([x >= 0])": ("without a name", "with_constraints(name="),
+    "p.with_constraints(a=True)": ("'a' is the value True", "both sides were numbers"),
+    "p.with_constraints(a='x >= 0')": ("'a' is a str", "CVXPY constraint"),
+    "p.with_constraints(a=x)": ("'a' is a Variable", "CVXPY constraint"),
+    "p.with_constraints(a=cp.Variable(2, name='z') >= 0)": (
+        "variables of another problem",
+        "z (2,)",
+    ),
+    "p.with_constraints(floor=x >= 0)": ("'floor' is already there",),
+    "of.from_cvxpy(plain, ['a', 'b'])": ("2 names for 1 constraints",),
+    "of.from_cvxpy(plain, 'floor')": ("names is the text 'floor'", "['floor']"),
+    # numbers
+    "of.from_cvxpy(cp.Problem(cp.Minimize(y), [x >= np.array([1, np.nan, 2])]))": ("NaN", "[1]"),
+    "of.from_cvxpy(cp.Problem(cp.Minimize(y), [x >= np.inf]))": ("can never hold", "[0]"),
+    "of.from_cvxpy(cp.Problem(cp.Minimize(y), [y >= cp.Parameter(name='b')]))": (
+        "parameter 'b'",
+        "no value",
+    ),
+    # curvature
+    "of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1]), [x >= 1])).solve(solver='clarabel')": (
+        "clarabel needs a convex problem",
+        "indefinite quadratic",
+        "scip",
+    ),
+    "of.from_cvxpy(cp.Problem(cp.Minimize(y), [cp.norm(x) >= 1])).solve(solver='clarabel')": (
+        "clarabel needs a convex problem",
+        "c0",
+    ),
+    "of.prove(x >= 1)": ("prove got a constraint", "constraint.args[0]"),
+    # no solution
+    "p.without('floor').solve()": ("improves without limit", "bound the variables"),
+    "p.with_constraints(cap=cp.sum(x) <= 2).solve()": ("'floor', 'cap'", "exclude each other"),
+    # solvers that do not take it
+    "ball.solve(solver='highs')": ("highs solves LP, QP, MILP, not SOCP", "clarabel"),
+    # files
+    "of.read('nothere.mps')": ("no file nothere.mps",),
+    "of.read('people.csv')": ("format of 'people.csv'", ".mps"),
+    "p.export('/nowhere/p.mps')": ("no folder /nowhere",),
+    "p.export('p.xlsx')": ("format of 'p.xlsx'", ".mps"),
+    "ball.export('ball.mps')": ("'objective' is not quadratic", ".cbf"),
+    # rows and groups
+    "of.FairKMeans(0).fit(X, groups=sex)": ("n_clusters=0",),
+    "of.FairKMeans(5000).fit(X, groups=sex)": ("n_clusters=5000", "1000 rows"),
+    "of.FairKMeans(3).fit(X, groups=sex[:10])": ("groups does not fit", "one label per row"),
+    "of.FairKMeans(3).fit(X[:, 0], groups=sex)": ("1 dimension", "rows x columns"),
+    "of.FairKMeans(3).fit(nan, groups=sex)": ("NaN", "row 0, column 5"),
+    "of.FairKMeans(3).fit(X, groups=np.zeros(1000))": ("one group only",),
+    "of.FairKMeans(3, fairness='balance').fit(X, groups=sex)": (
+        "not a rule",
+        "optfair.balance(0.4)",
+    ),
+    "of.FairAssignment(X, groups=sex, centers=X[:5, :3])": ("3 columns, the rows have 7",),
+    "of.FairAssignment(X, groups=sex)": ("centers are missing",),
+    "of.balance(2.0)": ("2.0", "[0, 1]"),
+    "of.datasets.load('german_credit').numeric('gender')": ("no column 'gender'",),
+    "of.PSDMap(X, score=of.LinearScore([1.0, 2.0], 0.0), probability=0.8)": (
+        "7 columns",
+        "2 features",
+    ),
+}
+# Python answers these itself, with the name that is missing or too many
+BY_PYTHON = {
+    "of.FairKMeans(3).fit(X)": "'groups'",
+    "of.FairKMeans(3).fit(X, sex)": "'groups'",
+    "of.FairAssignment(X, group=sex, centers=X[:3])": "'group'",
+    "of.from_arrays(c=[1, 2])": "'c'",
+    "of.textbook.Diet(cost=[1, 2])": "'nutrition'",
+}
+AT_HAND = names()
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_is_answered(typed: str) -> None:
+    with pytest.raises((of.OptfairError, AttributeError)) as caught:
+        eval(typed, dict(AT_HAND))
+    said = str(caught.value)
+    missing = [words for words in MISTAKES[typed] if words not in said]
+    assert not missing, said
+    if isinstance(caught.value, of.OptfairError):
+        assert caught.value.remedy, said
+
+
+@pytest.mark.parametrize("typed", BY_PYTHON)
+def test_a_wrong_argument_is_named(typed: str) -> None:
+    with pytest.raises(TypeError, match=BY_PYTHON[typed]):
+        eval(typed, dict(AT_HAND))
+
+
+def test_solvers_are_found_by_any_spelling() -> None:
+    p = AT_HAND["p"]
+    asked = ("HIGHS", "HiGHS", cp.HIGHS, "Clarabel", cp.CLARABEL, cp.SCIPY)
+    used = ["highs"] * 3 + ["clarabel"] * 2 + ["scipy-linprog"]
+    assert [p.solve(solver=name).solver for name in asked] == used
+
+
+def test_nothing_is_there_that_is_not_there() -> None:
+    for thing in (AT_HAND["p"], AT_HAND["s"]):
+        assert not hasattr(thing, "_ipython_canary_method_should_not_exist_")
+        assert not hasattr(thing, "nonsense")

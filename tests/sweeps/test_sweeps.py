@@ -1,0 +1,256 @@
+"""Sweeps: points warm, bounds between them, files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.compile.form import compile_problem
+from optfair.sweeps import dependence, sweep
+
+RNG = np.random.default_rng(0)
+A = RNG.random((12, 8))
+
+
+def sides(sense: str, quadratic: bool = False) -> Any:
+    """Return a problem whose right-hand sides move with t."""
+    x, t = cp.Variable(8, name="x"), cp.Parameter(name="t", value=1.0)
+    c = RNG.random(8) + 0.2
+    need = A @ np.ones(8)
+    rows = (
+        [A @ x >= t * need + 0.1, x >= 0, x <= 6]
+        if sense == "min"
+        else [
+            A @ x <= t * need + 0.1,
+            x >= 0,
+            x <= 6,
+        ]
+    )
+    goal = c @ x + (cp.sum_squares(x) if quadratic else 0.0)
+    made = cp.Minimize(goal) if sense == "min" else cp.Maximize(c @ x)
+    return of.from_cvxpy(cp.Problem(made, rows)), (0.2, 2.0)
+
+
+def cone() -> Any:
+    x, t = cp.Variable(4, name="x"), cp.Parameter(name="t", nonneg=True, value=1.0)
+    rows = [cp.norm(A[:4, :4] @ x - 1) <= t, cp.sum(x) == 1 + 0.5 * t]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm1(x) + 0.3 * t), rows)), (2.0, 5.0)
+
+
+def costs(sense: str, integer: bool) -> Any:
+    x, t = cp.Variable(6, name="x", integer=integer), cp.Parameter(name="t", value=1.0)
+    c, d = RNG.random(6) + 0.5, RNG.standard_normal(6)
+    box = [A[:5, :6] @ x >= 2.3, x >= 0, x <= 9]
+    goal = (c + t * d) @ x
+    made = cp.Minimize(goal) if sense == "min" else cp.Maximize(-goal)
+    return of.from_cvxpy(cp.Problem(made, box)), (-0.4, 0.9)
+
+
+def capacity() -> Any:
+    x, t = cp.Variable(5, name="x", integer=True), cp.Parameter(name="t", value=6.0)
+    weights, worth = np.array([2.0, 3.0, 4.0, 5.0, 6.0]), np.array([3.0, 4.0, 6.0, 7.0, 9.0])
+    rows = [weights @ x <= t, x >= 0, x <= 2]
+    return of.from_cvxpy(cp.Problem(cp.Maximize(worth @ x), rows)), (1.0, 20.0)
+
+
+def coefficient() -> Any:
+    x, t = cp.Variable(3, name="x"), cp.Parameter(name="t", nonneg=True, value=1.0)
+    rows = [t * x[0] + x[1] + x[2] >= 2, x >= 0, x <= 3]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(np.array([1.0, 2.0, 3.0]) @ x), rows)), (0.1, 2.0)
+
+
+CASES = {
+    "rhs of an LP": (lambda: sides("min"), "convex"),
+    "rhs of an LP, maximised": (lambda: sides("max"), "concave"),
+    "rhs of a QP": (lambda: sides("min", quadratic=True), "convex"),
+    "cones and a constant": (cone, "convex"),
+    "costs of an LP": (lambda: costs("min", False), "concave"),
+    "costs of an LP, maximised": (lambda: costs("max", False), "convex"),
+    "costs of a MILP": (lambda: costs("min", True), "concave"),
+    "capacity of a MILP": (capacity, "nondecreasing"),
+    "a coefficient": (coefficient, "nonincreasing"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_band_holds_between_the_points(case: str) -> None:
+    make, word = CASES[case]
+    p, ends = make()
+    found = sweep(p, "t", np.linspace(*ends, 6))
+    assert found.dependence.word == word and len(found) == 6
+    for t in np.random.default_rng(1).uniform(*ends, 12):
+        low, high = found.band(float(t))
+        value = p.at(t=t).solve().objective
+        slack = 1e-6 * (1.0 + abs(value))
+        assert low - slack <= value <= high + slack
+        assert np.isfinite([low, high]).all() and low <= high + 1e-9 * abs(high)
+    if word in ("convex", "concave"):
+        finer = sweep(p, "t", ends, width=0.02)
+        assert finer.width <= 0.02
+        fresh = [p.at(t=float(t)).solve().objective for t in np.linspace(*ends, 7)]
+        spread = max(fresh) - min(fresh)
+        for t, value in zip(np.linspace(*ends, 7), fresh, strict=True):
+            low, high = finer.band(float(t))
+            assert high - low <= 0.021 * spread + 1e-5
+            assert low - 1e-6 <= value <= high + 1e-6
+
+
+def test_lines_are_proved_for_the_declared_floats() -> None:
+    """Against optima in fractions: no rounding of ours may lift a line above the optimum."""
+    p, ends = sides("min")
+    found = sweep(p, "t", np.linspace(*ends, 4))
+    assert found.grade == "proved"
+    for t in np.random.default_rng(2).uniform(*ends, 15):
+        exact = p.at(t=float(t)).solve(exact=True).exact.objective
+        for point in found.points:
+            assert point.line is not None and point.line.sound
+            assert point.line(float(t)) <= exact
+
+
+def test_a_bound_that_moves_is_no_bound_elsewhere() -> None:
+    """min -u, 0 <= u <= t: multipliers of nothing prove -1 at t = 1, and nothing at 2."""
+    u, t = cp.Variable(name="u"), cp.Parameter(name="t", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(-u), [u <= t, u >= 0]))
+    s = p.at(t=1.0).solve()
+    low, high = (p.at(t=v) for v in (1.0, 2.0))
+    proof = s.proof
+    line = replace(proof, z=np.zeros_like(proof.z)).line((low, high), 1.0, 2.0)
+    assert line is not None and line(2.0) <= -2.0
+    honest = proof.line((low, high), 1.0, 2.0)
+    assert honest is not None and honest(2.0) == pytest.approx(-2.0) and honest(1.5) <= -1.5 + 1e-9
+
+
+def test_infeasible_points_stay_with_their_conflict() -> None:
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    rows = [cp.sum(x) >= t, x <= 1, x >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + 2 * x[1]), rows), ["need", "cap", "sign"])
+    found = sweep(p, "t", [0.5, 1.5, 3.0])
+    assert [point.status for point in found.points] == ["optimal", "optimal", "infeasible"]
+    assert set(found.points[2].conflict) <= {"need", "cap", "sign"} and found.points[2].conflict
+    finer = sweep(p, "t", (0.0, 4.0), width=0.01)
+    edge = max(point.at[0] for point in finer.points if point.solved)
+    assert 2.0 - 0.05 <= edge <= 2.0
+    low, high = finer.band(1.7)
+    assert low <= 2.4 + 1e-7 and high >= 2.4 - 1e-7 and high - low < 0.05
+    low, high = finer.band(3.9)
+    assert (low, high) == (-np.inf, np.inf)
+
+
+def test_functions_prices_and_the_frame() -> None:
+    p, ends = sides("min")
+    found = sweep(p, "t", np.linspace(*ends, 5), functions={"first": lambda s: float(s["x"][0])})
+    frame = found.frame()
+    assert list(frame["t"]) == pytest.approx(np.linspace(*ends, 5))
+    assert frame["first"].notna().all() and (frame["status"] == "optimal").all()
+    t = float(frame["t"][2])
+    step = 1e-4
+    change = p.at(t=t + step).solve().objective - p.at(t=t - step).solve().objective
+    assert frame["price"][2] == pytest.approx(change / (2 * step), rel=1e-3)
+    assert (frame["lower"] <= frame["value"] + 1e-9).all()
+    assert found.solves == 5 and "convex" in repr(found)
+    assert any(point.iterations is not None for point in found.points)
+
+
+def test_a_sweep_goes_on_where_its_file_ends(tmp_path: Path) -> None:
+    p, ends = sides("min")
+    file = tmp_path / "sweep.json"
+    first = sweep(p, "t", np.linspace(*ends, 4), save=file)
+    again = sweep(p, "t", np.linspace(*ends, 7), save=file)
+    assert first.solves == 4 and again.solves == 3 and len(again) == 7
+    for t in np.linspace(*ends, 9):
+        low, high = again.band(float(t))
+        assert low <= p.at(t=float(t)).solve().objective + 1e-7 <= high + 2e-7
+    with pytest.raises(of.DeclarationError, match="holds another sweep"):
+        sweep(p.without("c2"), "t", [1.0], save=file)
+    told = json.loads(file.read_text())
+    file.write_text(json.dumps(told)[:-40])
+    with pytest.raises(of.DataError, match="is no sweep"):
+        sweep(p, "t", [1.0], save=file)
+
+
+def test_two_parameters() -> None:
+    x = cp.Variable(2, name="x")
+    a, b = cp.Parameter(name="a", value=1.0), cp.Parameter(name="b", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x[0] >= a, x[1] >= b]))
+    found = sweep(p, ("a", "b"), ([0.0, 1.0], [2.0, 3.0, 4.0]))
+    assert [point.value for point in found.points] == pytest.approx([2, 3, 4, 3, 4, 5])
+    assert list(found.frame().columns[:3]) == ["a", "b", "value"]
+    with pytest.raises(of.DeclarationError, match="two parameters"):
+        found.band(0.5)
+
+
+def test_fairness_is_swept_with_its_band() -> None:
+    X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    p = of.FairAssignment(X, groups=sex, centers=X[:5], fairness=of.max_gap(0.05))
+    found = of.sweep(p, "eps", (0.0005, 0.4), width=0.01)
+    assert found.solves <= 12 and found.grade == "proved" and found.width <= 0.01
+    for t in np.random.default_rng(3).uniform(0.0005, 0.4, 8):
+        low, high = found.band(float(t))
+        value = p.at(eps=float(t)).solve(tolerance=1e-9).objective
+        assert low <= value * (1 + 1e-9) and value <= high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "rule", [of.max_gap(0.1), of.additive_gap(0.2), of.cluster_share(0.1, 0.9)]
+)
+def test_what_a_rule_calls_a_side_is_one(rule: of.Rule) -> None:
+    r = np.random.default_rng(0)
+    X, groups = r.standard_normal((30, 2)), r.integers(0, 2, 30)
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=rule)
+    for name in sorted(rule.sides):
+        start = getattr(rule, name)
+        forms = [
+            compile_problem(p.at({f"fairness.{name}": start + 0.02 * k}), "CLARABEL").form
+            for k in range(3)
+        ]
+        for f in forms[1:]:
+            assert abs(f.A - forms[0].A).max() == 0.0 and np.array_equal(f.q, forms[0].q)
+        np.testing.assert_allclose(forms[2].b - forms[1].b, forms[1].b - forms[0].b, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda p: sweep(p, "tt", [1.0]), "no parameter 'tt'"),
+        (lambda p: sweep(p, "t", ["a"]), "are no numbers"),
+        (lambda p: sweep(p, "t", []), "no value of 't'"),
+        (lambda p: sweep(p, "t", [1.0, np.nan]), "'t' cannot be"),
+        (lambda p: sweep(p, "t", [1.0, 2.0], width=0.0), "is not positive"),
+        (lambda p: sweep(p, "t", [1.0, 2.0, 3.0], width=0.1), "two values"),
+        (lambda p: sweep(p, ("t",) * 3, ([1.0],) * 3), "3 parameters"),
+    ],
+)
+def test_what_is_refused(call: Any, words: str) -> None:
+    with pytest.raises(of.DeclarationError, match=words):
+        call(sides("min")[0])
+
+
+def test_nothing_is_promised_where_nothing_is_proved() -> None:
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    both = of.from_cvxpy(cp.Problem(cp.Minimize(t * x[0] + x[1]), [cp.sum(x) >= t, x >= 0]))
+    assert dependence(both, "t", 0.5, 2.0).word == ""
+    with pytest.raises(of.DeclarationError, match="nothing is proved between"):
+        sweep(both, "t", (0.5, 2.0), width=0.1)
+    found = sweep(both, "t", [0.5, 2.0])
+    assert [p.value for p in found.points] == pytest.approx([0.25, 2.0])
+    with pytest.raises(of.DeclarationError, match="no bounds between"):
+        found.band(1.0)
+    vector = cp.Parameter(2, name="v", value=np.ones(2))
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= vector]))
+    with pytest.raises(of.DeclarationError, match="is an array"):
+        sweep(q, "v", [1.0])
+
+
+def test_the_picture_has_points_and_a_band() -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    p, ends = sides("min")
+    ax = sweep(p, "t", np.linspace(*ends, 4)).plot()
+    assert len(ax.collections) == 1 and len(ax.lines[0].get_xdata()) == 4
+    plt.close("all")
