@@ -206,7 +206,7 @@ def _same_rows(rows: int, survey: Survey) -> None:
 # What `FairKMeans` can do with rows that are never held: the methods, and the fit behind them.
 
 # What a fit in memory leaves behind and a streamed one cannot have.
-HELD = ("labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
+HELD = ("labels_", "hard_labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
 
 
 class StreamedKMeans:
@@ -378,6 +378,12 @@ def _check_additive(model: Any) -> None:
             f"fit_stream does not take metric={model.metric!r}",
             "medians do not add up over chunks",
             'use metric="sqeuclidean", or fit in memory',
+        )
+    if model.labels != "soft":
+        raise DeclarationError(
+            f"fit_stream does not take labels={model.labels!r}",
+            "labels that obey need all rows at once",
+            'use labels="soft", or fit in memory',
         )
     if model.algorithm != "exact":
         raise DeclarationError(

@@ -13,7 +13,14 @@ from optfair.backends.linear_program import solve_linear_program
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
-from optfair.methods.fair_clustering.algorithms.pricing import Box, Pricing, box_for, price, select_arcs, spread
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
+    Pricing,
+    box_for,
+    price,
+    select_arcs,
+    spread,
+)
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
@@ -121,7 +128,9 @@ class IntegerSearch:
             [self._counts(), -sp.eye_array(G * K), sp.eye_array(G * K)], format="csc"
         )
         target = (masses / self.unit[:, None]).ravel()
-        cost[-2 * G * K :] = np.concatenate([(slope[0] * weight).ravel(), (slope[1] * weight).ravel()])
+        cost[-2 * G * K :] = np.concatenate(
+            [(slope[0] * weight).ravel(), (slope[1] * weight).ravel()]
+        )
         found = solve_linear_program(
             cost,
             sp.vstack([matrix, deviation]),
@@ -230,7 +239,11 @@ class IntegerSearch:
         fixed = np.round(arcs.fixed / self.unit[:, None]).ravel()
         none = sp.csc_array((size.size, program.form.q.size))
         here = self._counted(best.labels)
-        lower, upper, start = self._lower(na), np.full(cost.size, np.inf), np.full(cost.size, np.nan)
+        lower, upper, start = (
+            self._lower(na),
+            np.full(cost.size, np.inf),
+            np.full(cost.size, np.nan),
+        )
         lower[program.masses], upper[program.masses] = np.maximum(here - steps, 0.0), here + steps
         start[program.masses] = here
         found = solve_linear_program(

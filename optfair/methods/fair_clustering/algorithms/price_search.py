@@ -192,10 +192,7 @@ class PriceSearch:
             warmest=warmest,
             deadline=self.deadline,
         )
-        if step is None:
-            return prices
-        self.masses = step[1]
-        return step[0]
+        return prices if step is None else step
 
     def _smoothed(self, tau: float) -> MassOracle:
         return SmoothedRows(self.costs, tau)

@@ -41,8 +41,8 @@ def smoothed_prices(
     *,
     warmest: float = WARMEST,
     deadline: float = np.inf,
-) -> tuple[Floats, Floats] | None:
-    r"""Return prices near the optimal ones, and masses that obey the rules; None if that fails.
+) -> Floats | None:
+    r"""Return prices near the optimal ones; None if that fails.
 
     .. math::
         \max_\Lambda\; -\tau \sum_i w_i \log \sum_k e^{-(D_{ik} + \Lambda_{g_i k})/\tau}
@@ -73,7 +73,7 @@ def smoothed_prices(
     unit = _margin(few)
     if not unit > 0.0:
         return None
-    masses, rows = None, NEAR_ROWS * few.group_count / size
+    best, rows = None, NEAR_ROWS * few.group_count / size
     share = max(warmest, COLDEST)
     while share >= COLDEST:
         last = share * FACTOR < COLDEST
@@ -91,9 +91,9 @@ def smoothed_prices(
         )
         if not np.isfinite(found.value):
             break
-        prices, masses = found.prices * tau, found.y[program.masses]
+        prices = best = found.prices * tau
         share *= FACTOR
-    return None if masses is None else (prices, masses)
+    return best
 
 
 class SmoothedRows:
