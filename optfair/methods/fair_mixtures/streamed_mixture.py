@@ -225,7 +225,7 @@ def _pairs(a: tuple[int, Expectation], b: tuple[int, Expectation]) -> tuple[int,
 # The fit of a mixture to rows that are never held: first passes, starts, and passes to the end.
 
 # What a fit in memory leaves behind and a streamed one cannot have.
-HELD = ("labels_", "_online", "feature_names_in_")
+HELD = ("labels_", "hard_labels_", "_online", "feature_names_in_")
 
 
 @dataclass(frozen=True, eq=False)

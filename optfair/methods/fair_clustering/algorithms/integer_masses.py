@@ -33,7 +33,7 @@ Integers = NDArray[np.intp]
 MOST_ROWS, MOST_ARCS = 20_000, 80_000
 # Rows next to each boundary, steps from the counts at hand, and share of the time, of the
 # branchings around the labels at hand: they look for better ones and prove nothing.
-STAGES = ((8.0, 3.0, 0.1), (16.0, 3.0, 0.1), (16.0, 3.0, 0.1), (16.0, 3.0, 0.1), (32.0, 6.0, 0.2))
+STAGES = ((8.0, 3.0, 0.3), (16.0, 3.0, 0.3), (16.0, 3.0, 0.3), (16.0, 3.0, 0.3), (32.0, 6.0, 0.2))
 
 
 @dataclass(frozen=True, eq=False)
