@@ -630,7 +630,7 @@ def picture(distances: dict[str, dict[str, np.ndarray]], file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.methods.cluster_counterfactuals.plots.separability import plot_distances
+    from optfair.methods.cluster_counterfactuals.plots import plot_distances
 
     shown = {k: v for k, v in distances.items() if "Gaussian" in k}
     columns = min(3, len(shown)) if len(shown) != 4 else 2

@@ -27,11 +27,11 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from machine import environment
 
 import optfair as of
+from optfair.compile import form
 
 
 def linear(rows: int, columns: int = 200, seed: int = 0) -> cp.Problem:
@@ -87,10 +87,10 @@ def block(rows: int, seed: int = 0) -> cp.Problem:
 
 @contextmanager
 def counted() -> Iterator[dict[str, int]]:
-    """Count the terms that CVXPY reduces to cones, and the calls that make matrices."""
+    """Count the terms that CVXPY reduces to cones, and how often terms become matrices."""
     counts = {"reduced": 0, "stuffed": 0}
     depth = [0]
-    reduce, stuff = Dcp2Cone.canonicalize_tree, ConeMatrixStuffing.apply
+    reduce, stuff = Dcp2Cone.canonicalize_tree, form.stuff
 
     def canonicalize_tree(self: Any, *args: Any, **more: Any) -> Any:
         counts["reduced"] += depth[0] == 0
@@ -100,15 +100,15 @@ def counted() -> Iterator[dict[str, int]]:
         finally:
             depth[0] -= 1
 
-    def apply(self: Any, problem: Any) -> Any:
+    def stuffed(parts: Any) -> None:
         counts["stuffed"] += 1
-        return stuff(self, problem)
+        stuff(parts)
 
-    Dcp2Cone.canonicalize_tree, ConeMatrixStuffing.apply = canonicalize_tree, apply  # type: ignore[method-assign]
+    Dcp2Cone.canonicalize_tree, form.stuff = canonicalize_tree, stuffed  # type: ignore[method-assign]
     try:
         yield counts
     finally:
-        Dcp2Cone.canonicalize_tree, ConeMatrixStuffing.apply = reduce, stuff  # type: ignore[method-assign]
+        Dcp2Cone.canonicalize_tree, form.stuff = reduce, stuff  # type: ignore[method-assign]
 
 
 def verbs(problem: cp.Problem, first: str, second: str) -> dict[str, int]:

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
+import tempfile
 import time
 import tomllib
 import warnings
@@ -23,9 +26,11 @@ import numpy as np
 from machine import environment
 
 import optfair as of
+from optfair.backends.registry import profile
 from optfair.convexity.grammar import parse
 
 FOLDER = Path(__file__).parent.parent / "tests" / "convexity"
+POLICY = tomllib.loads((Path(__file__).parent.parent / "solvers" / "_policy.toml").read_text())
 TOLERANCE = 1e-6
 
 
@@ -45,24 +50,76 @@ def declared(row: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 def decided(row: dict[str, Any]) -> tuple[str, float]:
     """Return how the verdict on a row compares with its truth, and the seconds it took."""
     expression, bounds = declared(row)
-    begin = time.perf_counter()
+    begin = time.process_time()
     found = of.prove(expression, bounds)
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     if found.curvature == "undecided" or not found.verify():
         return "undecided", seconds
     return ("right" if found.curvature == row["truth"] else "WRONG"), seconds
 
 
-def solved(row: dict[str, Any]) -> str:
-    """Optimise a function over its box and say what the answer rests on."""
+def solved(row: dict[str, Any], route: str = "default") -> str:
+    """Optimise a function over its box and say what the answer rests on.
+
+    By "tangents", by "cones" (the first solver of the class that takes it), or by the default.
+    """
     expression, bounds = declared(row)
     goal = cp.Minimize(expression) if row["truth"] == "convex" else cp.Maximize(expression)
     p = of.from_cvxpy(cp.Problem(goal, list(bounds.values())), list(bounds))
+    solver = None
+    if route == "tangents":
+        solver = POLICY["proved"]["solver"]
+        if not takes(p, [solver]):
+            return "not taken"
+    elif route == "cones":
+        able = takes(p, POLICY["classes"].get(p.problem_class.name, ()))
+        able = [name for name in able if name != POLICY["proved"]["solver"]]
+        if not able:
+            return "not taken"
+        solver = able[0]
     try:
-        s = p.solve(tolerance=TOLERANCE)
+        s = p.solve(solver, tolerance=TOLERANCE)
     except of.OptfairError as e:
         return type(e).__name__
     return s.grade.word if s.is_optimal(TOLERANCE) else "not verified"
+
+
+def takes(p: Any, names: Any) -> list[str]:
+    """Return which of some solvers take a problem."""
+    return [name for name in names if profile(name).accepts(p)]
+
+
+def of_cvxpy(quick: bool) -> dict[str, Any]:
+    """Return what is proved of the problems of CVXPY's own tests, in a process of their own."""
+    script = str(Path(__file__).with_name("cvxpy_tests.py"))
+    files = ["test_constraints.py"] if quick else []
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, script, *files]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def other_words() -> dict[str, Any]:
+    """Solve problems that are log-log convex or quasiconvex; return relative errors and grades."""
+    x, y = cp.Variable(name="x", pos=True), cp.Variable(name="y", pos=True)
+    a, b = 2.0 ** (1 / 3), float(np.sqrt(0.2))
+    rows: dict[str, tuple[Any, list[Any], float]] = {
+        "box of least surface": (cp.Minimize(x * x + 4 * x * y), [x * x * y >= 1], 3.0 * a * a),
+        "geometric program": (cp.Minimize(x * y), [x * y * y >= 2, x + y <= 10, x >= 0.1], b),
+        "ratio": (cp.Minimize((x + 1) / (y + 2)), [x >= 0.1, y <= 4, x + y >= 2], 1.1 / 6),
+        "product": (cp.Minimize(x + 2 * y), [x * y >= 3], 2.0 * float(np.sqrt(6.0))),
+    }
+    out = {}
+    for name, (goal, constraints, truth) in rows.items():
+        p = of.from_cvxpy(cp.Problem(goal, constraints))
+        s = p.solve(tolerance=TOLERANCE)
+        out[name] = {
+            "class": str(p.problem_class),
+            "relative error": abs(s.objective - truth) / abs(truth),
+            "grade": s.grade.word if s.is_optimal(TOLERANCE) else "not verified",
+        }
+    return out
 
 
 def by_cvxpy(row: dict[str, Any]) -> bool:
@@ -78,12 +135,12 @@ def squares(n: int, rounds: int) -> tuple[float, float]:
 
     def once(write: Any) -> float:
         x = cp.Variable(n, name="x")
-        begin = time.perf_counter()
+        begin = time.process_time()
         p = of.from_cvxpy(cp.Problem(cp.Minimize(write(x) + c @ x), [x >= -1]))
         s = p.solve()
         if not s.is_optimal(1e-7):
             raise SystemExit("not optimal")
-        return time.perf_counter() - begin
+        return time.process_time() - begin
 
     pairs = [(once(lambda x: x @ x), once(cp.sum_squares)) for _ in range(rounds + 1)][1:]
     return min(a for a, _ in pairs), min(b for _, b in pairs)
@@ -116,6 +173,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     step = 6 if options.quick else 1
     verdicts, seconds, answers = {}, {}, Counter[str]()
+    routes = {"tangents": Counter[str](), "cones": Counter[str]()}
     dcp = {}
     for corpus in ("seed", "own"):
         rows = tomllib.loads((FOLDER / f"convexity_{corpus}.toml").read_text())["expression"][
@@ -125,11 +183,15 @@ def main() -> None:
         verdicts[corpus] = Counter(word for word, _ in found)
         seconds[corpus] = float(np.median([s for _, s in found]))
         dcp[corpus] = sum(by_cvxpy(row) for row in rows)
-        answers += Counter(
-            solved(row)
+        proved = [
+            row
             for row, (word, _) in zip(rows, found, strict=True)
             if word == "right" and row["truth"] != "neither"
-        )
+        ]
+        answers += Counter(solved(row) for row in proved)
+        for route, count in routes.items():
+            count.update(solved(row, route) for row in proved)
+    seen, others = of_cvxpy(options.quick), other_words()
     total = {k: sum(v.values()) for k, v in verdicts.items()}
     count = sum(answers.values())
     verified = answers["proved"] + answers["within"]
@@ -147,7 +209,24 @@ def main() -> None:
         ("of these graded proved, share", 0.95, answers["proved"] / count, True),
         ("min x @ x + ... against sum_squares, n = 1000, times", 1.5, product / plain, False),
         ("small delays under a budget: relative error", 1e-5, off, False),
+        ("problems of CVXPY's tests called nonconvex", 0, len(seen["called nonconvex"]), False),
+        (
+            "prove on problems of CVXPY's tests, times from_cvxpy",
+            1.2,
+            seen["seconds of prove"] / seen["seconds of from_cvxpy"],
+            False,
+        ),
+        (
+            "log-log convex and quasiconvex: largest relative error",
+            TOLERANCE,
+            max(o["relative error"] for o in others.values()),
+            False,
+        ),
     ]
+    by_route = {
+        route: {"proved": c["proved"], "taken": sum(c.values()) - c["not taken"], **c}
+        for route, c in routes.items()
+    }
     result = {
         "must_reach": [
             {"name": n, "target": t, "measured": m, "reached": bool(m >= t if up else m <= t)}
@@ -157,6 +236,9 @@ def main() -> None:
         "by composition rules alone": dcp,
         "median seconds": seconds,
         "answers": dict(answers),
+        "by route": by_route,
+        "problems of CVXPY's tests": seen,
+        "in other words": others,
         "delays": {"objective": value, "truth": truth, "grade": grade},
         "environment": environment(),
     }
@@ -171,6 +253,9 @@ def main() -> None:
             f" | {dcp[k]} | {seconds[k]:.2f} |"
         )
     print(f"\nSolved over their boxes at {TOLERANCE:g}: {dict(answers)}\n")
+    for route, c in by_route.items():
+        print(f"By {route}: {c['proved']} proved of {c['taken']} that it takes")
+    print(f"CVXPY's tests: {seen['terms']} terms of {seen['problems']} problems\n")
     print(f"Delays: {value:.6e}, truth {truth:.6e}, {grade}\n")
     for row in result["must_reach"]:
         print(f"- {row['name']}: {row['measured']:.4g} (target {row['target']})")

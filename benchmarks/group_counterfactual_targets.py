@@ -11,15 +11,15 @@ import numpy as np
 from optfair import metrics
 from optfair.comparison.run import peak_megabytes, reset_peak
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.chance_rule import chance
-from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import AffineMap, PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
     ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.members import LipschitzCounterfactuals
+from optfair.methods.group_counterfactuals.rules import chance
 
 Result = dict[str, Any]
 

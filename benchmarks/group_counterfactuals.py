@@ -35,20 +35,20 @@ from machine import environment
 import optfair as of
 from optfair import metrics
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.cross_validation import cross_validate_map
-from optfair.methods.group_counterfactuals.front import counterfactual_front
-from optfair.methods.group_counterfactuals.groups import medoid_groups
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
     ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap, MixtureMap
+from optfair.methods.group_counterfactuals.front import counterfactual_front
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap, MixtureMap
 from optfair.methods.group_counterfactuals.members import (
     IndependentCounterfactuals,
     LipschitzCounterfactuals,
+    medoid_groups,
 )
+from optfair.methods.group_counterfactuals.metrics import cross_validate_map
 
 HERE = Path(__file__).resolve().parent
 PRINTED = tomllib.loads((HERE / "otg_printed.toml").read_text(encoding="utf-8"))
@@ -354,8 +354,10 @@ def fronts(names: list[str], options: Any) -> list[Result]:
 
 def baseline(names: list[str], options: Any) -> list[Result]:
     """Bracket the bi-Lipschitz baseline on a few members, between its bound and the PSD map."""
-    from optfair.methods.group_counterfactuals.baseline import bi_lipschitz_baseline
-    from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
+    from optfair.methods.group_counterfactuals.bi_lipschitz import (
+        BiLipschitzCounterfactuals,
+        bi_lipschitz_baseline,
+    )
 
     size, limit = (8, 3.0) if options.quick else (15, 60.0)
     found = []

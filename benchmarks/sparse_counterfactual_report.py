@@ -276,7 +276,7 @@ def picture(found: list[Result], file: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.methods.sparse_counterfactuals.plots.effect import plot_effect
+    from optfair.methods.sparse_counterfactuals.plots import plot_effect
 
     columns = min(2, len(found))
     lines = -(-len(found) // columns)

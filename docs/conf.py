@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -12,6 +14,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import public_names
+from sphinx.application import Sphinx
 
 import optfair
 
@@ -38,6 +41,9 @@ templates_path = ["_templates"]
 # some docstrings write the size of the objective between bars
 default_role = "py:obj"  # single backticks in docstrings name objects
 highlight_language = "python"
+
+# the site needs no network: MathJax is shipped with it, with glyphs as paths instead of fonts
+mathjax_path = "mathjax/tex-svg.js"
 
 myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -88,3 +94,17 @@ html_sidebars = {
     "api/**": ["sidebar-nav-bs"],
     "gallery/**": ["sidebar-nav-bs"],
 }
+
+
+def ship_mathjax(app: Sphinx) -> None:
+    """Copy the one file of MathJax that pages load into the site."""
+    files = importlib.metadata.files("sphinx-mathjax-offline") or []
+    (script,) = (f for f in files if f.name == Path(mathjax_path).name)
+    target = Path(app.outdir) / "_static" / mathjax_path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(str(script.locate()), target)
+
+
+def setup(app: Sphinx) -> None:
+    """Connect what this site adds."""
+    app.connect("builder-inited", ship_mathjax)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "SolverFailure",
     "Unbounded",
     "UnsupportedProblem",
+    "needed",
 ]
 
 
@@ -185,3 +187,25 @@ def nearest(name: Any, known: Iterable[str]) -> str:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return "known names: " + ", ".join(names[:MOST_NAMES]) + rest
+
+
+def needed(module: str, install: str) -> Any:
+    """Return an optional package's module.
+
+    Parameters
+    ----------
+    module : str
+        Its name, as ``matplotlib.pyplot``.
+    install : str
+        What to do where it is missing.
+
+    Raises
+    ------
+    NotInstalled
+        It is missing.
+    """
+    try:
+        return import_module(module)
+    except ImportError as e:
+        package = module.partition(".")[0]
+        raise NotInstalled(f"{package} is not installed", str(e), install) from None

@@ -32,12 +32,18 @@ def _root() -> Path:
 def folders(kind: str) -> tuple[Path, ...]:
     """Return the folders of "problems" or "solvers": ours, methods', the user's (``OPTFAIR_...``)."""
     extra = os.environ.get(f"OPTFAIR_{kind.upper()}", "")
-    brought = (folder / kind for folder in method_folders().values())
     return (
         _root() / kind,
-        *(folder for folder in brought if folder.is_dir()),
+        *_brought(kind),
         *(Path(part) for part in extra.split(os.pathsep) if part),
     )
+
+
+@lru_cache(maxsize=4)
+def _brought(kind: str) -> tuple[Path, ...]:
+    """Return the folders of that kind that packages bring."""
+    inside = (folder / kind for folder in method_folders().values())
+    return tuple(folder for folder in inside if folder.is_dir())
 
 
 @lru_cache(maxsize=1)
@@ -73,12 +79,13 @@ def fact_files(kind: str) -> dict[str, Path]:
     """Return TOML files by name relative to their folder, without the ending."""
     found: dict[str, Path] = {}
     for folder in folders(kind):
-        if not folder.is_dir():
+        try:
+            found |= _listed(folder, _stamp(folder))
+        except (FileNotFoundError, NotADirectoryError):
             raise DeclarationError(
                 f"the folder of {kind} {str(folder)!r} does not exist",
                 remedy=f"correct OPTFAIR_{kind.upper()}, or reinstall optfair",
-            )
-        found |= _listed(folder, _stamp(folder))
+            ) from None
     return found
 
 

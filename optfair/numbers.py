@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,11 +13,12 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError
+from optfair.errors import DataError, DeclarationError, nearest
 
 __all__ = [
     "LARGEST",
     "check_callable",
+    "check_choice",
     "check_count",
     "check_flag",
     "check_labels",
@@ -550,3 +551,11 @@ def check_semidefinite(values: Any, what: str) -> Floats:
             "a covariance has none: see NearestCorrelation",
         )
     return matrix
+
+
+def check_choice(value: Any, what: str, known: Sequence[str]) -> None:
+    """Raise unless a value is one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        raise DeclarationError(
+            f"unknown {what} {_shown(value)}", remedy=nearest(str(value)[:200], known)
+        )

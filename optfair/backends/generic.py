@@ -72,19 +72,7 @@ def _refuse_magnitude(compiled: Compiled) -> None:
     UnsupportedProblem
         A coefficient is beyond `HUGE`.
     """
-    form = compiled.form
-    scaled = None if compiled.integer.any() else form.near_one
-    handed = form if scaled is None else scaled[0]
-    rows = abs(handed.A).max(axis=1).toarray().ravel() if handed.A.nnz else np.zeros(form.b.size)
-    sides = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
-    worst = np.maximum(rows, sides)
-    if worst.max(initial=0.0) > HUGE:
-        at = int(worst.argmax())
-        name = next(o.term for o in compiled.owners if o.start <= at < o.stop)
-        size = worst[at]
-    else:
-        size = float(np.abs(np.concatenate([handed.q, handed.P.data])).max(initial=0.0))
-        name = "objective"
+    name, size = compiled.largest
     if size > HUGE:
         raise UnsupportedProblem(
             f"the numbers of {name!r} are beyond what solvers compute with",

@@ -19,7 +19,7 @@ from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Kept", "LinearProgramResult", "solve_form", "solve_linear_program"]
+__all__ = ["HeldRows", "Kept", "LinearProgramResult", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)
@@ -259,6 +259,9 @@ def solve_form(
     else:
         solver.solve()
     found = _raw(solver, form, scale)
+    if found.status == "infeasible" and found.z is None and not integer.any():
+        left = float(options.get("time_limit", np.inf)) - solver.getRunTime()
+        found = replace(found, z=HeldRows(form, 1e-9).solve(np.ones(form.b.size, bool), left).z)
     if scaled is not None:
         found = replace(
             found,
@@ -271,12 +274,138 @@ def solve_form(
     return found, Kept(solver, form.A) if linear else None
 
 
+class HeldRows:
+    r"""Linear rows of which some hold: one model, solved again from where it ended.
+
+    .. math:: A_S x + s = b_S, \; s \in K_S
+
+    without an objective, for one set S of rows after the other. Rows of one entry become bounds
+    of their columns, and get their multipliers back from what the others leave there.
+
+    Parameters
+    ----------
+    form : ConicForm
+        Zero and nonnegative cones only; its objective is left aside.
+    tolerance : float
+        By how much rows may be violated.
+
+    Examples
+    --------
+    >>> from optfair.proofs.cones import Cone
+    >>> A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
+    >>> form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, b, (Cone("nonneg", 0, 3),))
+    >>> rows = HeldRows(form, 1e-9)
+    >>> rows.solve(np.array([True, True, False])).status
+    'optimal'
+    >>> found = rows.solve(np.ones(3, dtype=bool))
+    >>> found.status, bool((A.T @ found.z == 0.0).all() and b @ found.z < 0.0)
+    ('infeasible', True)
+    """
+
+    def __init__(self, form: ConicForm, tolerance: float) -> None:
+        scaled = form.near_one
+        self._units = None if scaled is None else scaled[1:]
+        self._form = form = form if scaled is None else scaled[0]
+        self._tolerance = tolerance
+        rows = form.rows
+        single = (np.diff(rows.indptr) == 1) & (form.sizes @ np.ones(form.q.size) > 0.0)
+        self._single, self._other = np.flatnonzero(single), np.flatnonzero(~single)
+        at = rows.indptr[self._single]
+        self._column, self._entry = rows.indices[at], rows.data[at]
+        with np.errstate(over="ignore"):
+            self._bound = form.b[self._single] / self._entry
+        self._A = rows[self._other]
+        self._model = highspy.Highs()
+        options = {
+            "output_flag": False,
+            "threads": 1,
+            "solver": "simplex",
+            "primal_feasibility_tolerance": tolerance,
+        }
+        for name, value in options.items():
+            self._model.setOptionValue(name, value)
+        n, free = form.q.size, np.full(self._other.size, np.inf)
+        none = np.full(n, np.inf)
+        _passed(self._model, np.zeros(n), self._A, -free, free, -none, none)
+
+    def solve(self, held: NDArray[np.bool_], time_limit: float = np.inf) -> RawPoint:
+        """Return a point that satisfies some rows, or a Farkas vector on them.
+
+        Parameters
+        ----------
+        held : array (m,) of bool
+            Which rows hold.
+        time_limit : float
+            Wall seconds.
+        """
+        form, model = self._form, self._model
+        on = held[self._other]
+        high = np.where(on, form.b[self._other], np.inf)
+        low = np.where(on & form.equal[self._other], form.b[self._other], -np.inf)
+        lower, upper, least, most = self._bounds(held[self._single])
+        apart = np.where(np.isfinite(lower) & np.isfinite(upper), lower - upper, -np.inf)
+        crossed = np.flatnonzero(apart > self._tolerance)
+        if crossed.size:
+            z = np.zeros(form.b.size)
+            j = crossed[apart[crossed].argmax()]
+            for k, sign in ((least[j], -1.0), (most[j], 1.0)):
+                z[self._single[k]] = sign / self._entry[k]
+            return self._told("infeasible", z=z)
+        near = apart > 0.0
+        lower[near] = upper[near] = 0.5 * (lower[near] + upper[near])
+        rows, columns = (np.arange(v.size, dtype=np.int32) for v in (high, lower))
+        model.changeRowsBounds(rows.size, rows, low, high)
+        model.changeColsBounds(columns.size, columns, lower, upper)
+        model.setOptionValue("time_limit", model.getRunTime() + max(time_limit, 1e-3))
+        model.run()
+        status = _STATUS.get(model.getModelStatus(), "failed")
+        if status == "infeasible":
+            _, there, ray = model.getDualRay()
+            if not there:
+                return RawPoint(status)
+            z = np.zeros(form.b.size)
+            z[self._other] = -np.asarray(ray, dtype=float) * on
+            left = self._A.T @ z[self._other]
+            for side, which in ((left < 0.0, most), (left > 0.0, least)):
+                j = np.flatnonzero(side & (which >= 0))
+                np.add.at(z, self._single[which[j]], -left[j] / self._entry[which[j]])
+            return self._told(status, z=z)
+        solution = model.getSolution()
+        x = np.asarray(solution.col_value, dtype=float) if status == "optimal" else None
+        return self._told(status, x=x)
+
+    def _bounds(self, on: NDArray[np.bool_]) -> tuple[Floats, Floats, Any, Any]:
+        """Return the tightest bounds of the columns, and the row of one entry that states each."""
+        n = self._form.q.size
+        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+        least, most = np.full(n, -1), np.full(n, -1)
+        equal = self._form.equal[self._single]
+        for bound, owner, side, sign in (
+            (upper, most, (self._entry > 0.0) | equal, 1.0),
+            (lower, least, (self._entry < 0.0) | equal, -1.0),
+        ):
+            at = np.flatnonzero(on & side)
+            order = at[np.argsort(-sign * self._bound[at], kind="stable")]  # the tightest last
+            bound[self._column[order]] = self._bound[order]
+            owner[self._column[order]] = order
+        return lower, upper, least, most
+
+    def _told(self, status: str, x: Floats | None = None, z: Floats | None = None) -> RawPoint:
+        """Return what was found in the units of the form that was given."""
+        if self._units is not None:
+            rows, columns = self._units
+            x, z = None if x is None else x * columns, None if z is None else z * rows
+        return RawPoint(status, x, z)
+
+
 def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
     model_status = solver.getModelStatus()
     status = _STATUS.get(model_status, model_status.name)
     if status == "infeasible":
-        _, there, ray = solver.getDualRay()
-        return RawPoint(status, z=-np.asarray(ray, dtype=float) if there else None)
+        # asked for a ray that presolve left out, it solves again, with bounds as rows
+        if not solver.getDualRayExist()[1]:
+            return RawPoint(status)
+        return RawPoint(status, z=-np.asarray(solver.getDualRay()[2], dtype=float))
     if status in ("unbounded", "infeasible_or_unbounded"):
         return RawPoint(status)
     solution, info = solver.getSolution(), solver.getInfo()

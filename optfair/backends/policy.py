@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,13 +53,15 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     structured = (*policy["structures"], *registry.defaults())
     by_structure = [name for name in structured if known[name].accepts(problem)]
     pc = problem.problem_class
-    by_class = [
-        name
-        for name in policy["classes" if pc.convex else "nonconvex"].get(pc.name, ())
-        if known[name].accepts(problem)
-    ]
+    order, budgets = policy["classes" if pc.convex else "nonconvex"].get(pc.name, ()), {}
+    if pc.name == "SDP" and _order(problem) >= policy["semidefinite"]["order"]:
+        order, budgets = policy["semidefinite"]["solvers"], policy["semidefinite"]["budget"]
+    by_class = [name for name in order if known[name].accepts(problem)]
     first = _by_proof(problem, policy["proved"])
-    chosen = tuple(known[name] for name in dict.fromkeys(by_structure + first + by_class))
+    chosen = tuple(
+        replace(known[name], fixed={**known[name].fixed, **budgets.get(name, {})})
+        for name in dict.fromkeys(by_structure + first + by_class)
+    )
     if not chosen:
         raise UnsupportedProblem(
             f"no open solver takes this {pc}"
@@ -75,6 +78,12 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
             missing.install,
         )
     return tuple(p for p in chosen if p.installed)
+
+
+def _order(problem: Problem) -> int:
+    """Return the largest side of what has to be positive semidefinite."""
+    terms = (t for t in problem.terms if "psd" in t.evidence.problem_class.cones)
+    return max((max(getattr(t, "shape", ()), default=0) for t in terms), default=0)
 
 
 def _by_proof(problem: Problem, facts: dict[str, Any]) -> list[str]:

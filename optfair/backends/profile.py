@@ -89,6 +89,8 @@ class SolverProfile:
     compile_as : str
         CVXPY's name of the interface whose form is compiled, when the solver's own keeps
         its data in a form that cannot be read.
+    objective : {"", "linear"}
+        "linear" where it takes neither quadratic functions nor cones besides ``cones``.
     objective_scale : {"largest", "typical"}
         Which coefficient of the objective is brought near 1 before it is handed over.
     updates : bool
@@ -119,6 +121,8 @@ class SolverProfile:
         problems with a quadratic term.
     fixed : dict
         Options always set.
+    bounded : dict
+        Options for a linear program that is known to have an optimum, and nothing else.
     retry : tuple of Retry
         What to ask next, in order, when a result is rejected.
     quirks : dict
@@ -144,6 +148,7 @@ class SolverProfile:
     known_options: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
     chatty: bool = False
+    objective: str = ""
     objective_scale: str = "largest"
     warm_start: bool = False
     updates: bool = False
@@ -152,6 +157,7 @@ class SolverProfile:
     tolerance: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    bounded: Mapping[str, Any] = field(default_factory=dict)
     quirks: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -182,7 +188,9 @@ class SolverProfile:
             reasons.append(f"{self.name} needs a convex problem; this one is {pc} ({named})")
         if pc.name not in self.classes:
             reasons.append(f"{self.name} solves {', '.join(self.classes)}, not {pc.name}")
-        elif pc.family == "CONIC":
+        elif self.objective == "linear" and (pc.quadratic_objective or pc.quadratic_constraint):
+            reasons.append(f"{self.name} takes linear objectives and constraints only")
+        elif pc.family == "CONIC" or self.objective == "linear":
             beyond = sorted(pc.cones - set(self.cones))
             if beyond:
                 reasons.append(f"{self.name} has no cone {', '.join(beyond)}")

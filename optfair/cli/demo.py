@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -246,7 +247,7 @@ def _saved(say: Say, figures: dict[str, Figure], out: Path) -> list[str]:
     say("Pictures", title=True)
     files = []
     for name, figure in figures.items():
-        write_whole(out / name, lambda part, figure=figure: figure.savefig(part, dpi=150))
+        write_whole(out / name, partial(figure.savefig, dpi=150))
         files.append(str(out / name))
         say(f"  {out / name}")
     return files

@@ -71,6 +71,10 @@ class ConicProof:
 
         return value_line((first, last), low, high, self.z, bound)
 
+    def __reduce__(self) -> Any:
+        facts, arrays = self.stored()
+        return conic_proof, (self.problem, facts, arrays["x"], arrays["z"])
+
     def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Return what `conic_proof` makes this proof of again: facts for JSON, and arrays."""
         facts = {"interface": self.compiled.interface.name(), "quadratic": self.compiled.quadratic}

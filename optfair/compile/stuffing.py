@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.atoms.affine.binary_operators import MulExpression, multiply
+from cvxpy.atoms.affine.index import index
+from cvxpy.atoms.affine.reshape import reshape
+from cvxpy.atoms.affine.sum import Sum
+from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.atoms.quad_form import SymbolicQuadForm
 from cvxpy.constraints import (
     SOC,
     Equality,
@@ -25,6 +33,7 @@ from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
 from optfair.core.canonical import Canonical
+from optfair.core.expressions import dense
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -203,7 +212,13 @@ def stuff(parts: Sequence[Canonical]) -> None:
         # the same constraint may have two names
         (alone if (p.cost is not None and p is not first) or own & seen else together).append(p)
         seen |= own
-    _stuff_group(together, first)
+    fixed = [p for p in together if id(p) not in varying]
+    read = [r for p in fixed if (r := _read(p)) is not None]
+    if read:
+        _join(read)
+    rest = [p for p in together if p.matrices is None]
+    if rest:
+        _stuff_group(rest, first if first in rest else None)
     for p in alone:
         _stuff_group([p], None if p.cost is None else p)
 
@@ -261,6 +276,211 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         p.matrices = Part(stuffing, blocks, own if p is cost else None)
 
 
+# Terms as they are usually written are read without CVXPY's matrices, which take ten times as long.
+
+# (variable id, rows, positions in the variable, entries), and the constants
+_Sum = tuple[list[tuple[int, Indices, Indices, Floats]], Floats]
+# (variable id, rows, columns, entries) of P, and the rest
+_Cost = tuple[list[tuple[int, Indices, Indices, Floats]], _Sum]
+
+
+@dataclass(eq=False)
+class _Read:
+    """What a term says: its cost, and b - A x of its constraints, arguments one after the other."""
+
+    part: Canonical
+    cost: _Cost | None
+    rows: list[_Sum]
+
+
+def _read(part: Canonical) -> _Read | None:
+    """Return the numbers of a term, None where it is written in another way.
+
+    Read are sums of variables, their slices and totals, constants, products with constants and
+    quadratic forms of variables: ``a @ x <= b``, ``x[2:] >= 0``, ``cp.norm(A @ x - b) <= t``,
+    ``cp.sum(x) == 1``. Every entry is one number of the data, so CVXPY's are the same.
+    """
+    rows = []
+    for c in part.constraints:
+        found = _read_rows(c)
+        if found is None:
+            return None
+        rows.append(found)
+    if part.cost is None:
+        return _Read(part, None, rows)
+    cost: _Cost = ([], ([], np.zeros(1)))
+    return _Read(part, cost, rows) if _add_cost(part.cost, 1.0, cost) else None
+
+
+# What b - A x is, as a multiple of the difference of the sides.
+_SIGNS: dict[type, float] = {Equality: 1.0, Zero: 1.0, Inequality: 1.0, NonNeg: -1.0}
+
+
+def _read_rows(c: Any) -> _Sum | None:
+    if type(c) is SOC and c.axis == 0:
+        groups = [[(arg, -1.0)] for arg in c.args]
+    elif type(c) in _SIGNS:
+        sides = c.args if isinstance(c, (Equality, Inequality)) else c.args[:1]
+        signs = (_SIGNS[type(c)], -_SIGNS[type(c)])
+        groups = [list(zip(sides, signs, strict=False))]
+    else:
+        return None
+    sums, sides_of = [], []
+    for group in groups:
+        if any(len(side.shape) > 2 for side, _ in group):
+            return None
+        shape = np.broadcast_shapes(*(side.shape for side, _ in group))
+        one: _Sum = ([], np.zeros(int(np.prod(shape))))
+        if not all(_add(side, sign, shape, one) for side, sign in group):
+            return None
+        start = sum(constants.size for constants in sides_of)
+        sums += [(x, start + row, at, data) for x, row, at, data in one[0]]
+        sides_of.append(one[1])
+    return sums, np.concatenate(sides_of)
+
+
+def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
+    """Add a multiple of a scalar expression to a cost; whether it could be read."""
+    if isinstance(e, AddExpression):
+        return all(_add_cost(arg, factor, to) for arg in e.args)
+    if isinstance(e, NegExpression):
+        return _add_cost(e.args[0], -factor, to)
+    if isinstance(e, multiply) and e.args[0].is_constant() and e.args[0].size == 1:
+        inner = e.args[1]
+        if abs(factor) != 1.0 or not isinstance(inner, SymbolicQuadForm):
+            return False
+        return _add_cost(inner, factor * float(np.squeeze(dense(e.args[0].value))), to)
+    if isinstance(e, SymbolicQuadForm):
+        seen = _seen(e.args[0])
+        if seen is None or e.size != 1 or e.block_indices is not None or not e.P.is_constant():
+            return False
+        P = sp.coo_array(e.P.value)
+        if not np.isrealobj(P.data) or abs(P - P.T).nnz:
+            return False
+        here = P.data != 0.0
+        row, column = seen[1][P.row[here]], seen[1][P.col[here]]
+        to[0].append((seen[0], row, column, 2.0 * (factor * P.data[here])))
+        return True
+    return abs(factor) == 1.0 and len(e.shape) <= 2 and _add(e, factor, e.shape, to[1])
+
+
+def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
+    """Add a multiple of an expression to rows of that shape; whether it could be read."""
+    if isinstance(e, AddExpression):
+        return all(_add(arg, sign, shape, to) for arg in e.args)
+    if isinstance(e, NegExpression):
+        return _add(e.args[0], -sign, shape, to)
+    if e.is_constant():
+        value = dense(e.value)
+        to[1][:] += sign * np.ravel(np.broadcast_to(value, shape), order="F")
+        return True
+    if e.shape != shape:  # spread over the rows
+        return False
+    if type(e) is reshape and e.order == "F":
+        return _add(e.args[0], sign, e.args[0].shape, to)
+    if type(e) is MulExpression and e.args[0].is_constant():
+        seen, A = _seen(e.args[1]), e.args[0].value
+        if seen is None or len(e.args[1].shape) != 1 or not np.ndim(A):
+            return False
+        if np.ndim(A) == 1 and isinstance(A, np.ndarray):
+            row, at, data = np.zeros(A.size, dtype=np.intp), seen[1], A
+        else:
+            entries = sp.coo_array(A if np.ndim(A) == 2 else A.reshape((1, -1)))
+            row, at, data = entries.coords[0], seen[1][entries.coords[1]], entries.data
+    elif type(e) is Sum and e.axis is None:
+        seen = _seen(e.args[0])
+        if seen is None:
+            return False
+        row, at = np.zeros(seen[1].size, dtype=np.intp), seen[1]
+        data = np.ones(at.size)
+    else:
+        seen = _seen(e)
+        if seen is None:
+            return False
+        row, at, data = np.arange(seen[1].size), seen[1], np.ones(seen[1].size)
+    if not np.isrealobj(data):
+        return False
+    here = data != 0.0
+    to[0].append((seen[0], row[here], at[here], sign * np.asarray(data[here], dtype=float)))
+    return True
+
+
+def _seen(e: Any) -> tuple[int, Indices] | None:
+    """Return a variable and the positions in it that an expression shows, column by column."""
+    if isinstance(e, cp.Variable):
+        return e.id, np.arange(e.size)
+    if type(e) is index and isinstance(e.args[0], cp.Variable):
+        x = e.args[0]
+        shown = e.numeric([np.arange(x.size).reshape(x.shape, order="F")])
+        return x.id, np.ravel(shown, order="F")
+    return None
+
+
+def _join(read: Sequence[_Read]) -> None:
+    """Make one stuffing of terms that were read."""
+    variables: dict[int, int] = {}
+    width = 0
+    for r in read:
+        for own, _, size in r.part.variables:
+            if own not in variables:
+                variables[own] = width
+                width += size
+    own = [(c, rows) for r in read for c, rows in zip(r.part.constraints, r.rows, strict=True)]
+    sizes = np.array([rows[1].size for _, rows in own], dtype=np.intp)
+    nothing = np.zeros(0, dtype=np.intp)
+    row, column, entry = [nothing], [nothing], [np.zeros(0)]
+    constraints = []
+    for (c, (entries, _)), start in zip(own, np.cumsum(sizes) - sizes, strict=True):
+        for variable, i, at, data in entries:
+            row.append(start + i)
+            column.append(variables[variable] + at)
+            entry.append(data)
+        if type(c) in _SIGNS:  # its sides are in the matrix: what CVXPY reads of it is its size
+            kind = Zero if type(c) in (Equality, Zero) else NonNeg
+            c = kind(_blank(c.shape), constr_id=c.constr_id)
+        constraints.append(c)
+    stuffing = Stuffing(
+        row=np.concatenate(row),
+        column=np.concatenate(column),
+        entry=np.concatenate(entry),
+        b=np.concatenate([np.zeros(0), *(-rows[1] for _, rows in own)]) + 0.0,
+        sizes=sizes,
+        place=np.concatenate([nothing, *(_places(c) for c in constraints)]),
+        ranks=[_RANK[type(c)] for c in constraints],
+        constraints=constraints,
+        variables=variables,
+        width=width,
+    )
+    done = 0
+    for r in read:
+        blocks = tuple(range(done, done + len(r.rows)))
+        done += len(r.rows)
+        r.part.matrices = Part(stuffing, blocks, _stated(r.cost, stuffing))
+
+
+def _stated(cost: _Cost | None, stuffing: Stuffing) -> tuple[Any, Floats, float] | None:
+    """Return P, q and the constant of a cost in the columns of a stuffing."""
+    if cost is None:
+        return None
+    squares, (parts, constant) = cost
+    q = np.zeros(stuffing.width)
+    for variable, _, at, data in parts:
+        np.add.at(q, stuffing.variables[variable] + at, data)
+    P = None
+    if squares:
+        first = [stuffing.variables[variable] for variable, *_ in squares]
+        row = np.concatenate([s[1] + k for s, k in zip(squares, first, strict=True)])
+        column = np.concatenate([s[2] + k for s, k in zip(squares, first, strict=True)])
+        data = np.concatenate([s[3] for s in squares])
+        P = sp.coo_array((data, (row, column)), shape=(stuffing.width, stuffing.width))
+    return P, q, float(constant[0])
+
+
+@lru_cache(maxsize=64)
+def _blank(shape: tuple[int, ...]) -> Any:
+    return cp.Variable(shape)
+
+
 def _places(constraint: Any) -> Indices:
     """Return where each row of a constraint, argument by argument, stands in its cones."""
     args = constraint.args
@@ -293,7 +513,7 @@ def cvxpy_program(
     integer: NDArray[np.bool_],
     quad: bool,
 ) -> Any:
-    """Return the form as a program of CVXPY, in tensors with one column for the constant."""
+    """Return the form as a program of CVXPY."""
     m, n = form.A.shape
     A, b, turned = form.A, form.b, turn(instance, form)
     if turned is not None:
@@ -302,30 +522,26 @@ def cvxpy_program(
     zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
     side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
     value = np.where(bare & (np.arange(m) < zeros), -b, b)
-    entries = sp.coo_array(A)
-    given = np.flatnonzero(value)
-    at = np.concatenate([entries.col.astype(np.int64) * m + entries.row, np.int64(n) * m + given])
-    data = np.concatenate([entries.data * side[entries.row], value[given]])
-    costs = np.append(form.q, form.offset)
-    where = np.flatnonzero(costs)
-    squares = None
-    if quad:
-        P = sp.coo_array(form.P)
-        squares = _tensor(P.data, P.col.astype(np.int64) * n + P.row, n * n)
     whole = [(int(j),) for j in np.flatnonzero(integer)]
     x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
-    return ParamConeProg(
-        _tensor(costs[where], where, n + 1),
+    P = form.P if quad else None
+    stated = ParamConeProg(
+        None,
         x,
-        _tensor(data, at, m * (n + 1)),
+        None,
         [x],
         {x.id: 0},
         list(constraints),
         [],
         {CONSTANT_ID: 0},
-        P=squares,
+        P=P,
         formatted=not bare,
     )
+    A = sp.csc_array(A)
+    A = sp.csc_array((A.data * side[A.indices], A.indices, A.indptr), shape=A.shape)
+    # without parameters nothing is multiplied out of tensors: the matrices stand
+    stated.apply_parameters = partial(_applied, P, form.q, form.offset, A, value)
+    return stated
 
 
 def arranged(
@@ -367,6 +583,5 @@ def _same(one: Any, other: Any) -> bool:
     )
 
 
-def _tensor(data: Floats, at: Any, size: int) -> Any:
-    zeros = np.zeros(at.size, dtype=np.int64)
-    return sp.csc_array(sp.coo_array((data, (at, zeros)), shape=(size, 1)))
+def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
+    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)

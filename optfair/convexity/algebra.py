@@ -50,8 +50,8 @@ class Algebra:
         return bool((self.domain.range(node).low >= 0.0).all())
 
     def positive(self, node: Node) -> bool:
-        """Whether every entry is bounded away from 0 from above."""
-        return bool((self.domain.range(node).low > 0.0).all())
+        """Whether every entry is positive, by its range or as it is written."""
+        return bool((self.domain.range(node).low > 0.0).all()) or _as_written(node)
 
     def cancels(self, node: Node) -> bool:
         """Whether the set where a node is not 0 is convex, so that a cancelled 1/node is no loss."""
@@ -242,6 +242,10 @@ class Algebra:
             inner = args[0]
             if isinstance(inner, Call) and inner.function == "exp":
                 return inner.args[0]
+            extreme = isinstance(inner, Call) and inner.function.startswith("of all: ")
+            if extreme and isinstance(inner, Call) and all(map(self.positive, inner.args)):
+                logs = [self.call("log", [n], n.size) for n in inner.args]
+                return raw_call(inner.function, logs, size)
             value = constant_value(inner)
             if value is not None and (value == 1.0).all():
                 return constant(np.zeros(size))
@@ -346,6 +350,18 @@ def _lead(node: Sum) -> float:
 
 def _is_float(a: Fraction) -> bool:
     return Fraction(float(a)) == a
+
+
+def _as_written(node: Node) -> bool:
+    """Whether a node is positive as it is written: exponentials, added up and multiplied."""
+    if isinstance(node, Call):
+        extreme = node.function.startswith("of all: ") and all(map(_as_written, node.args))
+        return node.function == "exp" or extreme
+    if isinstance(node, Sum):
+        signs = all((M.data > 0.0).all() and _as_written(n) for M, n in node.parts)
+        rows = sum((np.diff(M.indptr) for M, _ in node.parts), node.constant > 0.0)
+        return signs and bool((node.constant >= 0.0).all() and np.all(rows))
+    return isinstance(node, Product) and all(_as_written(n) for n, _ in node.factors)
 
 
 def _exact_power(value: Any, n: int) -> Any:

@@ -207,10 +207,22 @@ class Hessian:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """Values (m, 1) and gradients (m, d, 1) at a point."""
+    """Values (m, 1) and gradients (m, d, 1) at a point; where a function has a kink, all slopes."""
 
     v: Interval
     g: Interval
+
+    def extreme(self, args: Sequence[Gradient], largest: bool) -> Gradient:
+        """Return the maximum, or minimum, of all entries, with the slopes of those that may be it."""
+        v = Interval(*(np.concatenate([getattr(a.v, e) for a in args]) for e in ("low", "high")))
+        g = Interval(*(np.concatenate([getattr(a.g, e) for a in args]) for e in ("low", "high")))
+        best = np.max if largest else np.min
+        low, high = best(v.low, axis=0, keepdims=True), best(v.high, axis=0, keepdims=True)
+        able = ((v.high >= low) if largest else (v.low <= high))[:, 0]
+        slopes = Interval(
+            g.low[able].min(axis=0, keepdims=True), g.high[able].max(axis=0, keepdims=True)
+        )
+        return Gradient(Interval.of(low, high), slopes)
 
     def linear(self, M: Any) -> Gradient:
         """Return M times a vector."""

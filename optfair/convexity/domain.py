@@ -63,12 +63,22 @@ class Domain:
 
     Attributes
     ----------
+    beside : tuple of Fact
+        What was stated and is not known to be convex: points of a chord obey it, no proof uses it.
+    unread : tuple of str
+        Constraints that were stated and are not read: no chord is known to obey them.
     empty : bool
         Whether the facts exclude each other as far as ranges tell: then nothing is proved.
     """
 
-    def __init__(self, facts: Iterable[Fact] = (), boxes: Any = None) -> None:
-        self.facts = tuple(facts)
+    def __init__(
+        self,
+        facts: Iterable[Fact] = (),
+        boxes: Any = None,
+        beside: Iterable[Fact] = (),
+        unread: Iterable[str] = (),
+    ) -> None:
+        self.facts, self.beside, self.unread = tuple(facts), tuple(beside), tuple(unread)
         self._own: dict[Leaf, Interval] = dict(boxes or {})
         self._boxes: dict[Leaf, Interval] = dict(self._own)
         self._ranges: dict[Node, Interval] = {}
@@ -81,13 +91,25 @@ class Domain:
 
     def without(self, name: str) -> Domain:
         """Return the domain without the facts of one term."""
-        return Domain([f for f in self.facts if f.name != name], self._own)
+        facts = [f for f in self.facts if f.name != name]
+        return Domain(facts, self._own, self.beside, self.unread)
 
-    def extended(self, facts: Sequence[Fact] = (), boxes: Any = None) -> Domain:
+    def extended(
+        self,
+        facts: Sequence[Fact] = (),
+        boxes: Any = None,
+        beside: Sequence[Fact] = (),
+        unread: Sequence[str] = (),
+    ) -> Domain:
         """Return the domain with further facts, or further leaves within boxes."""
-        if not facts and not boxes:
+        if not (facts or boxes or beside or unread):
             return self
-        return Domain([*self.facts, *facts], {**self._own, **(boxes or {})})
+        return Domain(
+            [*self.facts, *facts],
+            {**self._own, **(boxes or {})},
+            [*self.beside, *beside],
+            [*self.unread, *unread],
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

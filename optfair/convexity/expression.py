@@ -33,6 +33,7 @@ __all__ = [
     "rebuilt",
     "scalars",
     "select",
+    "subnodes",
     "text",
 ]
 
@@ -211,14 +212,15 @@ def opaque(expression: Any, leaves: Iterable[Leaf]) -> Opaque:
 
 
 def _unit(values: Floats) -> float:
-    """Return the largest power of two that divides all values, 1 for none."""
+    """Return the largest power of two that divides all values, 1 for none, 0 for tiny ones."""
     values = np.abs(values[values != 0.0])
     if not values.size:
         return 1.0
     m, e = np.frexp(values)
     whole = np.ldexp(m, 53).astype(np.int64)
     lowest = np.log2((whole & -whole).astype(float))
-    return float(np.exp2(max((e - 53 + lowest).min(), -1000.0)))
+    least = float((e - 53 + lowest).min())
+    return float(np.exp2(least)) if least >= -500.0 else 0.0
 
 
 def exact_matrix_product(A: Any, B: Any) -> Any:
@@ -269,7 +271,7 @@ def _exact_addition(A: Any, B: Any) -> Any:
                 return None
         else:
             unit = min(_unit(A.data), _unit(B.data))
-            if not (abs(A) + abs(B)).max() / unit < 2.0**53:
+            if not (unit > 0.0 and (abs(A) + abs(B)).max() / unit < 2.0**53):
                 return None
     return _canonical(total)
 
@@ -467,6 +469,23 @@ def scalars(node: Node) -> frozenset[tuple[Leaf, int]]:
             own = frozenset[tuple[Leaf, int]]().union(*(scalars(n) for n in below))
         node._scalars = own
     return node._scalars
+
+
+def subnodes(node: Node, known: dict[Node, int] | None = None) -> dict[Node, int]:
+    """Return every part of a node and how often it is used."""
+    known = {} if known is None else known
+    known[node] = known.get(node, 0) + 1
+    if known[node] == 1:
+        below: list[Node] = []
+        if isinstance(node, Sum):
+            below = [n for _, n in node.parts]
+        elif isinstance(node, Product):
+            below = [n for n, _ in node.factors]
+        elif isinstance(node, Call):
+            below = list(node.args)
+        for n in below:
+            subnodes(n, known)
+    return known
 
 
 def text(node: Node, limit: int = 160) -> str:

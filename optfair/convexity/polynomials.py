@@ -84,14 +84,13 @@ def expand(node: Node, merges: Callable[[Node], bool] | None = None) -> Polynomi
 
 
 def _single(node: Sum) -> bool:
-    """Whether a sum is one entry of a leaf: it stays what it is."""
-    return (
-        len(node.parts) == 1
-        and isinstance(node.parts[0][1], Leaf)
-        and node.parts[0][0].nnz == 1
-        and node.parts[0][0].data[0] == 1.0
-        and not node.constant.any()
-    )
+    """Whether a sum is one entry of a vector that is not taken apart: it stays what it is."""
+    if len(node.parts) != 1 or node.constant.any():
+        return False
+    M, inner = node.parts[0]
+    if M.nnz != 1 or M.data[0] != 1.0:
+        return False
+    return isinstance(inner, Leaf) or select(inner, M.indices) is node
 
 
 def multiplied(
@@ -120,7 +119,10 @@ def from_monomials(terms: Mapping[Monomial, Fraction], algebra: Any) -> Node | N
     parts = []
     offset = 0.0
     for monomial, c in terms.items():
-        value = float(c)
+        try:
+            value = float(c)
+        except OverflowError:
+            return None
         if Fraction(value) != c:
             return None
         factors = [(n, p) for n, p in monomial if p]

@@ -59,6 +59,9 @@ class CurvatureProof(_Answer):
         Where.
     rests_on : tuple of str
         Names of the terms without which the proof does not hold.
+    shift : float
+        A quadratic form with matrix P counts as convex when P + shift I is proved positive
+        semidefinite: shift is the rounding of a factorisation, and 0 where none was needed.
     """
 
     expression: Any
@@ -66,6 +69,7 @@ class CurvatureProof(_Answer):
     steps: tuple[Step, ...]
     domain: Domain
     rests_on: tuple[str, ...] = ()
+    shift: float = 0.0
 
     def __bool__(self) -> bool:
         return True
@@ -142,7 +146,8 @@ class CurvatureProof(_Answer):
 
     def __str__(self) -> str:
         on = f" on {', '.join(map(repr, self.rests_on))}" if self.rests_on else ""
-        return f"{self.curvature}{on}: {self.rule}"
+        up_to = f" up to {self.shift:.1e} |x|^2" if self.shift else ""
+        return f"{self.curvature}{up_to}{on}: {self.rule}"
 
 
 def _latex(written: str) -> str:
@@ -217,6 +222,8 @@ class CurvatureWitness(_Answer):
         node = _read_again(self.expression, self.domain)
         if node is None:
             return _verdict(("the expression cannot be read again",))
+        if self.domain.unread:
+            return _verdict(("chords may leave constraints that are not read",))
         reasons = tuple(
             f"the chord against {c.kind} does not show it"
             for c in self.chords

@@ -6,25 +6,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import cvxpy as cp
+import numpy as np
+from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.checker import Step
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Opaque, text
 from optfair.convexity.proof import CurvatureProof, CurvatureWitness, Undecided, needed
-from optfair.convexity.reading import Reading, leaf_of, read, read_constraint
+from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import Chord, chord
-from optfair.core.curvature import proved_assertions
+from optfair.core.curvature import proved_assertions, quadratic_curvature, rounding
 from optfair.errors import DataError, DeclarationError
 from optfair.numbers import check_seconds, check_text, checked
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
 
-__all__ = ["Answer", "domain_of", "prove", "proved_on"]
+__all__ = ["Answer", "domain_of", "prove", "proved_on", "proved_where"]
 
 #: Entries of an expression that is read into the normal form.
 LARGEST = 20_000
+# Constraints whose arguments are all affine in a polyhedron.
+_LINEAR = (Equality, Inequality, NonNeg, NonPos, Zero)
 
 
 def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain:
@@ -42,14 +46,15 @@ def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain
     """
     domain, later = Domain(), []
     facts: list[Fact] = []
+    unread: list[str] = []
     for name, c in constraints.items():
         if not hasattr(c, "args") or any(a.size > LARGEST for a in c.args) or c.parameters():
-            continue
-        if all(a.is_affine() for a in c.args):
+            unread.append(name)
+        elif all(a.is_affine() for a in c.args) and isinstance(c, _LINEAR):
             facts += read_constraint(name, c, domain)
         else:
             later.append((name, c))
-    domain = domain.extended(facts)
+    domain = domain.extended(facts, unread=unread)
     waiting = True
     while waiting and later:
         waiting = False
@@ -58,14 +63,23 @@ def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain
             if new:
                 domain, waiting = domain.extended(new), True
                 later.remove((name, c))
-    return domain
+    beside = [(name, _facts(name, c, domain)) for name, c in later]
+    return domain.extended(
+        beside=[f for _, found in beside for f in found],
+        unread=[name for name, found in beside if not found],
+    )
+
+
+def _facts(name: str, constraint: Any, domain: Domain) -> list[Fact]:
+    """Return what a constraint says, nothing where it cannot be read."""
+    try:
+        return read_constraint(name, constraint, domain)
+    except (DataError, Unread):
+        return []
 
 
 def _convex_facts(name: str, constraint: Any, domain: Domain, seconds: float) -> list[Fact]:
-    try:
-        facts = read_constraint(name, constraint, domain)
-    except (DataError, Exception):
-        return []
+    facts = _facts(name, constraint, domain)
     for fact in facts:
         if fact.zero or Search(domain, seconds).prove(fact.node, "convex") is None:
             return []
@@ -131,6 +145,7 @@ def prove(
         from optfair.convexity.terms import prove_declared
 
         return prove_declared(item, where, curvature, seconds)
+    _refuse_infinite(item)
     if not item.parameters():  # what is asserted of matrices is tested first
         item = proved_assertions("the expression", item)
     if not isinstance(where, Iterable) or isinstance(where, str):
@@ -145,7 +160,31 @@ def prove(
             raise DeclarationError(
                 f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
             )
-    return proved_on(item, domain_of({**attribute_constraints(item), **named}), curvature, seconds)
+    return proved_where(item, {**attribute_constraints(item), **named}, curvature, seconds)
+
+
+def proved_where(
+    expression: Any, constraints: Mapping[str, Any], curvature: str | None, seconds: float
+) -> Answer:
+    """Return what is known of an expression under constraints, which are read if they are needed."""
+    known = _by_cvxpy(expression, _kinds(curvature), Domain())
+    if known is not None:
+        return known
+    return proved_on(expression, domain_of(constraints), curvature, seconds)
+
+
+def _kinds(curvature: str | None) -> tuple[Kind, ...]:
+    return ("convex", "concave") if curvature is None else (curvature,)  # type: ignore[return-value]
+
+
+def _refuse_infinite(expression: Any) -> None:
+    for c in expression.constants():
+        if not np.isfinite(getattr(c.value, "data", c.value)).all():
+            raise DataError(
+                "the expression has a number that is not finite",
+                " ".join(str(c).split())[:80],
+                "take that entry out",
+            )
 
 
 def attribute_constraints(expression: Any) -> dict[str, Any]:
@@ -165,6 +204,10 @@ def attribute_constraints(expression: Any) -> dict[str, Any]:
                 found[f"{v.name()} lower"] = v >= low
             if high is not None and not isinstance(high, cp.Expression):
                 found[f"{v.name()} upper"] = v <= high
+        for name, sign in (("PSD", 1.0), ("NSD", -1.0)):
+            if a.get(name):
+                found[f"{v.name()} diagonal"] = sign * cp.diag(v) >= 0
+                found[f"{v.name()} {name}"] = sign * v >> 0
     return found
 
 
@@ -177,7 +220,7 @@ def proved_on(
     refute: bool = True,
 ) -> Answer:
     """Return what is known of an expression on a domain."""
-    kinds: tuple[Kind, ...] = ("convex", "concave") if curvature is None else (curvature,)  # type: ignore[assignment]
+    kinds = _kinds(curvature)
     by_rules = _by_cvxpy(expression, kinds, domain)
     if by_rules is not None:
         return by_rules
@@ -190,8 +233,9 @@ def proved_on(
         return Undecided(expression, reason="the bounds exclude each other", domain=domain)
     search = Search(found.domain, seconds)
     chords: list[Chord] = []
+    unread = found.domain.unread
     for kind in kinds:
-        against = chord(found.node, found.domain, kind) if refute else None
+        against = chord(found.node, found.domain, kind) if refute and not unread else None
         if against is not None:
             chords.append(against)
     left = [k for k in kinds if k not in {c.kind for c in chords}]
@@ -204,7 +248,8 @@ def proved_on(
     stuck = tuple(
         dict.fromkeys(f"that {text(g.node, 80)} is {g.kind}" for g in search.stuck.values())
     )
-    return Undecided(expression, stuck[:4], hints, domain=found.domain)
+    reason = "" if not unread or not refute else f"chords may leave {', '.join(map(repr, unread))}"
+    return Undecided(expression, stuck[:4], hints, reason, found.domain)
 
 
 def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> CurvatureProof:
@@ -217,13 +262,14 @@ def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> Curvatur
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
-    large = sum(v.size for v in expression.variables()) > 40
+    variables = expression.variables()
+    large = sum(v.size for v in variables) > 40
     if not (expression.is_dcp() or (large and expression.size == 1)) or expression.parameters():
         return None
     from optfair.convexity.expression import opaque
     from optfair.convexity.quadratics import large_quadratic
 
-    leaves = [leaf_of(v) for v in expression.variables()]
+    leaves = [leaf_of(v) for v in variables]
     node: Opaque = opaque(expression, leaves)
     name = "composition rules of CVXPY"
     held = [
@@ -232,10 +278,15 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
     if not held:
         name = "quadratic of many variables"
         held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
-    if not held:
-        return None
+        if not held:
+            return None
+        found = quadratic_curvature(expression)
+        shift = 0.0 if found is None else max(d.shift for d in (found.up, found.down) if d.accepted)
+    else:
+        shift = rounding(expression)
     steps = tuple(Step(Goal(node, k), name) for k in held)
-    return CurvatureProof(expression, "affine" if len(steps) == 2 else held[0], steps, domain)
+    word = "affine" if len(steps) == 2 else held[0]
+    return CurvatureProof(expression, word, steps, domain, shift=shift)
 
 
 def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[str, ...]:

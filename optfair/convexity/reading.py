@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -12,14 +12,17 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.cumsum import cumsum
 from cvxpy.atoms.affine.wraps import Wrap
-from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
+from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
+    Call,
     Leaf,
     Node,
+    Product,
     affine,
     constant,
     constant_value,
@@ -27,6 +30,7 @@ from optfair.convexity.expression import (
     opaque,
     raw_call,
     select,
+    subnodes,
     text,
 )
 from optfair.core.quadratic_map import (
@@ -37,7 +41,7 @@ from optfair.core.quadratic_map import (
 )
 from optfair.errors import DataError
 
-__all__ = ["Reader", "Reading", "exponent", "leaf_of", "read", "read_constraint"]
+__all__ = ["Reader", "Reading", "Unread", "exponent", "leaf_of", "read", "read_constraint"]
 
 # Products of two matrices of variables are written out up to so many scalar products.
 LARGEST = 200_000
@@ -94,20 +98,27 @@ def read(expression: Any, domain: Domain) -> Reading:
         if not new:
             break
         domain = domain.extended(new)
+    reader.refuse_lost(node)
     return Reading(node, domain)
 
 
 def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
     """Return what an equality or inequality says, without asking whether it is convex."""
     reader = Reader(domain)
+    facts: list[Fact] = []
     if isinstance(constraint, (Equality, Zero)):
-        return [Fact(name, reader.node(constraint.expr), zero=True)]
-    if isinstance(constraint, (Inequality, NonPos)):
-        return [Fact(name, reader.node(constraint.expr))]
-    if isinstance(constraint, NonNeg):
+        facts = [Fact(name, reader.node(constraint.expr), zero=True)]
+    elif isinstance(constraint, (Inequality, NonPos)):
+        facts = [Fact(name, reader.node(constraint.expr))]
+    elif isinstance(constraint, NonNeg):
         node = reader.node(constraint.args[0])
-        return [Fact(name, reader.algebra.scaled(-1.0, node))]
-    return []
+        facts = [Fact(name, reader.algebra.scaled(-1.0, node))]
+    elif isinstance(constraint, SOC) and constraint.args[0].size == 1:
+        t, x = constraint.args
+        facts = [Fact(name, reader.node(cp.norm(cp.vec(x, order="F"), 2) - t))]
+    for fact in facts:
+        reader.refuse_lost(fact.node)
+    return facts
 
 
 class Reader:
@@ -124,21 +135,52 @@ class Reader:
         self.algebra = Algebra(domain)
         self.implied: list[Fact] = []
         self._known: dict[int, tuple[Any, Node]] = {}
+        self._parts: dict[Node, int] = {}
 
     def node(self, e: Any) -> Node:
         """Return an expression as a vector of its entries, column by column."""
         known = self._known.get(id(e))
         if known is None:
             known = self._known[id(e)] = e, self._read(e)
+            subnodes(known[1], self._parts)
         return known[1]
+
+    def refuse_lost(self, node: Node) -> None:
+        """Refuse an expression whose value does not show any more where it is defined.
+
+        Raises
+        ------
+        DataError
+            As of log(x*x - 1) - log(x*x - 1): the set where it is defined is not convex.
+        """
+        kept = limits(subnodes(node))
+        for part, base in limits(self._parts).items():
+            if part not in kept and not self._everywhere(part, base):
+                entries = {(s, z) for k, z in kept for s in _each(k)}
+                if base.size > 1 and all((s, part[1]) in entries for s in _each(part[0])):
+                    continue
+                raise DataError(
+                    f"{text(part[0])} cancels out, and with it where the expression is defined",
+                    f"only where {text(base)} {'is not 0' if part[1] else 'is not negative'}",
+                    "write the expression without it, or state the sign of that part",
+                )
+
+    def _everywhere(self, part: tuple[Node, bool], base: Node) -> bool:
+        """Whether the set where a part is defined is convex as far as signs tell."""
+        call = isinstance(part[0], Call)
+        if affine(base) and (call or not part[1]):
+            return True  # a half-space, which is a fact
+        if part[1] and not call:
+            return self.algebra.cancels(base)
+        return self.algebra.positive(base) if call else self.algebra.nonnegative(base)
 
     def _read(self, e: Any) -> Node:
         if isinstance(e, cp.Variable):
-            return leaf_of(e)
+            return _structured(e)
         if e.is_constant() and not e.parameters():
             return constant(np.ravel(_dense(e.value), order="F"))
         if e.parameters():
-            raise _Unread(e)
+            raise Unread(e)
         reader = _READERS.get(type(e).__name__.replace("Approx", ""))
         if reader is not None:
             return reader(self, e)
@@ -148,6 +190,11 @@ class Reader:
             return self._times(e)
         if isinstance(e, MulExpression):
             return self._matmul(e)
+        if isinstance(e, cumsum):  # the one affine atom without a form for the affine backends
+            if not e.shape:
+                return self.node(e.args[0])
+            (gradient,) = e._grad([np.zeros(e.args[0].shape)])
+            return linear([(sp.csr_array(gradient.T), self.node(e.args[0]))], np.zeros(e.size))
         if isinstance(e, AffAtom):
             return self._affine_atom(e)
         return self._opaque(e)
@@ -168,8 +215,6 @@ class Reader:
         if name == "Sum" and e.size == 1:
             inner = self.node(e.args[0])
             return linear([(np.ones((1, inner.size)), inner)], np.zeros(1))
-        if name in ("reshape", "vec", "Vec", "deep_flatten"):
-            pass
         if name == "Promote":
             return self._promoted(self.node(e.args[0]), e.size)
         if isinstance(e, Wrap):
@@ -393,7 +438,45 @@ class Reader:
         return self.algebra.product([(select(inner, [i]), Fraction(1)) for i in range(inner.size)])
 
 
-class _Unread(Exception):
+def _structured(variable: Any) -> Node:
+    """Return a variable as what its attributes leave of its entries."""
+    leaf, shape, a = leaf_of(variable), variable.shape, variable.attributes
+    at = _count(shape)
+    if a.get("symmetric") or a.get("PSD") or a.get("NSD"):
+        return select(leaf, np.ravel(np.minimum(at, at.T), order="F"))
+    if a.get("diag"):
+        used = np.ravel(at[np.arange(shape[0]), np.arange(shape[0])])
+    elif a.get("sparsity"):
+        used = np.ravel(at[tuple(np.asarray(i) for i in variable.sparse_idx)])
+    else:
+        return leaf
+    kept = sp.csr_array((np.ones(used.size), (used, used)), shape=(leaf.size, leaf.size))
+    return linear([(kept, leaf)], np.zeros(leaf.size))
+
+
+def limits(parts: Iterable[Node]) -> dict[tuple[Node, bool], Node]:
+    """Return (part, whether it may not be 0) -> what limits where it is defined.
+
+    A part is a logarithm, or the base of a power that is negative or no whole number.
+    """
+    out: dict[tuple[Node, bool], Node] = {}
+    for n in parts:
+        if isinstance(n, Call) and n.function == "log":
+            out[n, True] = n.args[0]
+        elif isinstance(n, Product):
+            for base, p in n.factors:
+                if base.leaves and p < 0:
+                    out[base, True] = base
+                if base.leaves and p.denominator > 1:
+                    out[base, False] = base
+    return out
+
+
+def _each(node: Node) -> list[Node]:
+    return [select(node, [i]) for i in range(node.size)]
+
+
+class Unread(Exception):
     """A parameter without a value stands in an expression."""
 
 

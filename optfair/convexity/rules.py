@@ -401,8 +401,9 @@ _SMOOTH = ("sin", "cos", "tan", "sinh", "cosh", "tanh", "asinh", "atan")
 
 def curvature_of(function: str, x: Interval) -> tuple[bool, bool]:
     """Return whether an elementary function is convex, and concave, on all given intervals."""
-    if function in ("sinh", "tan"):
-        return bool((x.low >= 0.0).all()), bool((x.high <= 0.0).all())
+    if function in ("sinh", "tan"):  # tan'' has the sign of tan, also beyond the first branch
+        value = x.call("tan") if function == "tan" else x
+        return bool((value.low >= 0.0).all()), bool((value.high <= 0.0).all())
     if function in ("tanh", "asinh", "atan"):
         return bool((x.high <= 0.0).all()), bool((x.low >= 0.0).all())
     if function == "cosh":

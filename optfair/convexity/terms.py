@@ -11,7 +11,7 @@ from cvxpy.constraints import Inequality, NonPos
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain
 from optfair.convexity.proof import CurvatureProof
-from optfair.convexity.prove import Answer, domain_of, proved_on
+from optfair.convexity.prove import Answer, domain_of, proved_on, proved_where
 from optfair.convexity.reading import read_constraint
 from optfair.core.canonical import Draft, built
 from optfair.core.classify import cones_of
@@ -147,7 +147,7 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
                 if hasattr(where, "keys")
                 else {f"where {i}": c for i, c in enumerate(where)}
             )
-        return proved_on(expression, domain_of(named), curvature, seconds)
+        return proved_where(expression, named, curvature, seconds)
     raise DeclarationError(
         f"prove got a {type(item).__name__}",
         remedy="give a CVXPY expression, a term or a problem",
@@ -167,4 +167,4 @@ def _answer(term: Term, problem: Any, curvature: Any, seconds: float) -> Answer:
         for n, t in problem.constraints.items()
         if n != term.name and t.evidence.problem_class.convex
     }
-    return proved_on(_function(term), domain_of(convex), curvature, seconds)
+    return proved_where(_function(term), convex, curvature, seconds)

@@ -23,6 +23,7 @@ from optfair.convexity.expression import (
     rebuilt,
     scalars,
     select,
+    subnodes,
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
@@ -35,7 +36,7 @@ from optfair.convexity.polynomials import (
 from optfair.convexity.quadratics import definite_matrix
 from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
 
-__all__ = ["abstracted", "grouped", "perspective_of", "subnodes"]
+__all__ = ["abstracted", "grouped", "perspective_of"]
 
 # --- sums taken apart ------------------------------------------------------------------------------
 
@@ -149,23 +150,6 @@ def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
 
 
 # --- perspectives and substitutions ----------------------------------------------------------------
-
-
-def subnodes(node: Node, known: dict[Node, int] | None = None) -> dict[Node, int]:
-    """Return every part of a node and how often it is used."""
-    known = {} if known is None else known
-    known[node] = known.get(node, 0) + 1
-    if known[node] == 1:
-        below: list[Node] = []
-        if isinstance(node, Sum):
-            below = [n for _, n in node.parts]
-        elif isinstance(node, Product):
-            below = [n for n, _ in node.factors]
-        elif isinstance(node, Call):
-            below = list(node.args)
-        for n in below:
-            subnodes(n, known)
-    return known
 
 
 def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Leaf, Node]]] | None:

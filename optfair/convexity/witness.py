@@ -152,7 +152,7 @@ def _together(node: Node, domain: Domain) -> list[Leaf]:
     grown = True
     while grown:
         grown = False
-        for fact in domain.facts:
+        for fact in (*domain.facts, *domain.beside):
             if fact.node.leaves & found and not fact.node.leaves <= found:
                 found |= fact.node.leaves
                 grown = True
@@ -214,11 +214,16 @@ def _rounded(x: Floats, low: Floats, high: Floats) -> Floats:
 
 
 def _feasible(
-    point: dict[Leaf, Floats], domain: Domain, count: int, *, exactly: bool = False
+    point: dict[Leaf, Floats],
+    domain: Domain,
+    count: int,
+    *,
+    exactly: bool = False,
+    beside: bool = True,
 ) -> NDArray[np.bool_]:
     """Return which points obey all facts; of bounds the box may be enough."""
     keep = np.ones(count, dtype=bool)
-    for fact in domain.facts:
+    for fact in (*domain.facts, *(domain.beside if beside else ())):
         if not exactly and len(scalars(fact.node)) <= 1 and affine(fact.node):
             continue  # a bound, which the box has
         leaves = {}
@@ -244,7 +249,7 @@ def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
         if not ((box.low <= x) & (x <= box.high)).all():
             return False
     shaped = {n: x[:, None] for n, x in point.items()}
-    return bool(_feasible(shaped, domain, 1, exactly=True).all())
+    return bool(_feasible(shaped, domain, 1, exactly=True, beside=False).all())
 
 
 def chord(node: Node, domain: Domain, kind: Kind, count: int = 2000) -> Chord | None:

@@ -9,7 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.classify import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.errors import DeclarationError
@@ -226,13 +226,10 @@ def declaration(
         for part in (*objective.values(), *constraints.values())
         for v in part.variables()
     }
-    names = {v.id: name for name, v in variables.items()}
-    goals = [objective_term(name, e, names, sense) for name, e in objective.items()]
-    terms = [constraint_term(name, c, names) for name, c in constraints.items()]
     return Declaration(
         variables,
         sense,
-        tuple(replace(t, origin="model", latex=latex[t.name]) for t in goals),
-        tuple(replace(t, origin="model", latex=latex[t.name]) for t in terms),
+        tuple(model_goal(name, e, latex[name], sense) for name, e in objective.items()),
+        tuple(model_term(name, c, latex[name]) for name, c in constraints.items()),
         integers,
     )

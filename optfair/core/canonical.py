@@ -58,6 +58,13 @@ class Target:
     triangle: tuple[Any, Any]
     context: Any = field(compare=False)
 
+    @cached_property
+    def _number(self) -> int:
+        return hash((self.supported, self.quadratic, self.dim3, self.triangle))
+
+    def __hash__(self) -> int:  # every term is asked for by its target
+        return self._number
+
     @classmethod
     def of(cls, instance: Any, *, integer: bool, quadratic: bool) -> Target:
         """Return the target of one of CVXPY's interfaces."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from optfair.core.canonical import Draft
 from optfair.core.curvature import proved_assertions, quadratic_curvature
 from optfair.core.expressions import (
     Evaluator,
+    Values,
     Written,
     bounded_rows,
     dense,
@@ -36,9 +37,12 @@ __all__ = [
     "constraint_term",
     "evaluated_constraint",
     "evaluated_objective",
+    "model_goal",
+    "model_term",
     "objective_evidence",
     "objective_term",
     "right_hand_side",
+    "rows_term",
 ]
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
@@ -163,6 +167,58 @@ def evaluated_objective(
         build=lambda: expression,
         value=lambda values: float(evaluator.value(values)),
     )
+
+
+def model_term(name: str, constraint: Any, latex: str = "", **stated: Any) -> ConstraintTerm:
+    """Return a model's term: a named constraint on variables that go by their own names.
+
+    Everything is derived from the constraint; what is ``stated`` takes the place of what would be.
+    """
+    names = {v.id: v.name() for v in constraint.variables()}
+    stated = {"latex": latex, "origin": "model", **stated}
+    return replace(constraint_term(name, constraint, names), **stated)
+
+
+def model_goal(
+    name: str,
+    expression: Any,
+    latex: str = "",
+    sense: str = "minimize",
+    names: Mapping[int, str] | None = None,
+) -> ObjectiveTerm:
+    """Return a model's summand of the objective, derived from its expression; as `model_term`."""
+    names = names or {v.id: v.name() for v in expression.variables()}
+    return replace(objective_term(name, expression, names, sense), latex=latex, origin="model")
+
+
+def rows_term(
+    name: str, rows: Callable[[Any], Any], count: int, latex: str = "", **stated: Any
+) -> ConstraintTerm:
+    """Return a model's term of many like rows: analysed on the first, built where it is asked for.
+
+    Parameters
+    ----------
+    name, latex
+        As in `model_term`.
+    rows : callable
+        Numbers of rows -> their constraint.
+    count : int
+        How many rows there are, at least one.
+    **stated
+        Fields in place of the derived ones: ``scale`` where right-hand sides differ by row.
+    """
+    whole: list[Any] = []
+
+    def violation(values: Values) -> Floats:
+        if not whole:
+            constraint = rows(np.arange(count))
+            whole.append(Evaluator(constraint, {v.id: v.name() for v in constraint.variables()}))
+        return np.asarray(whole[0].violation(values))
+
+    first = model_term(name, rows(np.arange(1)), latex)
+    largest = {"scale": first.largest_side, "violation": violation, **stated}
+    build = lambda: rows(np.arange(count))
+    return replace(first, build=build, rows=rows, shape=(count,), **largest)
 
 
 def as_latex(expression: Any) -> str:

@@ -20,7 +20,7 @@ from optfair.proofs.definiteness import Definiteness, definiteness, symmetric
 
 Floats = NDArray[np.float64]
 
-__all__ = ["QuadraticCurvature", "proved_assertions", "quadratic_curvature"]
+__all__ = ["QuadraticCurvature", "proved_assertions", "quadratic_curvature", "rounding"]
 
 # Eigenvalues are told for so many scalars at most; they illustrate, the proof is another.
 TOLD = 120
@@ -91,6 +91,13 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
     else:
         note = f"Hessian {up}"
     return QuadraticCurvature(up, down, note)
+
+
+def rounding(expression: Any) -> float:
+    """Return the largest shift with which a quadratic form in an expression counts as definite."""
+    forms = [n.args[1].value for n in _nodes(expression) if isinstance(n, QuadForm)]
+    found = [definiteness(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
+    return max((d.shift for d in found if d.accepted), default=0.0)
 
 
 def proved_assertions(name: str, expression: Any) -> Any:

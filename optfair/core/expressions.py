@@ -143,7 +143,8 @@ class _Sides:
     equality: bool
 
     def violation(self) -> Any:
-        left, right = (dense(side.value) for side in self.args)
+        # as ``value`` does, which asks the whole tree for parameters first: there are none left
+        left, right = (dense(side._value_impl()) for side in self.args)
         return left - right if self.equality else np.maximum(left - right, 0.0)
 
 

@@ -76,7 +76,9 @@ def explain(problem: Problem) -> Explanation:
     check_parameters(problem.terms)
     rows = [str(row) for row in problem.evidence]
     rows.append(f"together: {problem.problem_class}")
-    if problem.witness is not None:
+    if problem.recast is not None:
+        rows.append(str(problem.recast))
+    elif problem.witness is not None:
         rows.append(f"witness: {problem.witness}")
     return Explanation("\n".join(rows))
 

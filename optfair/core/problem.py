@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -38,11 +37,13 @@ from optfair.core.term import (
     Term,
     family,
 )
+from optfair.core.travel import Origin, packed
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
 from optfair.numbers import check_mapping, check_text, checked
 
 if TYPE_CHECKING:
+    from optfair.convexity.recast import Recast
     from optfair.core.parameters import Parameter
 
 __all__ = ["Declaration", "Problem", "check_problem"]
@@ -151,6 +152,7 @@ class Problem(ProblemVerbs, Labels):
             _aliases={v.id: name for v, name in d.aliases.items()},
             _alias_variables=tuple(d.aliases),
         )
+        self._set(_origin=Origin(self))
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
@@ -164,9 +166,19 @@ class Problem(ProblemVerbs, Labels):
             remedy="use with_constraints, without, with_integrality or soften",
         )
 
+    def __copy__(self) -> Any:
+        return self  # nothing changes it
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return packed(self)
+
     def _child(self, **fields: Any) -> Any:
-        child = copy.copy(self)
-        for cached in ("_class", "_witness", "_constant", "_compiled", "_family"):
+        child = object.__new__(type(self))
+        child.__dict__.update(self.__dict__)
+        for cached in ("_class", "_witness", "_recast", "_constant", "_compiled", "_family"):
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
@@ -223,10 +235,24 @@ class Problem(ProblemVerbs, Labels):
             cached = ProblemClass()
             for row in self.evidence:
                 cached |= row.problem_class
-            if not cached.convex and self.witness is not None:
+            if not cached.convex and self.recast is not None:
+                cached = cached.with_curvature(self.recast.word)
+            elif not cached.convex and self.witness is not None:
                 cached = cached.with_curvature("nonconvex")
             self._set(_class=cached)
         return cached
+
+    @property
+    def recast(self) -> Recast | None:
+        """A convex problem with the same solutions, where one is known and this is none."""
+        if "_recast" not in self.__dict__:
+            found = None
+            if any(not t.evidence.problem_class.convex for t in self.terms):
+                from optfair.convexity.recast import recast
+
+                found = recast(self)
+            self._set(_recast=found)
+        return cast("Recast | None", self.__dict__["_recast"])
 
     @property
     def witness(self) -> NonconvexityWitness | None:
@@ -245,12 +271,18 @@ class Problem(ProblemVerbs, Labels):
         return search_witness(self)
 
     @property
-    def certificate(self) -> Curvature | NonconvexityWitness:
+    def certificate(self) -> Curvature | NonconvexityWitness | Recast:
         """Evidence for the class that can be verified again."""
+        if not all(t.evidence.problem_class.convex for t in self.terms) and self.recast is not None:
+            return self.recast
         return self.witness or Curvature(self)
 
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand on this problem, empty if it does."""
+        if name == "convex-in-other-words":
+            words = ("log-log convex", "quasiconvex")
+            own = self.problem_class
+            return "" if own.curvature in words else f"a {own} is neither of {', '.join(words)}"
         for structure in self.structures:
             if structure.name == name:
                 terms = self.objective.values(), self.constraints.values()

@@ -20,10 +20,13 @@ __all__ = [
 
 # The class of a formulation: which cones, which curvature, integer or not.
 
-Curvature = Literal["convex", "unverified", "nonconvex"]
+Curvature = Literal["convex", "log-log convex", "quasiconvex", "unverified", "nonconvex"]
 
 
-_CURVATURE: tuple[Curvature, ...] = ("convex", "unverified", "nonconvex")
+_CURVATURE: tuple[Curvature, ...] = (
+    *("convex", "log-log convex", "quasiconvex"),
+    *("unverified", "nonconvex"),
+)
 _NAMES = ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC", "NLP")
 _MIXED = {"LP": "MILP", "QP": "MIQP", "QCQP": "MIQCQP", "SOCP": "MISOCP", "SDP": "MISDP"}
 
@@ -33,7 +36,8 @@ class ProblemClass:
     """Class of a formulation, ordered so that adding terms can only raise it.
 
     LP < QP (quadratic objective) < QCQP (quadratic constraint) < SOCP < SDP < CONIC(cones),
-    each continuous or integer, and convex < unverified < nonconvex. The join ``a | b`` is
+    each continuous or integer, and convex < log-log convex < quasiconvex < unverified <
+    nonconvex. The join ``a | b`` is
     the class of a problem with the terms of both.
 
     Parameters
@@ -45,8 +49,9 @@ class ProblemClass:
         that no cone here describes.
     integer : bool
         Whether a variable is integer.
-    curvature : {"convex", "unverified", "nonconvex"}
+    curvature : {"convex", "log-log convex", "quasiconvex", "unverified", "nonconvex"}
         "unverified" means that no proof of convexity was found; "nonconvex" needs a witness.
+        "log-log convex" and "quasiconvex" problems are convex in other words.
 
     Examples
     --------
@@ -121,10 +126,10 @@ class ProblemClass:
     @classmethod
     def parse(cls, text: str) -> ProblemClass:
         """Return the class that prints as ``text``."""
-        words = text.split(maxsplit=1)
         curvature: Curvature = "convex"
-        if len(words) == 2 and words[0] in _CURVATURE:
-            curvature, text = words[0], words[1]
+        for word in _CURVATURE:
+            if text.startswith(f"{word} "):
+                curvature, text = word, text.removeprefix(f"{word} ")
         name, _, inside = text.partition("(")
         mixed = {m: f for f, m in _MIXED.items()} | {"MICONIC": "CONIC", "MINLP": "NLP"}
         integer = name in mixed

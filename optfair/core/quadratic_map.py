@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.broadcast_to import broadcast_to
 from cvxpy.atoms.affine.cumsum import cumsum
 from cvxpy.atoms.elementwise.power import Power
 from cvxpy.atoms.quad_form import QuadForm
@@ -248,7 +249,7 @@ def _affine(expression: Any, offsets: Mapping[int, int], size: int) -> tuple[Any
         raise NotQuadratic(f"{_short(expression)} is not of degree 2 by any rule known here")
     m = int(expression.size)
     # the compiled backend of CVXPY knows two dimensions only
-    deep = any(len(n.shape) > 2 for n in _nodes(expression))
+    deep = any(len(n.shape) > 2 or isinstance(n, broadcast_to) for n in _nodes(expression))
     tensor = canonInterface.get_problem_matrix(
         [expression.canonical_form[0]],
         size,

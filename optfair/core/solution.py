@@ -73,6 +73,9 @@ class LazyValues(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def __reduce__(self) -> Any:
+        return type(self), ({name: self[name] for name in self._entries},)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self._entries))})"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from optfair.core.certificate import Certificate, DualProof
+    from optfair.core.certificate import Certificate, DualProof, Optimality
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.diagnosis.report import Diagnosis
@@ -104,6 +104,38 @@ class CertificateVerbs:
         from optfair.formats.proof_file import save_proof
 
         save_proof(cast("Certificate", self), path)
+
+    def prove(self, *, time_limit: float = 60.0) -> Optimality:
+        """Prove the bound of an integer program by branching, where a solver only reports it.
+
+        Parameters
+        ----------
+        time_limit : float
+            Wall seconds for the tree of cases.
+
+        Returns
+        -------
+        Optimality
+            Of the same solution, or of a better one that was met; its ``solution`` is graded
+            anew, and `save` writes the tree.
+
+        Raises
+        ------
+        UnsupportedProblem
+            The certificate is of something else, or the relaxation is not convex.
+        SolverFailure
+            The tree is not closed in time.
+
+        Examples
+        --------
+        >>> import optfair as of
+        >>> s = of.library.load("textbook/knapsack").problem().solve()
+        >>> print(s.grade, "->", s.certificate.prove().solution.grade)
+        reported by highs -> proved
+        """
+        from optfair.backends.branching import proved
+
+        return proved(cast("Optimality", self), time_limit)
 
 
 class SolutionVerbs:

@@ -32,14 +32,6 @@ from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder
 from optfair.errors import DataError, nearest
 from optfair.numbers import check_flag, check_text, checked
 
-__all__ = [
-    "address",
-    "fetch_columns",
-    "load",
-    "names",
-]
-
-
 # Rows from OpenML, through scikit-learn and its cache.
 
 MISSING = "?"  # ARFF's own sign, which the files of UCI use too

@@ -15,21 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.datasets.facts import DatasetFacts
-from optfair.errors import DataError, NotInstalled, nearest
+from optfair.errors import DataError, nearest, needed
 from optfair.numbers import check_mapping, check_matrix
-
-__all__ = [
-    "Dataset",
-    "check_file",
-    "column_of",
-    "derived",
-    "open_text",
-    "parsed",
-    "read_integers",
-    "typed",
-    "without_dropped",
-]
-
 
 # A data set: named columns with their licence and citation.
 
@@ -212,12 +199,7 @@ class Dataset:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use .columns"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use .columns")
         return pd.DataFrame({c: values.copy() for c, values in self.columns.items()})
 
     def __repr__(self) -> str:

@@ -12,8 +12,6 @@ from optfair.errors import DataError
 from optfair.locate import load_facts
 from optfair.storage import read_toml
 
-__all__ = ["MANIFEST", "VARIABLE", "DatasetFacts", "data_folder", "known_facts"]
-
 VARIABLE = "OPTFAIR_DATA"
 MANIFEST = "MANIFEST.toml"
 OURS = Path(__file__).resolve().parent / "data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 from numpy.typing import NDArray
 
+from optfair.backends.policy import choose
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term, objective_term
@@ -20,7 +22,7 @@ from optfair.diagnosis.branching import BranchingProof
 from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.report import Clock, Finding
 from optfair.diagnosis.system import Answer, System, relaxed
-from optfair.errors import DeclarationError, Infeasible, OptfairError
+from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
 
 __all__ = [
     "ElasticProblem",
@@ -208,7 +210,7 @@ def least_relaxation(system: System, elastic: tuple[str, ...], clock: Clock) -> 
         return Relaxation(system, elastic, None, "none of the constraints can give")
     try:
         problem = ElasticProblem(system, elastic)
-        found = clock.run(lambda: solve(problem, tolerance=system.tolerance, time_limit=clock.left))
+        found = clock.run(lambda: _least(problem, system.tolerance, clock))
     except Infeasible as e:
         why = (
             f"no amount helps: {', '.join(map(repr, e.conflict)) or 'the others'} stay in conflict"
@@ -221,6 +223,16 @@ def least_relaxation(system: System, elastic: tuple[str, ...], clock: Clock) -> 
     if found is None or found.status.termination != "optimal":
         return Relaxation(system, elastic, None, clock.stopped or "no proved optimum was found")
     return Relaxation(system, elastic, found)
+
+
+def _least(problem: ElasticProblem, tolerance: float, clock: Clock) -> Solution:
+    """Solve an elastic problem; where it has a point it has an optimum, for all it costs is >= 0."""
+    first = choose(problem, None)[0]
+    if first.bounded and problem.problem_class.name == "LP":
+        with contextlib.suppress(SolverFailure):
+            named = {"time_limit": clock.left, "options": first.bounded}
+            return solve(problem, first.name, tolerance=tolerance, **named)
+    return solve(problem, tolerance=tolerance, time_limit=clock.left)
 
 
 # Findings on an infeasible problem: the conflict, and the least relaxation.

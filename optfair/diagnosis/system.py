@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.farkas import InfeasibilityProof, carriers, proved_infeasible
+from optfair.backends.linear_program import HeldRows
 from optfair.backends.policy import choose
 from optfair.backends.solve import solve
+from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import Values
@@ -19,10 +23,16 @@ from optfair.errors import Infeasible, OptfairError, SolverFailure
 from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
+    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 __all__ = ["Answer", "FeasiblePoint", "System", "relaxed", "second_opinion"]
+
+Floats = NDArray[np.float64]
+
+# Entries of a Farkas vector below such a share of the largest are rounding.
+NOISE = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,7 +186,28 @@ class System:
             return Answer(names, point=point)
         return Answer(names, word="no variable occurs in it, and its numbers violate it")
 
+    @cached_property
+    def linear(self) -> _Linear | None:
+        """The linear constraints in one model, None where there are none, or more is given."""
+        terms = self.problem.constraints
+        names = {k for k, t in terms.items() if t.evidence.problem_class.name == "LP"}
+        if self.structured or not names or not names.issuperset(self.given):
+            return None
+        try:
+            part = self.part(name for name in self.names if name in names)
+            profile = choose(part, None)[0]
+            compiled = compile_problem(part, profile.cvxpy_name) if profile.cvxpy_name else None
+        except OptfairError:
+            return None
+        if compiled is None or not compiled.form.polyhedral:
+            return None
+        return _Linear(self, compiled, profile.cvxpy_name)
+
     def _asked(self, names: tuple[str, ...], seconds: float | None) -> Answer:
+        linear = self.linear
+        known = None if linear is None else linear.ask(names, seconds)
+        if known is not None:
+            return known
         part = self.part(names)
         try:
             solution = solve(part, tolerance=self.tolerance, time_limit=seconds)
@@ -230,6 +261,59 @@ class System:
     def holds(self, names: Iterable[str], values: Mapping[str, Any]) -> bool:
         """Whether values satisfy all the named constraints."""
         return bool(FeasiblePoint(self, tuple(names), values, self.tolerance).verify())
+
+
+class _Linear:
+    """The linear constraints of a system in one model, which is solved again from where it ended.
+
+    Parameters
+    ----------
+    system : System
+        Whose constraints.
+    compiled : Compiled
+        All of them that are linear.
+    interface : str
+        What they are compiled for, and proofs about some of them.
+    """
+
+    def __init__(self, system: System, compiled: Compiled, interface: str) -> None:
+        self.system, self.compiled, self.interface = system, compiled, interface
+        self.model = HeldRows(compiled.form, 1e-2 * system.tolerance)
+
+    def ask(self, names: tuple[str, ...], seconds: float | None) -> Answer | None:
+        """Return an answer with its evidence, None where the model has none.
+
+        Of constraints that exclude each other those are named that carry the Farkas vector.
+        """
+        system, compiled = self.system, self.compiled
+        if not all(name in compiled.constraints for name in names):
+            return None
+        held = np.zeros(compiled.form.b.size, dtype=bool)
+        for name in (*names, *system.given):
+            held[compiled.rows(name)] = True
+        found = self.model.solve(held, np.inf if seconds is None else seconds)
+        if found.x is not None:
+            point = FeasiblePoint(system, names, compiled.values(found.x), system.tolerance)
+            return Answer(names, point=point) if point.verify() else None
+        if found.z is None:
+            return None
+        sizes = np.abs(found.z)
+        some = sizes > NOISE * sizes.max(initial=0.0)
+        carried = tuple(name for name in names if some[compiled.rows(name)].any())
+        return self._proved(carried, found.z) or self._proved(names, found.z)
+
+    def _proved(self, names: tuple[str, ...], z: Floats) -> Answer | None:
+        """Return the answer that a Farkas vector proves some constraints infeasible."""
+        part = compile_problem(self.system.part(names), self.interface)
+        own = np.zeros(part.form.b.size)
+        for name in (*names, *self.system.given):
+            own[part.rows(name)] = z[self.compiled.rows(name)]
+
+        def conflict(z: Floats) -> tuple[str, ...]:
+            return carriers(part.by_name(np.zeros(part.form.q.size), z)[1])
+
+        proof = proved_infeasible(part.form, own, conflict)
+        return None if proof is None else Answer(names, proof=proof)
 
 
 def second_opinion(part: Problem, tolerance: float, seconds: float | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,6 @@ from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
 from optfair.numbers import check_number
 
-__all__ = [
-    "Box",
-    "FeatureProblem",
-    "Immutable",
-    "Monotone",
-    "box",
-    "feature_names",
-    "feature_target",
-    "immutable",
-    "monotone",
-]
-
-
 # Problems whose answer says what every feature becomes.
 
 Floats = NDArray[np.float64]
@@ -38,28 +25,53 @@ Indices = NDArray[np.intp]
 def feature_names(X: Any, size: int) -> tuple[str, ...]:
     """Return the column names of a data frame, else ``x0`` to ``x{size - 1}``.
 
-    Parameters
-    ----------
-    X : array-like or DataFrame
-        Rows; anything with ``columns`` is taken for a data frame.
-    size : int
-        Number of features.
-
-    Examples
-    --------
-    >>> feature_names([[1.0, 2.0]], 2)
-    ('x0', 'x1')
+    Raises
+    ------
+    DataError
+        Names that are not as many, or not different.
     """
-    names = tuple(str(c) for c in getattr(X, "columns", ()))
+    return checked_names(getattr(X, "columns", None), size, "column name")
+
+
+def checked_names(given: Iterable[Any] | None, size: int, what: str = "name") -> tuple[str, ...]:
+    """Return names of features as somebody gave them, as `feature_names` those of a frame."""
+    names = () if given is None else tuple(map(str, given))
     if not names:
         return tuple(f"x{j}" for j in range(size))
     if len(names) != size or len(set(names)) != size:
         raise DataError(
-            f"{len(set(names))} different column names for {size} features",
-            f"they are {', '.join(names)}",
-            "give every column one name of its own",
+            f"{len(set(names))} different {what}s for {size} features",
+            f"they are {', '.join(names[:20])}",
+            "give every feature one name of its own",
         )
     return names
+
+
+def column_index(names: Sequence[str], column: Any, what: str = "feature") -> int:
+    """Return the place of a column given by name or number.
+
+    Raises
+    ------
+    DataError
+        No such column; the nearest names are given.
+    """
+    if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
+        if 0 <= column < len(names):
+            return int(column)
+        raise DataError(
+            f"no {what} {int(column)}",
+            f"there are {len(names)}",
+            f"give a column from 0 to {len(names) - 1}, or a name",
+        )
+    text = str(column)[:200]
+    if text in names:
+        return list(names).index(text)
+    near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
+    raise DataError(
+        f"no {what} {column!r}",
+        f"the {what}s are {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}",
+        f"did you mean {' or '.join(map(repr, near))}?" if near else "give one of them",
+    )
 
 
 class FeatureProblem(Problem, ABC):
@@ -92,24 +104,7 @@ class FeatureProblem(Problem, ABC):
         DataError
             No such feature; the nearest names are given.
         """
-        names = self.features
-        if isinstance(feature, (int, np.integer)) and not isinstance(feature, bool):
-            if 0 <= feature < len(names):
-                return int(feature)
-            raise DataError(
-                f"no feature {int(feature)}",
-                f"there are {len(names)}",
-                f"give a column from 0 to {len(names) - 1}, or a name",
-            )
-        text = str(feature)[:200]
-        if text in names:
-            return names.index(text)
-        near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
-        raise DataError(
-            f"no feature {feature!r}",
-            f"the features are {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}",
-            f"did you mean {' or '.join(map(repr, near))}?" if near else "give one of them",
-        )
+        return column_index(self.features, feature)
 
     def feature_indices(self, features: Iterable[Any]) -> Indices:
         """Return the columns of features given by name or number, each once."""

@@ -20,13 +20,6 @@ from optfair.numbers import (
     real,
 )
 
-__all__ = [
-    "AffineScore",
-    "LinearScore",
-    "affine_score",
-]
-
-
 # A fitted classifier of scikit-learn as one affine function, with its scaling folded in.
 
 Floats = NDArray[np.float64]

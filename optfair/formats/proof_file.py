@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from optfair.backends.branching import BranchedBound, Split, cases, integer_columns
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose, conic_interface
 from optfair.backends.rays import Ray
@@ -235,6 +236,8 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     solution, tolerance = certificate.solution, certificate.tolerance
     proof: Any = solution.proof
     unit = 1.0
+    if isinstance(proof, BranchedBound):
+        return _branched(certificate, proof)
     while isinstance(proof, RescaledProof):
         proof, unit = proof.divided, unit * proof.unit
     if not isinstance(proof, ConicProof):
@@ -267,22 +270,76 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         "tolerance": plain(tolerance),
         "unit": plain(form.unit),
     }
-    whole, under = check_proof.vector(vector_record(x), exact.n, "point")
-    bent = Fraction(check_proof.dot(whole, exact.times(exact.P, whole, exact.n)), 2 * under)
-    objective = (bent + check_proof.dot(exact.q, whole)) / (exact.unit * under)
-    objective += Fraction(exact.offset, exact.unit)
-    claim["objective"] = plain(float(objective))
-    bound = _bound(exact, leaf.record, claim, x, float(objective) - tolerance * size)
+    claim |= _point(exact, form, x, tolerance)
+    bound = _bound(exact, leaf.record, claim, x, _number(claim) - tolerance * size)
     claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
-    units = [plain(u) for u in _units(form)]
-    claim["violation"] = _violation(exact, whole, under, units, tolerance)
     named = {
         "fingerprint": fingerprint(solution.problem),
         "interface": compiled.interface.name(),
         "solver": solution.solver,
     }
+    units = [plain(u) for u in _units(form)]
     body = {"tree": leaf.record, "claim": claim, "point": vector_record(x), "units": units}
     return _framed("bound", named, record, body)
+
+
+def _number(claim: dict[str, Any]) -> float:
+    return float(check_proof.number(claim["objective"]))
+
+
+def _point(exact: check_proof.Form, form: ConicForm, x: Any, tolerance: float) -> dict[str, Any]:
+    """Return the objective of a point and by how much it violates the rows."""
+    whole, under = check_proof.vector(vector_record(x), exact.n, "point")
+    bent = Fraction(check_proof.dot(whole, exact.times(exact.P, whole, exact.n)), 2 * under)
+    objective = (bent + check_proof.dot(exact.q, whole)) / (exact.unit * under)
+    objective += Fraction(exact.offset, exact.unit)
+    units = [plain(u) for u in _units(form)]
+    return {
+        "objective": plain(float(objective)),
+        "violation": _violation(exact, whole, under, units, tolerance),
+    }
+
+
+def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
+    """Write every case of a branched bound as multipliers of the rows they share."""
+    solution, tolerance, form = certificate.solution, certificate.tolerance, proof.compiled.form
+    if drift(solution.values, proof.compiled.values(proof.x)) > 1e-12:
+        raise DataError(
+            "the values of this solution are not those its bound was proved with",
+            remedy="save the certificate that prove() returned",
+        )
+    columns = integer_columns(solution.problem, proof.compiled)
+    record = form_record(form, [int(j) for j in columns])
+    exact, size = check_proof.Form(record), form.unit
+    cut = float(np.nextafter(form.objective(proof.x), np.inf))
+    nodes, written, cuts = list(cases(proof.tree)), dict[int, Any](), False
+    for limits, node in reversed(nodes):
+        if isinstance(node, Split):
+            below, above = written[id(node.below)], written[id(node.above)]
+            written[id(node)] = {"column": node.column, "limit": node.limit}
+            written[id(node)] |= {"below": below, "above": above}
+            continue
+        given = [(j, int(above), limit) for j, above, limit in limits]
+        z = node.z[: form.b.size]
+        against = None if node.x is None else cut
+        leaf = leaf_of(form, exact, z, node.x, against, given, unit=size)
+        written[id(node)], cuts = leaf.record, cuts or leaf.cut is not None
+    tree = written[id(proof.tree)]
+    claim = {"cut": plain(cut) if cuts else None, "radius": None, "tolerance": plain(tolerance)}
+    claim |= {"unit": plain(form.unit), **_point(exact, form, proof.x, tolerance)}
+    try:
+        found = check_proof.leaves(exact, tree, claim)
+    except check_proof.Rejected as e:
+        raise DataError("nothing is proved of this bound", str(e)) from None
+    bound = cut if found is None else min(_below(found), cut)
+    claim["bound"] = plain(min(bound, _number(claim)))
+    named = {
+        "fingerprint": fingerprint(solution.problem),
+        "interface": proof.compiled.interface.name(),
+        "solver": solution.solver,
+    }
+    body = {"tree": tree, "claim": claim, "point": vector_record(proof.x)}
+    return _framed("bound", named, record, body | {"units": [plain(u) for u in _units(form)]})
 
 
 def _bound(

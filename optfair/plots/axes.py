@@ -8,26 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import NotInstalled
+from optfair.errors import needed
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
-
-__all__ = [
-    "COLOURS",
-    "FAINT",
-    "INK",
-    "MANY_COLOURS",
-    "ON_LIGHT",
-    "QUIET",
-    "label_points",
-    "legend_below",
-    "new_axes",
-    "plain",
-    "tidy",
-]
 
 
 # The look all pictures share.
@@ -57,24 +44,22 @@ CHARACTER, HANDLE = 0.082, 0.55
 LONGEST = 40
 
 
-def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
-    """Return the given axes, or new ones of a size in inches.
+def new_figure(width: float, height: float) -> Figure:
+    """Return a new figure of a size in inches.
 
     Raises
     ------
     NotInstalled
         matplotlib is missing.
     """
-    if ax is not None:
-        return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as e:
-        raise NotInstalled(
-            "matplotlib is not installed", str(e), 'pip install "optfair[plot]"'
-        ) from None
-    _, made = plt.subplots(figsize=(width, height), layout="constrained")
-    return made
+    plt = needed("matplotlib.pyplot", 'pip install "optfair[plot]"')
+    figure: Figure = plt.figure(figsize=(width, height), layout="constrained")
+    return figure
+
+
+def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
+    """Return the given axes, or new ones of a size in inches; raises as `new_figure`."""
+    return new_figure(width, height).subplots() if ax is None else ax
 
 
 def tidy(ax: Axes, title: str, note: str = "", **hidden: Any) -> None:

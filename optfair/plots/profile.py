@@ -12,7 +12,6 @@ from optfair.plots.axes import COLOURS, FAINT, QUIET, legend_below, new_axes, pl
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_profile"]
 
 NAMES = {
     "seconds": "wall time",

@@ -31,7 +31,6 @@ from optfair.proofs.residual import (
 from optfair.proofs.rounding import (
     UNIT,
     dot,
-    product,
 )
 from optfair.proofs.tilt import tilted
 
@@ -389,7 +388,7 @@ def _value(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
     value = form.offset - center
     radius += 4.0 * UNIT * (abs(form.offset) + abs(center))
     if form.P.nnz:
-        Px, off = product(form.P, x)
+        Px, off = form.bending(x)
         bent, rounding = dot(x, Px)
         value -= 0.5 * bent
         radius += 0.5 * (rounding + float(np.abs(x) @ off) * (1.0 + 1e-9)) + UNIT * abs(bent)

@@ -56,7 +56,8 @@ class Rows:
     def __init__(
         self, A: Any, low: Floats, high: Floats, side: Floats, behind: Any, factor: Floats
     ) -> None:
-        self.A, self.low, self.high = sp.csr_array(A), low, high
+        self.A: Any = A if A.format == "csr" else sp.csr_array(A)
+        self.low, self.high = low, high
         self.side, self.behind, self.factor = side, behind, factor
 
     def below(self, more: Any, high: Floats) -> Rows:
@@ -135,7 +136,7 @@ def linear_rows(form: ConicForm) -> Rows:
             where = where[:2]
         high[where] = form.b[where]
     return Rows(
-        form.A,
+        form.rows,
         low,
         high,
         form.b,
@@ -260,18 +261,26 @@ def propagated(
     A = rows.A
     if not A.nnz:
         return lower, upper
-    row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-    column, entry = A.indices, A.data
-    used = entry != 0.0
-    row, column, entry = row[used], column[used], entry[used]
-    count = np.bincount(row, minlength=A.shape[0]).astype(float)
-    positive = entry > 0.0
+    whole = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    every, used = (whole, A.indices, A.data), A.data != 0.0
+    if not used.all():
+        every = whole[used], A.indices[used], A.data[used]
     m = A.shape[0]
     for _ in range(rounds):
         if wanted(lower, upper):
             break
         before = lower.copy(), upper.copy()
         linked = False
+        # with two columns free on both sides a row says nothing, whatever their signs
+        nowhere = np.isinf(lower) & np.isinf(upper)
+        row, column, entry = every
+        known = np.ones(m, dtype=bool)
+        if nowhere.any():
+            known = np.bincount(row, nowhere[column], m) < 2.0
+            told = known[row]
+            row, column, entry = row[told], column[told], entry[told]
+        count = np.bincount(row, minlength=m).astype(float)
+        positive = entry > 0.0
         for sign in (1.0, -1.0):
             a = sign * entry
             up = positive if sign > 0 else ~positive
@@ -284,8 +293,9 @@ def propagated(
             off = gamma(2.0 * count + 8.0) * size * (1.0 + 8.0 * UNIT) + 1e-300
             open_ones = np.bincount(row, free, m)
             if sign > 0 and rows.behind.size:
+                shut = (open_ones == 0) & known
                 sides = rows.low.copy(), rows.high.copy()
-                linked = rows.bounded_behind(total - off, open_ones == 0)
+                linked = rows.bounded_behind(total - off, shut)
                 if trace is not None and linked:
                     changed = [
                         np.flatnonzero(a != b)

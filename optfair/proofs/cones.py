@@ -18,6 +18,8 @@ __all__ = ["FLOOR", "Cone", "ConeKind", "length"]
 
 # What is positive but smaller is taken for this: below it floats lose digits.
 FLOOR = 1e-290
+# Largest order of a matrix whose products are formed in long doubles, which are slow.
+LONG = 250
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,19 @@ class Cone:
             z = np.array([u, v, np.sign(z[2]) * min(abs(z[2]), most)])
         return z
 
+    def depth(self, z: Floats) -> float:
+        """Return a proved distance of a psd block from the boundary of the cone, 0 without proof.
+
+        What moves the scaled entries by no more, in length, stays in the cone.
+        """
+        Z = self.matrix(z)
+        least = 0.5 * float(np.linalg.eigvalsh(Z)[0]) if np.isfinite(Z).all() else 0.0
+        if not least > 0.0 or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
+            return 0.0
+        # entries off the diagonal were divided by the root of 2, those on it rounded once
+        size = float(np.abs(Z).sum(axis=1).max()) + least
+        return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size)
+
     def outside(self, s: Floats, error: Floats) -> float:
         """Return 0 when a block is in the cone wherever it is within the error, else how far off."""
         if not s.any() and not error.any():
@@ -168,10 +183,15 @@ def length(v: Floats) -> float:
 
 def _lift(Z: Floats) -> float:
     """Return what to add to the diagonal so that the matrix is proved positive semidefinite."""
+    own = np.diag(Z)
+    if not (Z - np.diag(own)).any():
+        return max(0.0, -float(own.min(initial=0.0)))
     size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
+    if definiteness(Z - slack * np.eye(len(Z))).shift == 0.0:
+        return 0.0  # there is room for that
     found = definiteness(Z)
-    lift = found.shift
+    lift = min(found.shift, _beyond(Z)) if found.shift > 0.0 else 0.0
     if not np.isfinite(lift):
         least = float(np.linalg.eigvalsh(Z)[0])
         for more in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
@@ -180,6 +200,23 @@ def _lift(Z: Floats) -> float:
                 lift += shift
                 break
     return float(lift + slack) if lift > 0.0 or slack > 0.0 else 0.0
+
+
+def _beyond(Z: Floats) -> float:
+    r"""Return a bound on how far a matrix is from :math:`F F^T`, which is positive semidefinite.
+
+    :math:`\|Z - F F^T\|_2 \le \|Z - F F^T\|_F`, the product in long doubles: where these have more
+    digits it is smaller than what the factorisation of a singular matrix is charged for.
+    """
+    n = len(Z)
+    if n > LONG or not np.isfinite(Z).all():
+        return np.inf
+    sizes, vectors = np.linalg.eigh(Z)
+    F = (vectors * np.sqrt(np.maximum(sizes, 0.0))).astype(np.longdouble)
+    unit = float(np.finfo(np.longdouble).eps)
+    apart = np.abs(Z.astype(np.longdouble) - F @ F.T)
+    apart += 2.0 * (n + 2.0) * unit * (np.abs(F) @ np.abs(F).T + np.abs(Z))
+    return float(np.sqrt((apart * apart).sum())) * (1.0 + 1e-9)
 
 
 def _exp_dual_point(z: Floats) -> Floats:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +18,10 @@ from optfair.proofs.rounding import (
     UNIT,
     correcting_step,
     correction,
+    entries_of,
     exact_products,
     gamma,
     independent,
-    product,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ __all__ = [
 NEAR = 1e-6
 # Times that rows are looked for which have one unpaid column only.
 LEVELS = 100
+# Nowhere is a block known to have room.
+EDGE: Mapping[int, float] = MappingProxyType({})
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 3
 
@@ -91,11 +95,11 @@ class Residual:
 
 def residual_of(form: ConicForm, x: Floats | None, z: Floats, q: Floats) -> Residual:
     """Return an enclosure of Px + q + A'z; without x, of q + A'z."""
-    center, radius = product(form.A.T, z)
+    center, radius = form.across(z)
     size = np.abs(center) + np.abs(q)
     center = center + q
     if x is not None and form.P.nnz:
-        bent, more = product(form.P, x)
+        bent, more = form.bending(x)
         center, radius, size = center + bent, radius + more, size + np.abs(bent)
     radius = radius + 4.0 * UNIT * size
     return _enclosed(center, radius)
@@ -113,10 +117,12 @@ def sharper(
     form: ConicForm, found: Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
 ) -> Residual:
     """Return the residual with some columns correctly rounded, exactly 0 where they are."""
-    more: tuple[tuple[Any, Floats], ...] = ((sp.csc_array(q[None, :]), np.ones(1)),)
+    if not at.size:
+        return found
+    more: tuple[tuple[Any, Floats], ...] = ((q, np.ones(1)),)
     if x is not None and form.P.nnz:
         more += ((form.P, x),)
-    center, radius = exact_products(form.columns_of_rows, z, at, more)
+    center, radius = exact_products(form.columns_of_rows, z, at, more, form.rows)
     low, high = found.low.copy(), found.high.copy()
     sharp = _enclosed(center, radius)
     low[at], high[at] = sharp.low, sharp.high
@@ -130,11 +136,8 @@ def absorbed(form: ConicForm, found: Residual, z: Floats, at: Ints) -> Floats:
     is reduced by :math:`|r_j|`, as far as it goes. An interior-point method leaves there more
     than it leaves in the columns.
     """
-    A = sp.csr_array(form.A)
-    linear = np.zeros(z.size, dtype=bool)
-    for c in form.cones:
-        linear[c.start : c.stop] = c.kind == "nonneg"
-    rows = np.flatnonzero(linear & (np.diff(A.indptr) == 1) & (z > 0.0))
+    A = form.rows
+    rows = np.flatnonzero(form.nonnegative & (np.diff(A.indptr) == 1) & (z > 0.0))
     column, entry = A.indices[A.indptr[rows]], A.data[A.indptr[rows]]
     open_ones = np.zeros(form.q.size, dtype=bool)
     open_ones[at] = True
@@ -166,34 +169,34 @@ def peeled(
 
     None when columns are left, or multipliers have not the room.
     """
-    room = _movable(form, z)
-    size = abs(sp.csr_array(form.A))
-    usable = sp.csr_array(sp.diags_array((room > 0.0).astype(float)) @ size)
-    usable.eliminate_zeros()
+    room, by_column = _movable(form, z), form.across.sizes
+    free = np.flatnonzero(room > 0.0)
+    entry, column, row = entries_of(form.rows, free)
+    here = unpaid[column] & (entry != 0.0)
+    row, column, entry = free[row[here]], column[here], np.abs(entry[here])
     open_ones = unpaid.copy()
-    levels: list[tuple[Ints, Ints]] = []
+    levels: list[tuple[Ints, Ints, Floats]] = []
     for _ in range(LEVELS):
         if not open_ones.any():
             break
-        part = sp.coo_array(usable[:, np.flatnonzero(open_ones)])
-        single = np.bincount(part.row, minlength=z.size)[part.row] == 1
-        row, own, entry = part.row[single], part.col[single], part.data[single]
-        if not row.size:
+        single = np.flatnonzero(np.bincount(row, minlength=z.size)[row] == 1)
+        if not single.size:
             return None
         # of the rows of a column the one with most room, then with the largest entry
-        order = np.lexsort((-entry, -room[row], own))
-        _, first = np.unique(own[order], return_index=True)
-        row, column = row[order][first], np.flatnonzero(open_ones)[own[order][first]]
-        levels.append((row, column))
-        open_ones[column] = False
+        order = np.lexsort((-entry[single], -room[row[single]], column[single]))
+        _, first = np.unique(column[single][order], return_index=True)
+        one = single[order][first]
+        levels.append((row[one], column[one], entry[one]))
+        open_ones[column[one]] = False
+        here = open_ones[column]
+        row, column, entry = row[here], column[here], entry[here]
     if open_ones.any():
         return None
     moved = np.zeros(z.size)
-    by_column = sp.csr_array(size.T)
     with np.errstate(over="ignore"):
-        for row, column in reversed(levels):
+        for row, column, entry in reversed(levels):
             due = found.size[column] + (by_column[column] @ moved) * (1.0 + 1e-12)
-            moved[row] = due / _entries(size, row, column) * (1.0 + 1e-12)
+            moved[row] = due / entry * (1.0 + 1e-12)
         if not (np.isfinite(moved).all() and (moved <= room).all()):
             return None
         up = _raised(form, z, moved)
@@ -209,16 +212,13 @@ def peeled(
     return Residual(low, high), spent
 
 
-def _entries(A: Any, row: Ints, column: Ints) -> Floats:
-    return np.asarray(A[row, column], dtype=float).ravel()
-
-
-def _movable(form: ConicForm, z: Floats) -> Floats:
+def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> Floats:
     """Return how far each multiplier may move and stay in the dual cone.
 
     Rows of equalities move freely. Entries behind the head of a second-order cone, those of a
     positive semidefinite block off its diagonal, and the first two of an exponential cone move
-    too: the head, the diagonal or the last entry is then raised.
+    too: the head, the diagonal or the last entry is then raised. Inside a positive semidefinite
+    block every entry moves as far as its depth.
     """
     room = np.zeros(z.size)
     for c in form.cones:
@@ -231,6 +231,8 @@ def _movable(form: ConicForm, z: Floats) -> Floats:
             continue  # to raise its head would cost columns that are exact
         elif c.kind == "soc":
             room[c.start + 1 : c.stop] = np.inf
+        elif c.kind == "psd" and depths.get(c.start, 0.0) > 0.0:
+            room[at] = depths[c.start]
         elif c.kind == "psd":
             room[at] = np.where(c.diagonal, 0.0, np.inf)
         elif c.kind == "exp":
@@ -239,7 +241,9 @@ def _movable(form: ConicForm, z: Floats) -> Floats:
     return room
 
 
-def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
+def _raised(
+    form: ConicForm, z: Floats, moved: Floats, depths: Mapping[int, float] = EDGE
+) -> Floats:
     """Return what entries that keep the others in the dual cone must be raised by."""
     up = np.zeros(z.size)
     for c in form.cones:
@@ -255,6 +259,8 @@ def _raised(form: ConicForm, z: Floats, moved: Floats) -> Floats:
                 steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
                 steep = np.maximum(steep, FLOOR)
             up[c.start + 2 : c.stop : 3] = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
+            continue
+        if length(own) <= depths.get(c.start, 0.0):
             continue
         where = np.arange(c.start, c.stop)
         up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own)
@@ -276,7 +282,13 @@ def polished(
     """
     at = np.flatnonzero(found.unpaid(lower, upper))
     middle = 0.5 * (found.low[at] + found.high[at])
-    step = correcting_step(sp.csr_array(form.columns_of_rows[:, at].T), middle, _movable(form, z))
+    anywhere = {c.start: np.inf for c in form.cones if c.kind == "psd"}
+    room = _movable(form, z, anywhere)
+    M, used = _equations(form.rows, at, room)
+    part = correcting_step(M, middle, room[used])
+    step = None if part is None else np.zeros(z.size)
+    if step is not None:
+        step[used] = part
     if step is None or not np.abs(step).max() <= NEAR * np.abs(z).max():
         return z, found  # these multipliers are not nearly right
     near = in_dual(form.cones, z + step)
@@ -286,6 +298,17 @@ def polished(
     left = again.unpaid(lower, upper)
     better = again.size[left].sum() < found.size[at].sum()
     return (near, again) if better else (z, found)
+
+
+def _equations(rows: Any, at: Ints, room: Floats) -> tuple[Any, Ints]:
+    """Return some columns of the rows that may move as equations, and which rows these are."""
+    used = np.flatnonzero((room > 0.0) & (np.diff(rows.indptr) > 0))
+    M = rows[used]
+    if at.size < M.shape[1]:
+        M = M[:, at]
+        some = np.diff(M.indptr) > 0
+        M, used = M[some], used[some]
+    return M.T, used
 
 
 def repaired(
@@ -299,20 +322,22 @@ def repaired(
 ) -> tuple[Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
     before = found.unpaid(lower, upper)
-    zeroed, best = before, (found, 0.0)
-    least = float(found.size[before].sum())
-    for _ in range(ROUNDS):
-        moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed))
-        if moved is None:
-            break
-        after = moved[0].unpaid(lower, upper)
-        left = float(moved[0].size[after].sum())
-        if left < least:
-            best, least = moved, left
-        if not after.any():
-            best = moved
-            break
-        zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
+    best, least = (found, 0.0), float(found.size[before].sum())
+    inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
+    # where there is room inside the cones nothing has to be raised to stay there
+    for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
+        zeroed = before
+        for _ in range(ROUNDS):
+            moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed), depths)
+            if moved is None:
+                break
+            after = moved[0].unpaid(lower, upper)
+            left = float(moved[0].size[after].sum())
+            if left < least:
+                best, least = moved, left
+            if not after.any():
+                return moved
+            zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
     return best
 
 
@@ -337,7 +362,13 @@ def _exact_residual(
 
 
 def _repair(
-    form: ConicForm, found: Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
+    form: ConicForm,
+    found: Residual,
+    x: Floats | None,
+    z: Floats,
+    q: Floats,
+    at: Ints,
+    depths: Mapping[int, float],
 ) -> tuple[Residual, float] | None:
     """Return the residual after a move that makes some columns exactly 0, and what it costs.
 
@@ -346,18 +377,18 @@ def _repair(
     dual cone, and the other columns are charged for it.
     """
     m = z.size
-    columns, room = form.columns_of_rows, _movable(form, z)
+    rows, across, room = form.rows, form.across.sizes, _movable(form, z, depths)
     # with a shift, what is paid for it depends on the point
     bent = x is not None and form.P.nnz > 0 and form.curvature.shift == 0.0
     if bent:
-        columns = sp.csc_array(sp.vstack([columns, form.P]))
+        rows = sp.csr_array(sp.vstack([rows, form.bending.rows]))
+        across = sp.hstack([across, form.bending.sizes])
         # where the objective is strictly convex, curvature pays
         floor = form.curvature.floor
         free = np.full(form.q.size, np.inf) if floor is None else np.where(floor > 0.0, 0.0, np.inf)
         room = np.concatenate([room, free])
-    whole = sp.csr_array(columns[:, at].T)
-    used = np.flatnonzero((np.diff(sp.csc_array(whole).indptr) > 0) & (room > 0.0))
-    M = whole[:, used]
+    M, used = _equations(rows, at, room)
+    M = sp.csr_array(M)
     step = correction(M, found.size[at], room[used])
     if step is None:  # equations that follow from others are left out, where that is exact
         exact = _exact_residual(form, q, x, z, at, used.size)
@@ -369,10 +400,10 @@ def _repair(
     if moved is None or not (moved <= room).all() or not np.isfinite(moved).all():
         return None
     up = np.zeros(room.size)
-    up[:m] = _raised(form, z, moved[:m])
-    if not np.isfinite(up).all() or (abs(whole) @ up > 0.0).any():
+    up[:m] = _raised(form, z, moved[:m], depths)
+    if not np.isfinite(up).all() or (up.any() and ((across @ up)[at] > 0.0).any()):
         return None  # what is raised would spoil what was made exact
-    change = abs(columns).T @ (moved + up) * (1.0 + 1e-9)
+    change = across @ (moved + up) * (1.0 + 1e-9)
     low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
     high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
     low[at] = high[at] = 0.0
@@ -381,6 +412,7 @@ def _repair(
     spent = float(np.abs(form.b) @ (moved + up)[:m])
     if bent and x is not None:
         step = moved[m:]
-        Px, off = product(form.P, x)
-        spent += float((np.abs(Px) + off) @ step) + 0.5 * float(step @ (abs(form.P) @ step))
+        Px, off = form.bending(x)
+        bent_by = form.bending.sizes @ step
+        spent += float((np.abs(Px) + off) @ step) + 0.5 * float(step @ bent_by)
     return Residual(low, high), spent * (1.0 + 1e-9) + 1e-300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from fractions import Fraction
 from typing import Any
@@ -15,9 +16,11 @@ Floats = NDArray[np.float64]
 
 __all__ = [
     "UNIT",
+    "Products",
     "correcting_step",
     "correction",
     "dot",
+    "entries_of",
     "exact_dot",
     "exact_products",
     "gamma",
@@ -91,11 +94,44 @@ def product(A: Any, x: Floats) -> tuple[Floats, Floats]:
     >>> bool(radius[0] > 0.0), bool(abs(center[0]) <= radius[0])
     (True, True)
     """
-    rows = sp.csr_array(A)
-    count = np.diff(rows.indptr).astype(float)
-    size = abs(rows) @ np.abs(x)
-    radius = gamma(2.0 * count + 4.0) * size + count * LOST
-    return np.asarray(rows @ x, dtype=float), np.asarray(radius, dtype=float)
+    return Products(A)(x)
+
+
+class Products:
+    """What `product` does, for one matrix and many vectors.
+
+    Parameters
+    ----------
+    A : sparse (m, n)
+        Exact floats.
+
+    Attributes
+    ----------
+    rows, sizes : sparse csr (m, n)
+        The matrix, and its entries in size.
+    """
+
+    def __init__(self, A: Any) -> None:
+        self.rows: Any = A if A.format == "csr" else sp.csr_array(A)
+        self.sizes: Any = abs(self.rows)
+        count = np.diff(self.rows.indptr).astype(float)
+        self._share, self._lost = gamma(2.0 * count + 4.0), count * LOST
+
+    def __call__(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return a center and a radius that enclose the exact product."""
+        return self.rows @ x, self._share * (self.sizes @ np.abs(x)) + self._lost
+
+
+def entries_of(M: Any, at: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.intp]]:
+    """Return values, inner indices and positions in ``at`` of some rows (csr) or columns (csc)."""
+    first, count = M.indptr[at], M.indptr[np.asarray(at) + 1] - M.indptr[at]
+    which = np.repeat(np.arange(len(at)), count)
+    ends = np.cumsum(count)
+    total = int(ends[-1]) if ends.size else 0
+    if total == M.indices.size and at.size == M.indptr.size - 1 and (np.diff(at) == 1).all():
+        return M.data, M.indices, which
+    place = np.arange(total) + np.repeat(first - (ends - count), count)
+    return M.data[place], M.indices[place], which
 
 
 def dot(a: Floats, b: Floats) -> tuple[float, float]:
@@ -136,7 +172,11 @@ def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
 
 
 def exact_products(
-    A: Any, z: Floats, at: NDArray[Any], more: tuple[tuple[Any, Floats], ...] = ()
+    A: Any,
+    z: Floats,
+    at: NDArray[Any],
+    more: tuple[tuple[Any, Floats], ...] = (),
+    rows: Any = None,
 ) -> tuple[Floats, Floats]:
     """Return center and radius of some columns' products, 0 and 0 where they are exactly 0.
 
@@ -148,16 +188,29 @@ def exact_products(
         Vector.
     at : array of int
         Columns j.
-    more : tuple of (sparse csc (k, n), array (k,))
-        Further products that are added.
+    more : tuple of (sparse csc (k, n) or array (n,), array (k,))
+        Further products that are added; an array is a matrix of one row.
+    rows : sparse csr (m, n), optional
+        A by rows, read where most entries of z are 0.
     """
     count = len(at)
     left, right, group = [], [], []
-    for M, v in ((A, z), *more):
-        own: Any = sp.csc_array(M)[:, np.asarray(at, dtype=np.intp)]
-        left.append(own.data)
-        right.append(v[own.indices])
-        group.append(np.repeat(np.arange(count), np.diff(own.indptr)))
+    used = np.flatnonzero(z)
+    sparse = rows is not None and 2 * used.size < z.size and 2 * count > A.shape[1]
+    if sparse:
+        data, column, row = entries_of(rows, used)
+        place = np.full(A.shape[1], -1, dtype=np.intp)
+        place[at] = np.arange(count)
+        asked = place[column] >= 0
+        left, right, group = [data[asked]], [z[used][row[asked]]], [place[column[asked]]]
+    for M, v in more if sparse else ((A, z), *more):
+        if isinstance(M, np.ndarray):
+            data, inner, own = M[at], np.zeros(count, dtype=np.intp), np.arange(count)
+        else:
+            data, inner, own = entries_of(M if M.format == "csc" else sp.csc_array(M), at)
+        left.append(data)
+        right.append(v[inner])
+        group.append(own)
     a, b, of = np.concatenate(left), np.concatenate(right), np.concatenate(group)
     with np.errstate(over="ignore", invalid="ignore"):
         center, radius, known = _exact_sums(a, b, of, count)
@@ -263,16 +316,22 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
         Entries with more room are moved more; those with none are left.
     """
     rows = sp.csr_array(M)
-    used = np.flatnonzero((room > 0.0) & (np.diff(sp.csc_array(rows).indptr) > 0))
-    k = rows.shape[0]
+    k, m = rows.shape
+    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
     if not used.size or k > EQUATIONS or k * used.size > ENTRIES or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     dense = rows[:, used].toarray()
     size = np.abs(dense).max(axis=1)
     size[size == 0.0] = 1.0
+    own, side = dense / size[:, None] * weight, -residual / size
     try:
-        step = scipy.linalg.lstsq(dense / size[:, None] * weight, -residual / size, cond=1e-9)[0]
+        step = None
+        if used.size == k:
+            with contextlib.suppress(np.linalg.LinAlgError):
+                step = np.linalg.solve(own, side)
+        if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
+            step = scipy.linalg.lstsq(own, side, cond=1e-9)[0]
     except (np.linalg.LinAlgError, ValueError):
         return None
     moved = np.zeros(rows.shape[1])
@@ -321,7 +380,7 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         single.sum_duplicates()
         if single.nnz != rows.nnz:
             return None  # entries that stand twice are added up with a rounding
-    used = np.flatnonzero((room > 0.0) & (np.diff(sp.csc_array(M).indptr) > 0))
+    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
     if k > EQUATIONS or used.size < k or k * used.size > ENTRIES:
         return None
     dense = rows[:, used].toarray()

@@ -11,24 +11,6 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import check_matrix, check_seed, check_table, real, whole
 
-__all__ = [
-    "Columns",
-    "MixedRows",
-    "check_parameters",
-    "checked_rows",
-    "column_names",
-    "column_of",
-    "column_position",
-    "generator",
-    "is_text",
-    "known_values",
-    "same_columns",
-    "start_seeds",
-    "taken_apart",
-    "without_groups",
-]
-
-
 # What users hand to estimators: arrays or data frames, groups as labels or as a column, and parameters.
 
 # What users hand to estimators: arrays or data frames, groups as labels or as a column.

@@ -12,9 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Restart", "Step", "Told", "run_restarts", "step_progress", "unfinished"]
-
-
 # What estimators tell while they run: log records, and a status line or bar on the terminal.
 
 logger = logging.getLogger("optfair")

@@ -19,7 +19,6 @@ from optfair.rows.frames import column_names, taken_apart, without_groups
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 
-__all__ = ["Chunk", "ChunkFactory", "MatrixRows", "RowSource", "chunk_of"]
 
 # Rows per chunk where the source does not say: 13 MB of 25 columns.
 CHUNK = 65_536

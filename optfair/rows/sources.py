@@ -26,14 +26,6 @@ from optfair.rows.frames import (
 from optfair.rows.row_source import CHUNK, Chunk, ChunkFactory, MatrixRows, RowSource
 from optfair.rows.stored_rows import DaskRows, ParquetRows, is_dask
 
-__all__ = [
-    "CodedRows",
-    "code_columns",
-    "row_source",
-    "with_codes",
-]
-
-
 # From what users have to a source of rows.
 
 

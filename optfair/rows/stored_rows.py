@@ -12,14 +12,6 @@ import numpy as np
 from optfair.errors import DataError, NotInstalled, SolverFailure, nearest
 from optfair.rows.row_source import CHUNK, Chunk, RowSource, chunk_of
 
-__all__ = [
-    "ColumnTable",
-    "DaskRows",
-    "ParquetRows",
-    "is_dask",
-]
-
-
 # Rows of a parquet dataset, read in batches of columns.
 
 

@@ -17,7 +17,6 @@ from optfair.rows.row_source import Chunk, RowSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-__all__ = ["Rows", "Survey", "surveyed"]
 
 # Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000

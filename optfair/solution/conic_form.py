@@ -15,6 +15,7 @@ from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import Definiteness, definiteness
+from optfair.proofs.rounding import Products
 
 Floats = NDArray[np.float64]
 
@@ -97,11 +98,12 @@ class ConicForm:
 
     def objective(self, x: Floats) -> float:
         """Return the compiled objective at x, without the declared sign."""
-        return float(0.5 * x @ (self.P @ x) + self.q @ x + self.offset)
+        bent = 0.5 * x @ (self.P @ x) if self.P.nnz else 0.0
+        return float(bent + self.q @ x + self.offset)
 
     def slack(self, x: Floats) -> Floats:
         """Return s = b - A x."""
-        return np.asarray(self.b - self.A @ x, dtype=float)
+        return np.asarray(self.b - self.rows @ x, dtype=float)
 
     def dual_objective(self, x: Floats, z: Floats) -> float:
         """Return the Lagrangian bound -½xᵀPx - bᵀz + offset of a dual feasible pair."""
@@ -117,13 +119,13 @@ class ConicForm:
         blocks = [(c, s[c.start : c.stop], z[c.start : c.stop]) for c in self.cones]
         primal = max((c.distance(si) for c, si, _ in blocks), default=0.0)
         Px = self.P @ x
-        columns = self.A.T
-        r = Px + self.q + columns @ z
+        columns = self.across
+        r = Px + self.q + columns.rows @ z
         outside = [c.distance(zi, dual=True) for c, _, zi in blocks]
         jordan = max((c.complementarity(si, zi) for c, si, zi in blocks), default=0.0)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
-        rounding = 16.0 * np.finfo(float).eps * (abs(columns) @ np.abs(z))
+        rounding = 16.0 * np.finfo(float).eps * (columns.sizes @ np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))
@@ -131,7 +133,7 @@ class ConicForm:
             o * float(np.abs(si).sum()) for o, (_, si, _) in zip(outside, blocks, strict=True)
         )
         objective = self.objective(x)
-        proved = self.lower_bound(x, z)
+        proved = lower_bound(self, x, z, objective)
         unit = max(1.0, abs(objective))
         return ConicResiduals(
             primal=primal / (1.0 + _largest(self.b)),
@@ -152,19 +154,17 @@ class ConicForm:
         A column counts for its own size, at least for one number in it: rows and columns may
         be in any units.
         """
-        outside = np.zeros(s.size)
-        for c in self.cones:
-            own = s[c.start : c.stop]
-            if c.kind in ("zero", "nonneg"):
-                outside[c.start : c.stop] = np.abs(own) if c.kind == "zero" else np.maximum(-own, 0)
+        outside = np.where(
+            self.equal, np.abs(s), np.where(self.nonnegative, np.maximum(-s, 0), 0.0)
+        )
         at = np.flatnonzero(outside)
         if not at.size:
             return 0.0
-        rows, sides = abs(sp.csr_array(self.A)[at]), np.abs(self.b[at])
-        size = np.maximum(rows @ np.abs(x), sides)
+        sides = np.abs(self.b[at])
+        size = np.maximum((self.sizes @ np.abs(x))[at], sides)
         if (outside[at] <= NEGLIGIBLE * size).all():  # units of columns would only make it less
             return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
-        size = np.maximum(rows @ np.maximum(np.abs(x), self.column_units), sides)
+        size = np.maximum((self.sizes @ np.maximum(np.abs(x), self.column_units))[at], sides)
         return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
 
     @cached_property
@@ -291,7 +291,44 @@ class ConicForm:
     @cached_property
     def columns_of_rows(self) -> Any:
         """The rows column by column: sparse csc (m, n)."""
-        return sp.csc_array(self.A)
+        return self.A if self.A.format == "csc" else sp.csc_array(self.A)
+
+    @cached_property
+    def rows(self) -> Any:
+        """The rows row by row: sparse csr (m, n)."""
+        return sp.csr_array(self.A)
+
+    @cached_property
+    def sizes(self) -> Any:
+        """The entries of the rows in size: sparse csr (m, n)."""
+        return abs(self.rows)
+
+    @cached_property
+    def across(self) -> Products:
+        """What multiplies the rows: A'z with its rounding."""
+        return Products(self.columns_of_rows.T)
+
+    @cached_property
+    def bending(self) -> Products:
+        """What multiplies the curvature: Px with its rounding."""
+        return Products(self.P)
+
+    def _of_kind(self, kind: str) -> NDArray[np.bool_]:
+        found = np.zeros(self.b.size, dtype=bool)
+        for c in self.cones:
+            if c.kind == kind:
+                found[c.start : c.stop] = True
+        return found
+
+    @cached_property
+    def equal(self) -> NDArray[np.bool_]:
+        """Which rows are equalities."""
+        return self._of_kind("zero")
+
+    @cached_property
+    def nonnegative(self) -> NDArray[np.bool_]:
+        """Which rows are inequalities."""
+        return self._of_kind("nonneg")
 
     @cached_property
     def column_bounds(self) -> tuple[Floats, Floats]:

@@ -24,15 +24,6 @@ from optfair.numbers import checked
 from optfair.proofs.cones import Cone
 from optfair.transforms.integrality import check_origin, recovered
 
-__all__ = [
-    "DualProblem",
-    "Dualized",
-    "Multiplier",
-    "dualize",
-    "multipliers_of",
-]
-
-
 # The dual as a declared problem: one variable per constraint, one constraint per variable.
 
 Floats = NDArray[np.float64]

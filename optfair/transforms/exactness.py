@@ -24,14 +24,6 @@ from optfair.proofs.rounding import loss
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Exactness",
-    "LagrangianCheck",
-    "LagrangianProof",
-    "QuadraticLagrangian",
-    "quadratic_lagrangian",
-]
-
 
 # The Lagrangian of a quadratic problem, and the bound it proves.
 

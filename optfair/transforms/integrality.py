@@ -18,16 +18,6 @@ from optfair.numbers import checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 
-__all__ = [
-    "RelaxationBound",
-    "RelaxedIntegrality",
-    "check_origin",
-    "recovered",
-    "relax_integrality",
-    "relaxed",
-]
-
-
 # From values on the original problem to a solution of it, measured on its own terms.
 
 

@@ -24,14 +24,6 @@ from optfair.transforms.exactness import (
 )
 from optfair.transforms.integrality import check_origin, recovered
 
-__all__ = [
-    "MomentRelaxation",
-    "ShorRelaxation",
-    "best_point",
-    "shor",
-]
-
-
 # From the moment matrix of a relaxation to a point of the quadratic problem.
 
 Floats = NDArray[np.float64]

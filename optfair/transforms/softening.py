@@ -15,8 +15,6 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
 from optfair.errors import DeclarationError, nearest
 from optfair.numbers import check_positive, check_text, checked
 
-__all__ = ["soften"]
-
 
 @checked(problem=check_problem, name=check_text, weight=check_positive)
 def soften(problem: Problem, name: str, weight: float) -> Any:

@@ -16,8 +16,8 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm
 from optfair.features.feature_problem import box, immutable, monotone
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.members import LipschitzCounterfactuals
 
 RNG = np.random.default_rng(3)

@@ -168,3 +168,22 @@ def test_delays_with_a_budget() -> None:
     exact = np.sqrt(lam).sum() ** 2 / (4.0e4 - lam.sum())
     assert s.objective == pytest.approx(exact, rel=1e-3)
     assert s.grade.word == "proved"
+
+
+def test_tangents_of_another_problem_prove_nothing() -> None:
+    """The relaxation is made anew with every row: that of narrower bounds is another."""
+    from dataclasses import replace
+
+    x = cp.Variable(name="x")
+
+    def solved(low: float) -> Any:
+        goal = cp.Minimize(cp.exp(x) - x * x / 2 - 2 * x)
+        return of.from_cvxpy(cp.Problem(goal, [x >= low, x <= 3])).solve()
+
+    s, narrower = solved(0.0), solved(2.0)
+    assert np.isfinite(s.proof.check(s.values, s.multipliers).bound)
+    for wrong in (
+        replace(s.proof, relaxed=narrower.proof.relaxed),
+        replace(s.proof, points=s.proof.points[:1]),
+    ):
+        assert not np.isfinite(wrong.check(s.values, s.multipliers).bound)

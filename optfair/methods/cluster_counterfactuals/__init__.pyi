@@ -1,4 +1,4 @@
-from optfair.methods.cluster_counterfactuals.adapters.projections import best_known as best_known
+from optfair.methods.cluster_counterfactuals.adapters import best_known as best_known
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import (
     ClusterCounterfactual as ClusterCounterfactual,
 )

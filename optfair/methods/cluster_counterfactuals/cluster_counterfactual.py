@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.composition import Rule
+from optfair.core.composition import Parts, Rule, stated
 from optfair.core.problem import Declaration
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.cluster_counterfactuals.allowances import (
+from optfair.features.feature_problem import checked_names
+from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
+from optfair.methods.cluster_counterfactuals.rules import (
+    AtMostChanges,
     check_cluster,
     check_factual,
     check_mask,
     check_metric,
     check_plausibility,
-    column_names,
     option_rules,
 )
-from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
-from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
-from optfair.methods.cluster_counterfactuals.rules import AtMostChanges
 from optfair.numbers import check_names, check_text, checked, floats
-
-__all__ = ["ClusterCounterfactual"]
 
 NEAREST = "nearest other"
 
@@ -152,6 +151,7 @@ class ClusterCounterfactual(PointProblem):
     """
 
     title = "ClusterCounterfactual"
+    own_rules: Mapping[str, Rule]
 
     @checked(distance=check_text, against=check_text, features=check_names)
     def __init__(
@@ -171,7 +171,7 @@ class ClusterCounterfactual(PointProblem):
         **options: Any,
     ) -> None:
         d, K = clusters.dimension, clusters.size
-        names = column_names(features, d)
+        names = checked_names(features, d)
         y = check_factual(factual, d, names)
         kept = check_mask(mask, d)
         if against not in ("pair", "all"):
@@ -188,9 +188,6 @@ class ClusterCounterfactual(PointProblem):
             "features": names,
         }
         rules = option_rules(d, names, kept, options)
-        if isinstance(target, str) and target == NEAREST:
-            self._become(_nearest_other(common, rules, K))
-            return
         goal = check_cluster(target, K, "target")
         if goal == own and source is not None:
             raise DeclarationError(
@@ -202,23 +199,14 @@ class ClusterCounterfactual(PointProblem):
             scores = clusters.scores(y)
             scores[goal] = -np.inf
             common["source"] = int(scores.argmax())
-        self._declare_with(common | {"target": goal}, rules)
-
-    def _declare_with(self, data: dict[str, Any], rules: dict[str, Rule]) -> None:
-        self._set(free=np.arange(data["factual"].size), anchor=data["factual"])
-        super().__init__(data)
-        if data["distance"] == "changes":
+        if distance == "changes":
             rules = {"changes": AtMostChanges(), **rules}
         # changes are counted between the bounds: these must stand first
-        late = {name: rules[name] for name in ("changes",) if name in rules}
-        for some in ({k: r for k, r in rules.items() if k not in late}, late):
-            if some:
-                self._become(self.with_constraints(some))
+        ordered = {n: rules[n] for n in sorted(rules, key=lambda name: name == "changes")}
+        self._set(free=np.arange(d), anchor=y, own_rules=ordered)
+        super().__init__(common | {"target": goal})
+        self._substituted()
         self._refuse_idle()
-
-    def _become(self, other: ClusterCounterfactual) -> None:
-        self.__dict__.clear()
-        self.__dict__.update(other.__dict__)
 
     # --- constructors --------------------------------------------------------------------
 
@@ -230,7 +218,7 @@ class ClusterCounterfactual(PointProblem):
         The other parameters are those of the class.
         """
         names = getattr(centers, "columns", None)
-        return cls(Partition.kmeans(centers), **{"features": names, **options})
+        return cls.of(Partition.kmeans(centers), **{"features": names, **options})
 
     @classmethod
     @checked(means=floats, covariances=floats, weights=floats, covariance_type=check_text)
@@ -263,7 +251,7 @@ class ClusterCounterfactual(PointProblem):
         """
         names = getattr(means, "columns", None)
         clusters = Partition.gaussian(means, covariances, weights, covariance_type)
-        return cls(clusters, **{"features": names, "weights": prices, **options})
+        return cls.of(clusters, **{"features": names, "weights": prices, **options})
 
     @classmethod
     def from_estimator(cls, model: Any, **options: Any) -> ClusterCounterfactual:
@@ -278,7 +266,46 @@ class ClusterCounterfactual(PointProblem):
             Those of the class; ``weights`` are prices of features.
         """
         clusters, names = read_clusters(model)
-        return cls(clusters, **{"features": names, **options})
+        return cls.of(clusters, **{"features": names, **options})
+
+    @classmethod
+    def of(cls, clusters: Partition, *, target: Any, **options: Any) -> ClusterCounterfactual:
+        """Return the problem of a target, or of the cluster whose counterfactual is nearest.
+
+        Parameters
+        ----------
+        clusters : Partition
+            The clusters.
+        target : int or "nearest other"
+            For the latter the problems of all other clusters are solved.
+        **options
+            The other parameters of the class.
+
+        Raises
+        ------
+        Infeasible
+            No other cluster can be reached.
+        """
+        if not isinstance(target, str) or target != NEAREST:
+            return cls(clusters, target=target, **options)
+        names = checked_names(options.get("features"), clusters.dimension)
+        y = check_factual(options["factual"], clusters.dimension, names)
+        source = options.get("source")
+        own = int(clusters.labels(y)) if source is None else source
+        reached: list[tuple[float, int, ClusterCounterfactual]] = []
+        reasons = []
+        for k in range(clusters.size):
+            try:
+                if k != own:
+                    p = cls(clusters, target=k, **options)
+                    reached.append((p.solve().objective, k, p))
+            except (DataError, Infeasible) as e:
+                reasons.append(f"cluster {k}: {(e.evidence or e.cause).split(';')[0]}")
+        if not reached:
+            raise Infeasible(
+                "no other cluster can be reached", "; ".join(reasons), "free more features"
+            )
+        return min(reached)[2]
 
     def against_all(self) -> ClusterCounterfactual:
         """Return this problem with the target beating every cluster; added terms stay."""
@@ -298,13 +325,25 @@ class ClusterCounterfactual(PointProblem):
     def declare(self) -> Declaration:
         """Declare the point, its distance, and the sides it must be on."""
         z = cp.Variable(self.factual.size, name="point")
-        self._set(variables=MappingProxyType({"point": z}))
+        self._set(variables=MappingProxyType({"point": z}), _names={z.id: "point"}, _aliases={})
         pair = self.data["against"] == "pair"
         others = [self.source] if pair else list(range(self.clusters.size))
-        sides = tuple(self._side(k) for k in others if k != self.target)
+        sides = (self._side(k) for k in others if k != self.target)
         # the number of changes is counted by a rule that comes with its flags
         goal = () if self.data["distance"] == "changes" else (self._distance({"point": z}),)
-        return Declaration({"point": z}, objective=goal, constraints=sides)
+        terms: dict[str, Any] = {t.name: t for t in sides}
+        integers: frozenset[str] = frozenset()
+        for name, rule in self.own_rules.items():
+            self._set(constraints=MappingProxyType(terms))
+            parts = Parts.of(self.bound_parts(name, rule))
+            variables = {**self.variables, **parts.variables}
+            integers |= parts.integers
+            self._set(
+                variables=MappingProxyType(variables),
+                _names={v.id: name for name, v in variables.items()},
+            )
+            terms = {**terms, **stated(self, rule, parts)}
+        return Declaration(self.variables, "minimize", goal, tuple(terms.values()), integers)
 
     def _refuse_idle(self) -> None:
         """Say at once when nothing that may change leads to the target."""
@@ -328,26 +367,3 @@ class ClusterCounterfactual(PointProblem):
     def __repr__(self) -> str:
         text = super().__repr__()
         return f"{text}\n  the row is already there: distance 0" if self.inside else text
-
-
-def _nearest_other(common: dict[str, Any], rules: dict[str, Rule], K: int) -> ClusterCounterfactual:
-    """Return the problem of the cluster whose counterfactual is nearest."""
-    best: tuple[float, ClusterCounterfactual] | None = None
-    reasons = []
-    for k in range(K):
-        if k == common["source"]:
-            continue
-        p: ClusterCounterfactual = ClusterCounterfactual.__new__(ClusterCounterfactual)
-        try:
-            p._declare_with({**common, "target": k}, rules)
-            value = p.solve().objective
-        except (DataError, Infeasible) as e:
-            reasons.append(f"cluster {k}: {(e.evidence or e.cause).split(';')[0]}")
-            continue
-        if best is None or value < best[0]:
-            best = value, p
-    if best is None:
-        raise Infeasible(
-            "no other cluster can be reached", "; ".join(reasons), "free more features"
-        )
-    return best[1]

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
-from optfair.methods.cluster_counterfactuals.allowances import check_cluster, check_factual
-from optfair.methods.cluster_counterfactuals.allowances import column_names as feature_labels
-from optfair.methods.cluster_counterfactuals.batches import Batch
+from optfair.features.feature_problem import checked_names
+from optfair.methods.cluster_counterfactuals.algorithms.batches import Batch
 from optfair.methods.cluster_counterfactuals.explanation import (
     ClusterExplanations,
     ClusterSeparability,
@@ -20,22 +19,17 @@ from optfair.methods.cluster_counterfactuals.explanation import (
 )
 from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, NearestPoints
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
+from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
 from optfair.numbers import (
     check_count,
     check_names,
     check_number,
-    check_seconds,
     check_table,
     check_text,
     checked,
+    real,
 )
 from optfair.rows.frames import checked_rows, column_names
-
-__all__ = [
-    "ClusterExplainer",
-    "different_feature_sets",
-]
-
 
 # Counterfactuals of one row that change different features.
 
@@ -180,7 +174,6 @@ class ClusterExplainer:
         features=check_names,
         against=check_text,
         plausibility=check_number,
-        time_limit=check_seconds,
     )
     def __init__(
         self,
@@ -195,7 +188,7 @@ class ClusterExplainer:
         clusters, names = read_clusters(model)
         self.model = model
         self.clusters: Partition = clusters
-        self.features = feature_labels(names if features is None else features, clusters.dimension)
+        self.features = checked_names(names if features is None else features, clusters.dimension)
         self.against, self.plausibility = against, plausibility
         self.options = dict(options)
         # bad options fail here, not at the first row
@@ -457,10 +450,7 @@ def _brief(value: Any) -> str:
 
 
 def _seconds(given: Any) -> float:
-    try:
-        seconds = float(given)
-    except (TypeError, ValueError):
-        seconds = np.nan
+    seconds = real(given)
     if not seconds > 0.0:
         raise DeclarationError(
             f"time_limit {given!r} is not positive", remedy="give seconds for one row"

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled, nearest
+from optfair.errors import DataError, nearest, needed
 
 if TYPE_CHECKING:
     from optfair.core.certificate import Optimality
     from optfair.core.solution import Solution
-
-__all__ = [
-    "ClusterExplanations",
-    "ClusterSeparability",
-    "Counterfactual",
-    "Explanation",
-    "changed_entries",
-]
 
 
 # What an explainer of clusters answers: counterfactuals, singly and in tables.
@@ -65,8 +58,10 @@ class Counterfactual:
     status : str
         "optimal": proved to be the nearest. "bounded": the best found, see ``gap``. "already
         there": the row itself belongs to the target.
-    solution : Solution or None
-        Values, multipliers and bound, for ``verify``.
+    gap : float
+        Relative gap between the squared distance, or the objective, and its proved bound.
+    ask : callable, optional
+        Declares and solves the problem of this row: what ``solution`` returns.
     """
 
     features: tuple[str, ...]
@@ -78,7 +73,13 @@ class Counterfactual:
     metric: str
     margins: Floats
     status: str
-    solution: Solution | None = field(default=None)
+    gap: float = 0.0
+    ask: Callable[[], Solution] | None = None
+
+    @cached_property
+    def solution(self) -> Solution | None:
+        """Values, multipliers and bound, for ``verify``; None where the row stays as it is."""
+        return None if self.ask is None else self.ask()
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -103,11 +104,6 @@ class Counterfactual:
     def certificate(self) -> Optimality | None:
         """Certificate of the optimum; None where the row stays as it is."""
         return None if self.solution is None else self.solution.certificate
-
-    @property
-    def gap(self) -> float:
-        """Relative gap between the objective and its proved bound."""
-        return 0.0 if self.solution is None else self.solution.gap
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with factual, counterfactual and change of each feature.
@@ -297,13 +293,13 @@ class ClusterExplanations:
             self.metric,
             self.margins[row],
             str(self.status[row]),
+            float(self.gap[row]),
         )
 
     @property
     def changed(self) -> NDArray[np.bool_]:
         """Which features change in each row (n, d)."""
-        apart = np.abs(self.points - self.factuals) > SAME * (1.0 + np.abs(self.factuals))
-        return np.asarray(apart)
+        return changed_entries(self.factuals, self.points)
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -353,13 +349,7 @@ class ClusterExplanations:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as e:
-        raise NotInstalled(
-            "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-        ) from None
-    return pd
+    return needed("pandas", "pip install pandas, or use the arrays")
 
 
 # How far apart clusters are, in distances of rows to their counterfactuals.
@@ -469,12 +459,7 @@ class ClusterSeparability:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-            ) from None
+        pd = _pandas()
         reached = self.reached()
         rows = []
         for s, t, median in self._closest():

@@ -13,28 +13,29 @@ from optfair.core.composition import Rule
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
 from optfair.features.feature_problem import FeatureProblem, immutable
-from optfair.methods.cluster_counterfactuals.adapters.projections import best_known
-from optfair.methods.cluster_counterfactuals.algorithms.quadrics import Pencil
+from optfair.methods.cluster_counterfactuals.adapters import best_known
+from optfair.methods.cluster_counterfactuals.algorithms.batches import (
+    Batch,
+    Moves,
+    join,
+    linear,
+    quadratic,
+)
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
+    Pencil,
+)
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
-from optfair.methods.cluster_counterfactuals.allowances import check_mask, option_rules
-from optfair.methods.cluster_counterfactuals.batches import Batch, Moves, join, linear, quadratic
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.explanation import Counterfactual, changed_entries
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
-
-__all__ = [
-    "PROVED",
-    "NearestPoints",
-    "Options",
-    "TargetTable",
-]
-
-
-# Nearest points of many rows in one target cluster, and which of them are settled.
+from optfair.methods.cluster_counterfactuals.rules import check_mask, option_rules
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+# Nearest points of many rows in one target cluster, and which of them are settled.
+
 Labels = NDArray[np.intp]
 
 
@@ -316,25 +317,43 @@ class NearestPoints:
         return np.asarray(found)
 
     def answer(self, y: Floats, target: int, held: Iterable[int] = ()) -> Counterfactual:
-        """Solve one problem, to a certificate."""
-        p = self.problem(y, target, held)
+        """Return the nearest point of one row: vectorised where that settles it, else solved."""
+        held = frozenset(held)
         source = int(self.clusters.labels(y))
-        there = p.inside and source == target
-        s = None if there else self._solution(p)
-        point = y if s is None else np.asarray(s["point"], dtype=float)
-        objective = 0.0 if s is None else s.objective
+        found = self._settled(y, source, target, held)
+        if found is not None and np.isfinite(found.objective[0]):
+            there = source == target and found.objective[0] == 0.0
+            ask = None if there else lambda: self._solution(self.problem(y, target, held))
+            proved = bool(found.gap[0] <= PROVED)
+        else:  # the problem says, too, why nothing is reached
+            p = self.problem(y, target, held)
+            there = p.inside and source == target
+            s = None if there else self._solution(p)
+            ask = None if s is None else lambda: s
+            proved = s is None or s.is_optimal(PROVED)
+            found = Batch.of(y, 0.0, 0.0) if s is None else Batch.of(s["point"], s.objective, s.gap)
+        status = "optimal" if proved else "bounded"
         return Counterfactual(
             self.features,
             y,
-            point,
+            found.points[0],
             source,
             target,
-            self.distance(objective),
+            float(self.distance(found.objective[0])),
             self.metric,
-            self.margins(point[None], np.array([target]))[0],
-            "already there" if s is None else "optimal" if s.is_optimal(PROVED) else "bounded",
-            s,
+            self.margins(found.points, np.array([target]))[0],
+            "already there" if there else status,
+            float(found.gap[0]),
+            ask,
         )
+
+    def _settled(self, y: Floats, source: int, target: int, held: frozenset[int]) -> Batch | None:
+        """Return what the vectorised algorithms say of one row, None where they do not settle it."""
+        if not self.table.options.vectorised:
+            return None
+        table = self.table.held(held) if held else self.table
+        found, settled = table.nearest(y[None], np.array([source]), target)
+        return found if settled[0] else None
 
     def _solution(self, p: ClusterCounterfactual) -> Solution:
         """Solve a problem; where no route proves a point of several quadratics, keep the best."""
@@ -350,13 +369,11 @@ class NearestPoints:
         self, y: Floats, target: int, held: frozenset[int]
     ) -> tuple[float, frozenset[int]] | None:
         """Return objective and changed features with some features held; None out of reach."""
-        if self.table.options.vectorised:
-            source = self.clusters.labels(y[None])
-            found, settled = self.table.held(held).nearest(y[None], source, target)
-            if settled[0]:
-                changed = np.flatnonzero(changed_entries(y, found.points[0]))
-                reached = bool(np.isfinite(found.objective[0]))
-                return (float(found.objective[0]), frozenset(changed)) if reached else None
+        found = self._settled(y, int(self.clusters.labels(y)), target, held)
+        if found is not None:
+            changed = np.flatnonzero(changed_entries(y, found.points[0]))
+            reached = bool(np.isfinite(found.objective[0]))
+            return (float(found.objective[0]), frozenset(changed)) if reached else None
         try:
             s = self._solution(self.problem(y, target, held))
         except (Infeasible, DataError, DeclarationError, SolverFailure):
@@ -422,5 +439,4 @@ class NearestPoints:
             return Batch.empty(1, y.size)
         except SolverFailure:  # neither a point nor a proof that there is none
             return replace(Batch.empty(1, y.size), gap=np.array([np.inf]))
-        point = np.asarray(s["point"], dtype=float)[None]
-        return Batch(point, np.array([s.objective]), np.array([s.gap]))
+        return Batch.of(s["point"], s.objective, s.gap)

@@ -11,17 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix, floats
-
-__all__ = [
-    "COVARIANCES",
-    "Boundary",
-    "Partition",
-    "Section",
-    "cluster_arguments",
-    "read_clusters",
-]
-
+from optfair.numbers import check_matrix, check_vector, floats
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
@@ -337,16 +327,11 @@ def _distinct(means: Floats) -> None:
 def _weights(weights: Any, K: int) -> Floats:
     if weights is None:
         return np.full(K, 1.0 / K)
-    try:
-        w = floats(weights, "weights")
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            "weights are not numbers", str(e), "give one positive number each"
-        ) from None
-    if w.shape != (K,) or not np.isfinite(w).all() or (w <= 0.0).any():
+    w = check_vector(weights, "weights", K)
+    if (w <= 0.0).any():
         raise DataError(
             "weights do not fit the clusters",
-            f"shape {w.shape}, values {w.tolist()[:10] if w.ndim == 1 else '...'}",
+            f"values {w.tolist()[:10]}",
             f"give {K} positive numbers",
         )
     return np.asarray(w / w.sum())
@@ -358,17 +343,7 @@ def _covariances(given: Any, kind: str | None, K: int, d: int) -> list[Floats]:
         raise DeclarationError(
             f"unknown covariance_type {kind!r}", remedy=nearest(str(kind), COVARIANCES)
         )
-    try:
-        S = floats(given, "covariances")
-    except (TypeError, ValueError) as e:
-        raise DataError("covariances are not numbers", str(e), "give arrays of numbers") from None
-    if not np.isfinite(S).all():
-        at = np.argwhere(~np.isfinite(S))[0].tolist()
-        raise DataError(
-            "covariances have entries that are NaN or infinite",
-            f"the first is at {at}",
-            "fit again without NaN in the rows",
-        )
+    S = floats(given, "covariances")
     shapes = {"full": (K, d, d), "tied": (d, d), "diag": (K, d), "spherical": (K,)}
     fits = [name for name, shape in shapes.items() if S.shape == shape]
     if S.ndim == 0:

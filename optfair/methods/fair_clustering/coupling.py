@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -143,7 +144,7 @@ class KantorovichCoupling(Problem):
                 )
             matrix = check_matrix(cost, "cost")
             shape = matrix.shape
-            compute: Callable[[], Floats] = lambda: matrix
+            compute: Callable[[], Floats] = partial(np.asarray, matrix)
         else:
             if first is None or second is None or centers is None:
                 raise DeclarationError(
@@ -166,7 +167,7 @@ class KantorovichCoupling(Problem):
                 )
             points = (SeparableCost(metric, x0, mu, p), SeparableCost(metric, x1, mu, p), pi0)
             extra = pi0 * (1.0 - pi0) if transport_weight == "paper" else 0.0
-            compute = _pair_cost(*points, extra)
+            compute = partial(_pair_cost, *points, extra)
         super().__init__(
             {
                 "compute": compute,
@@ -246,27 +247,21 @@ class KantorovichCoupling(Problem):
         )
 
 
-def _pair_cost(
-    first: SeparableCost, second: SeparableCost, pi0: float, extra: float
-) -> Callable[[], Floats]:
-    """Return the function that computes c_ij = min_k (π0 D_ik + π1 D_jk) [+ extra |x_i - x_j|²]."""
-
-    def compute() -> Floats:
-        D0, D1 = pi0 * first.columns(slice(None)), (1.0 - pi0) * second.columns(slice(None))
-        C = np.add.outer(D0[0], D1[0])
-        sums = np.empty_like(C)
-        for k in range(1, D0.shape[0]):  # K passes over one matrix, never n0 x n1 x d
-            np.add.outer(D0[k], D1[k], out=sums)
-            np.minimum(C, sums, out=C)
-        if extra:
-            x, y = first.points, second.points
-            shift = x.mean(axis=0)
-            x, y = x - shift, y - shift
-            squares = np.add.outer((x * x).sum(axis=1), (y * y).sum(axis=1)) - 2.0 * (x @ y.T)
-            C += extra * np.maximum(squares, 0.0)
-        return np.asarray(C, dtype=float)
-
-    return compute
+def _pair_cost(first: SeparableCost, second: SeparableCost, pi0: float, extra: float) -> Floats:
+    """Return c_ij = min_k (π0 D_ik + π1 D_jk) [+ extra |x_i - x_j|²]."""
+    D0, D1 = pi0 * first.columns(slice(None)), (1.0 - pi0) * second.columns(slice(None))
+    C = np.add.outer(D0[0], D1[0])
+    sums = np.empty_like(C)
+    for k in range(1, D0.shape[0]):  # K passes over one matrix, never n0 x n1 x d
+        np.add.outer(D0[k], D1[k], out=sums)
+        np.minimum(C, sums, out=C)
+    if extra:
+        x, y = first.points, second.points
+        shift = x.mean(axis=0)
+        x, y = x - shift, y - shift
+        squares = np.add.outer((x * x).sum(axis=1), (y * y).sum(axis=1)) - 2.0 * (x @ y.T)
+        C += extra * np.maximum(squares, 0.0)
+    return np.asarray(C, dtype=float)
 
 
 def _first_share(shares: Any) -> float:

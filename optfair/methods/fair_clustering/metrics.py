@@ -399,7 +399,7 @@ def silhouette(
 
 
 def _check_labels(labels: Any, rows: int) -> NDArray[Any]:
-    given = check_table(labels, "labels")
+    given: NDArray[Any] = check_table(labels, "labels")
     if given.shape != (rows,) or given.dtype.kind not in "iu":
         raise DataError(
             "labels does not fit the rows" if given.ndim == 1 else "labels are not one per row",

@@ -1,36 +1,39 @@
-"""Counterfactuals of a group whose distances neither grow nor shrink beyond given factors, and a lower bound."""
+"""The nonconvex bi-Lipschitz problem: declared, bounded from below, and searched for the best point."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.registry import profile, profiles
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Values
-from optfair.errors import ClassError, DeclarationError
+from optfair.core.classify import model_goal, model_term, rows_term
+from optfair.core.problem import Declaration, Problem
+from optfair.core.solution import Solution, Status
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.errors import ClassError, DataError, DeclarationError, OptfairError, SizeLimited
 from optfair.features.feature_problem import FeatureProblem
-from optfair.methods.group_counterfactuals.members import GroupCounterfactuals, MemberPairs
-from optfair.numbers import LARGEST, real
-
-__all__ = [
-    "BiLipschitzCounterfactuals",
-    "GramBound",
-    "check_factor",
-]
-
-
-# Counterfactuals of a group whose distances neither grow nor shrink beyond given factors.
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.group_problem import BOTH
+from optfair.methods.group_counterfactuals.members import GroupCounterfactuals
+from optfair.numbers import (
+    check_mapping,
+    check_names,
+    check_seconds,
+    check_seed,
+    check_text,
+    checked,
+    floats,
+)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-
-QCQP = ProblemClass(quadratic_constraint=True)
 
 
 class BiLipschitzCounterfactuals(GroupCounterfactuals):
@@ -80,39 +83,11 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     """
 
     title = "BiLipschitzCounterfactuals"
-    factors: ClassVar[tuple[str, ...]] = ("K", "k")
-
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        K: float,
-        k: float,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        feature_costs: Any = None,
-    ) -> None:
-        super().__init__(
-            X,
-            score=score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-            K=check_factor(K, "K"),
-            k=check_factor(k, "k"),
-        )
-
-    @property
-    def pairs(self) -> MemberPairs:
-        """All pairs of members."""
-        found: MemberPairs | None = self.__dict__.get("_pairs")
-        if found is None:
-            found = MemberPairs(self.points)
-            self._set(_pairs=found)
-        return found
+    takes = BOTH
+    needs: ClassVar[tuple[str, ...]] = ("K", "k")
+    instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("K", "k"), "distances may grow by K and shrink by k; 1 keeps them"
+    )
 
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
         """Return the quadratics of the pairs, one row each."""
@@ -121,41 +96,13 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
         pairs, K, k = self.pairs, float(self.data["K"]), float(self.data["k"])
         squares = np.square(pairs.distances)
 
-        def spread() -> Any:
-            every = pairs.differences(np.arange(pairs.count))
-            return cp.sum(cp.square(every @ Z), axis=1)
-
-        def stretched(values: Values) -> Floats:
-            return np.maximum(np.square(pairs.of(values["counterfactuals"])) - K**2 * squares, 0.0)
-
-        def shrunk(values: Values) -> Floats:
-            return np.maximum(squares / k**2 - np.square(pairs.of(values["counterfactuals"])), 0.0)
-
-        def term(name: str, function: str, pc: ProblemClass, **rest: Any) -> ConstraintTerm:
-            evidence = Evidence(name, function, "Nonpositive", pc)
-            return ConstraintTerm(
-                name, frozenset({"counterfactuals"}), evidence, shape=(pairs.count,), **rest
-            )
-
+        every = pairs.differences(np.arange(pairs.count))
+        spread = cp.sum(cp.square(every @ Z), axis=1)
+        grown = r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2"
+        shrunk = r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2"
         return (
-            term(
-                "stretching",
-                "convex quadratic",
-                QCQP,
-                build=lambda: spread() <= K**2 * squares,
-                latex=r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2",
-                violation=stretched,
-                scale=K**2 * float(squares.max()),
-            ),
-            term(
-                "shrinking",
-                "concave quadratic",
-                QCQP.with_curvature("unverified"),
-                build=lambda: spread() >= squares / k**2,
-                latex=r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2",
-                violation=shrunk,
-                scale=float(squares.max()) / k**2,
-            ),
+            model_term("stretching", spread <= K**2 * squares, grown),
+            model_term("shrinking", spread >= squares / k**2, shrunk),
         )
 
     def feasible_point(self) -> dict[str, Floats]:
@@ -183,29 +130,8 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
         return None
 
 
-def check_factor(value: Any, name: str) -> float:
-    """Return K or k as a finite number of at least 1.
-
-    Raises
-    ------
-    DeclarationError
-        Below 1: a factor that excludes moving all members alike.
-    """
-    factor = real(value)
-    if not 1.0 <= factor <= LARGEST:
-        raise DeclarationError(
-            f"{name}={value!r} is not a finite number of at least 1",
-            "distances may grow by K and shrink by k; 1 keeps them",
-            f"give {name} >= 1",
-        )
-    return factor
-
-
-# A lower bound on bi-Lipschitz counterfactuals: their inner products, with the rank left free.
-
 OWN = ("classification", "stretching", "shrinking")
-SDP = ProblemClass(cones=frozenset({"psd"}))
-QP = ProblemClass(quadratic_objective=True)
+ENDS = r"\le K^2 d_{ij}^2", r"\ge k^{-2} d_{ij}^2"
 
 
 class GramBound(FeatureProblem):
@@ -260,11 +186,7 @@ class GramBound(FeatureProblem):
     title = "GramBound"
 
     def __init__(self, problem: BiLipschitzCounterfactuals) -> None:
-        if not isinstance(problem, BiLipschitzCounterfactuals):
-            raise DeclarationError(
-                f"GramBound bounds bi-Lipschitz counterfactuals, not a {type(problem).__name__}",
-                remedy="give a BiLipschitzCounterfactuals problem",
-            )
+        check_bi_lipschitz(problem)
         kept = [t for t in problem.constraints.values() if t.name not in OWN]
         for t in kept:
             if not t.evidence.problem_class.convex:
@@ -273,7 +195,8 @@ class GramBound(FeatureProblem):
                     str(t.evidence),
                     "remove it: without it the bound is lower, but still a bound",
                 )
-        lacking = [n for n in OWN if n not in problem.constraints and n in _own(problem)]
+        own = OWN if len(problem.points) > 1 else OWN[:1]
+        lacking = [n for n in own if n not in problem.constraints]
         if lacking:
             raise DeclarationError(
                 f"{lacking[0]!r} was removed from the problem",
@@ -333,113 +256,44 @@ class GramBound(FeatureProblem):
         shape = (X - center) / size
         unit = least * size**2 / n
 
-        def linear(values: Values) -> float:
-            moved = (np.asarray(values["counterfactuals"], dtype=float) - center) / size
-            trace = float(np.trace(np.asarray(values["gram"], dtype=float)))
-            return float(unit * (trace - 2.0 * np.sum(shape * moved) + np.sum(shape**2)))
-
-        def build() -> Any:
-            moved = cp.sum(cp.multiply(shape, (Z - center[None, :]) / size))
-            return unit * (cp.trace(Y) - 2.0 * moved + float(np.sum(shape**2)))
-
+        moved = cp.sum(cp.multiply(shape, (Z - center[None, :]) / size))
         goals = [
-            ObjectiveTerm(
+            model_goal(
                 "transport cost",
-                frozenset({"counterfactuals", "gram"}),
-                Evidence("transport cost", "affine", "minimize", LP),
-                build=build,
-                latex=r"\tfrac1n (\operatorname{tr} Y - 2 \langle X, Z \rangle + \|X\|^2)",
-                value=linear,
+                unit * (cp.trace(Y) - 2.0 * moved + float(np.sum(shape**2))),
+                r"\tfrac1n (\operatorname{tr} Y - 2 \langle X, Z \rangle + \|X\|^2)",
             )
         ]
         rest = c - least
         if rest.any():
-            goals.append(
-                ObjectiveTerm(
-                    "feature costs",
-                    frozenset({"counterfactuals"}),
-                    Evidence("feature costs", "convex quadratic", "minimize", QP),
-                    build=lambda: cp.sum_squares(cp.multiply(np.sqrt(rest)[None, :], Z - X)) / n,
-                    latex=r"\tfrac1n \textstyle\sum_{ij} (c_j - \min c) (z_{ij} - x_{ij})^2",
-                    value=lambda v: float(
-                        rest @ np.square(np.asarray(v["counterfactuals"]) - X).sum(axis=0) / n
-                    ),
-                )
-            )
+            latex = r"\tfrac1n \textstyle\sum_{ij} (c_j - \min c) (z_{ij} - x_{ij})^2"
+            squares = cp.sum_squares(cp.multiply(np.sqrt(rest)[None, :], Z - X)) / n
+            goals.append(model_goal("feature costs", squares, latex))
         return tuple(goals)
 
     def _semidefinite(self, Z: Any, Y: Any) -> ConstraintTerm:
         center, size = self._frame()
-        d = self.original.points.shape[1]
-
-        def build() -> Any:
-            moved = (Z - center[None, :]) / size
-            return cp.bmat([[Y, moved], [moved.T, np.eye(d)]]) >> 0
-
-        def violation(values: Values) -> Floats:
-            moved = (np.asarray(values["counterfactuals"], dtype=float) - center) / size
-            whole = np.block([[np.asarray(values["gram"]), moved], [moved.T, np.eye(d)]])
-            if not np.isfinite(whole).all():
-                return np.array([np.inf])
-            return np.maximum(-np.linalg.eigvalsh((whole + whole.T) / 2)[:1], 0.0)
-
-        order = self.original.points.shape[0] + d
-        return ConstraintTerm(
-            "gram of points",
-            frozenset({"counterfactuals", "gram"}),
-            Evidence("gram of points", "affine", "PSD", SDP),
-            build=build,
-            latex=r"\begin{pmatrix} Y & Z \\ Z^T & I \end{pmatrix} \succeq 0",
-            violation=violation,
-            shape=(order, order),
-            scale=1.0,
-        )
+        moved = (Z - center[None, :]) / size
+        whole = cp.bmat([[Y, moved], [moved.T, np.eye(moved.shape[1])]])
+        latex = r"\begin{pmatrix} Y & Z \\ Z^T & I \end{pmatrix} \succeq 0"
+        return model_term("gram of points", whole >> 0, latex)
 
     def _pair_terms(self, Y: Any) -> list[ConstraintTerm]:
         p = self.original
         pairs, K, k = p.pairs, float(p.data["K"]), float(p.data["k"])
         squares = np.square(pairs.distances / self._frame()[1])
-        every = pairs.ends(np.arange(pairs.count))
 
-        def apart(values: Values) -> Floats:
-            gram = np.asarray(values["gram"], dtype=float)
-            i, j = every
-            own = np.diag(gram)
-            return np.asarray(own[i] + own[j] - 2.0 * gram[i, j])
-
-        def entries(index: Indices) -> Any:
+        def apart(index: Indices) -> Any:
             i, j = pairs.ends(index)
             return cp.diag(Y)[i] + cp.diag(Y)[j] - 2.0 * Y[i, j]
 
-        def term(name: str, build: Any, violation: Any, scale: float, latex: str) -> ConstraintTerm:
-            return ConstraintTerm(
-                name,
-                frozenset({"gram"}),
-                Evidence(name, "affine", "Nonpositive", LP),
-                build=lambda: build(np.arange(pairs.count)),
-                latex=latex,
-                violation=violation,
-                shape=(pairs.count,),
-                scale=scale,
-                rows=build,
-            )
-
         largest = float(squares.max(initial=0.0))
+        grown, shrunk = (f"Y_{{ii}} + Y_{{jj}} - 2 Y_{{ij}} {end}" for end in ENDS)
+        below = lambda index: apart(index) <= K**2 * squares[index]
+        above = lambda index: apart(index) >= squares[index] / k**2
         return [
-            term(
-                "stretching",
-                lambda index: entries(index) <= K**2 * squares[index],
-                lambda v: np.maximum(apart(v) - K**2 * squares, 0.0),
-                K**2 * largest,
-                r"Y_{ii} + Y_{jj} - 2 Y_{ij} \le K^2 d_{ij}^2",
-            ),
-            term(
-                "shrinking",
-                lambda index: entries(index) >= squares[index] / k**2,
-                lambda v: np.maximum(squares / k**2 - apart(v), 0.0),
-                largest / k**2,
-                r"Y_{ii} + Y_{jj} - 2 Y_{ij} \ge k^{-2} d_{ij}^2",
-            ),
+            rows_term("stretching", below, pairs.count, grown, scale=K**2 * largest),
+            rows_term("shrinking", above, pairs.count, shrunk, scale=largest / k**2),
         ]
 
     def feasible_point(self) -> dict[str, Floats]:
@@ -452,5 +306,294 @@ class GramBound(FeatureProblem):
     moves = GroupCounterfactuals.moves
 
 
-def _own(problem: BiLipschitzCounterfactuals) -> tuple[str, ...]:
-    return OWN if len(problem.points) > 1 else OWN[:1]
+def check_bi_lipschitz(problem: Any) -> None:
+    """Raise unless a problem is one of bi-Lipschitz counterfactuals."""
+    if not isinstance(problem, BiLipschitzCounterfactuals):
+        raise DeclarationError(
+            f"a {type(problem).__name__} is no bi-Lipschitz problem",
+            remedy="give a BiLipschitzCounterfactuals problem",
+        )
+
+
+PAIRS = OWN[1:]
+# Orders of the Gram matrix up to which the semidefinite bound takes seconds.
+LARGEST_GRAM = 80
+FEASIBLE = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedValue:
+    """A feasible point of a nonconvex problem, and how far it may be from the best one.
+
+    Attributes
+    ----------
+    counterfactuals : array (n, d)
+        The best point found; it satisfies the declared constraints.
+    value : float
+        Its transport cost.
+    bound : float
+        No feasible point costs less.
+    gap : float
+        (value - bound) / value; 0 for a value of 0.
+    found_by, bound_by : str
+        Who found the point, who gave the bound.
+    seconds : float
+        Wall time.
+    notes : tuple of str
+        What was tried without success, and why.
+    """
+
+    counterfactuals: Floats
+    value: float
+    bound: float
+    gap: float
+    found_by: str
+    bound_by: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"value {self.value:.6g} ({self.found_by}), bound {self.bound:.6g} ({self.bound_by}),"
+            f" gap {self.gap:.1%}"
+        )
+
+
+@checked(
+    start=floats,
+    local=check_names,
+    solver=check_text,
+    time_limit=check_seconds,
+    seed=check_seed,
+    options=check_mapping,
+)
+def bi_lipschitz_baseline(
+    problem: BiLipschitzCounterfactuals,
+    *,
+    start: Any = None,
+    local: Sequence[str] | None = None,
+    solver: str | None = None,
+    time_limit: float | None = None,
+    seed: int | None = None,
+    options: dict[str, Any] | None = None,
+) -> BoundedValue:
+    """Find a point and a bound for bi-Lipschitz counterfactuals.
+
+    Points: the group moved as one, the map of `PSDMap` where its image is feasible, ``start``,
+    and what local solvers make of the best of them. Bounds: the problem without its pairs, the
+    semidefinite `GramBound` for groups of up to about 70 members, and branch and bound when a
+    solver is named. That solver gets bounds on the variables that the best point implies.
+
+    Parameters
+    ----------
+    problem : BiLipschitzCounterfactuals
+        May carry further convex constraints.
+    start : array-like (n, d), optional
+        A feasible point.
+    local : sequence of str, optional
+        Local solvers; every one installed by default, none for an empty sequence.
+    solver : str, optional
+        A global solver.
+    time_limit : float, optional
+        Wall seconds; local solvers together get half of what is left, the global one the rest.
+        The bounds that are proved are always computed.
+    seed : int, optional
+        Seed of the solvers.
+    options : dict, optional
+        Further options of the global solver by its own names.
+
+    Returns
+    -------
+    BoundedValue
+
+    Raises
+    ------
+    DeclarationError
+        Not a bi-Lipschitz problem, or a solver that does not fit.
+    DataError
+        A start that breaks a constraint, or no feasible point found.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> X = [[0.0, 0.0], [-2.0, 0.0]]
+    >>> p = of.group_counterfactuals.BiLipschitzCounterfactuals(X, score=([1.0, 0.0], -1.0), K=2.0, k=1.0)
+    >>> found = bi_lipschitz_baseline(p, local=())
+    >>> found.value >= found.bound, round(found.bound, 4)
+    (True, 6.0)
+
+    References
+    ----------
+    Valero-Leal et al.: Optimal transport group counterfactual explanations, Section 4.1 and
+    appendix C.8.
+    """
+    check_bi_lipschitz(problem)
+    if solver is not None:
+        profile(solver)
+    begin = time.perf_counter()
+    names = _local_solvers(problem, local)
+    search = _Search(problem, None if time_limit is None else begin + time_limit, seed)
+    search.begin(start)
+    search.bound_from_below()
+    for i, name in enumerate(names):
+        share = (len(names) - i) * (2.0 if solver is not None else 1.0)
+        search.improve(name, share)
+    if solver is not None:
+        search.globally(solver, options)
+    return search.result(time.perf_counter() - begin)
+
+
+def _local_solvers(problem: Problem, named: Sequence[str] | None) -> list[str]:
+    known = profiles()
+    able = [n for n, p in known.items() if p.nonconvex == "local" and p.accepts(problem)]
+    if named is None:
+        return [n for n in able if known[n].installed]
+    wrong = [n for n in named if n not in able]
+    if wrong:
+        raise DeclarationError(
+            f"{wrong[0]!r} is no local solver for this problem",
+            remedy=f"one of {', '.join(able)}",
+        )
+    return list(named)
+
+
+class _Search:
+    """The best point and the best bound so far."""
+
+    def __init__(
+        self, problem: BiLipschitzCounterfactuals, deadline: float | None, seed: int | None
+    ) -> None:
+        self.problem, self.deadline, self.seed = problem, deadline, seed
+        self.point: Floats | None = None
+        self.value, self.bound = np.inf, -np.inf
+        self.found_by = self.bound_by = ""
+        self.notes: list[str] = []
+
+    def offer(self, Z: Any, who: str) -> bool:
+        """Take a point if it is feasible and better; whether it is feasible."""
+        point = {"counterfactuals": np.array(Z, dtype=float)}
+        off = {n: t.relative_violation(point) for n, t in self.problem.constraints.items()}
+        worst = max(off, key=lambda name: off[name])
+        if not off[worst] <= FEASIBLE:
+            self.notes.append(f"{who}: its point breaks {worst!r} by {off[worst]:.1e}")
+            return False
+        value = self.problem.objective_value(point)
+        if value < self.value:
+            self.point, self.value, self.found_by = point["counterfactuals"], value, who
+        return True
+
+    def begin(self, start: Any) -> None:
+        """Collect the points that cost nothing to find."""
+        p = self.problem
+        if start is not None:
+            if np.shape(start) != p.points.shape:
+                raise DataError(
+                    f"start has shape {np.shape(start)}, the group {p.points.shape}",
+                    remedy="give one counterfactual per member",
+                )
+            if not self.offer(start, "start"):
+                raise DataError(
+                    "the start is not feasible", self.notes[-1], "give a feasible point, or none"
+                )
+        self.offer(p.feasible_point()["counterfactuals"], "moved as one")
+        K, k = float(p.data["K"]), float(p.data["k"])
+        try:
+            maps = PSDMap(
+                p.points,
+                score=p.data["score"],
+                threshold=p.level + p.constant,
+                target_class=p.data["target_class"],
+                K=K,
+                k=k,
+                feature_costs=p.feature_costs,
+            )
+            self.offer(maps.map(maps.solve()).transform(p.points), maps.title or "PSDMap")
+        except OptfairError as e:
+            self.notes.append(f"PSDMap: {e.cause}")
+
+    def bound_from_below(self) -> None:
+        """Solve the convex relaxations."""
+        p = self.problem
+        pairs = [name for name in PAIRS if name in p.constraints]
+        self._bounded(p.without(*pairs) if pairs else p, "without pairs")
+        order = sum(p.points.shape)
+        if pairs and order <= LARGEST_GRAM:
+            self._bounded(GramBound(p), "GramBound")
+        elif pairs:
+            self.notes.append(f"GramBound: not tried, its matrix has order {order}")
+
+    def _asked(self, problem: Problem, who: str, *solver: str, **options: Any) -> Solution | None:
+        """Return a solution, or note why there is none."""
+        try:
+            return problem.solve(*solver, **options)
+        except OptfairError as e:
+            if isinstance(e, SizeLimited) and "options" in options:
+                raise
+            self.notes.append(f"{who}: {e.cause}")
+            return None
+
+    def _bounded(self, relaxation: Problem, who: str) -> None:
+        s = self._asked(relaxation, who)
+        if s is not None and s.is_optimal(1e-6) and s.bound > self.bound:
+            self.bound, self.bound_by = s.bound, who
+
+    def _left(self, share: float) -> dict[str, Any]:
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        return {} if left is None else {"time_limit": max(0.1, left / share)}
+
+    def improve(self, name: str, share: float) -> None:
+        """Let a local solver go on from the best point."""
+        more = self._left(share)
+        s = self._asked(self.problem, name, name, seed=self.seed, warm_start=self._start(), **more)
+        if s is not None:
+            self.offer(s["counterfactuals"], name)
+
+    def globally(self, name: str, options: dict[str, Any] | None) -> None:
+        """Let branch and bound work within the bounds that the best point implies."""
+        p = self.problem
+        if self.point is None:
+            within = p
+        else:
+            n = len(p.points)
+            # a better point moves no member by more than the whole cost allows
+            reach = np.sqrt(n * self.value / p.feature_costs) * (1.0 + 1e-9) + 1e-9
+            Z = p["counterfactuals"]
+            low, high = p.points - reach, p.points + reach
+            within = p.with_constraints({"reach": [low <= Z, high >= Z]})
+        more = {"options": options or {}, **self._left(1.0)}
+        s = self._asked(within, name, name, seed=self.seed, warm_start=self._start(), **more)
+        if s is None:
+            return
+        self.offer(s["counterfactuals"], name)
+        bound = min(s.bound, self.value)
+        if bound > self.bound:
+            self.bound, self.bound_by = bound, name
+
+    def _start(self) -> Solution | None:
+        if self.point is None:
+            return None
+        return Solution(
+            problem=self.problem,
+            solver=self.found_by,
+            version="",
+            status=Status("feasible", "feasible", "unknown"),
+            objective=self.value,
+            bound=-np.inf,
+            values={"counterfactuals": self.point},
+            multipliers={},
+            proof=None,
+        )
+
+    def result(self, seconds: float) -> BoundedValue:
+        """Return what was found."""
+        if self.point is None:
+            raise DataError(
+                "no feasible point was found",
+                "; ".join(self.notes),
+                "give a feasible start, or relax the further constraints",
+            )
+        gap = max(0.0, self.value - self.bound) / self.value if self.value > 0.0 else 0.0
+        point = self.point
+        point.flags.writeable = False
+        who = self.found_by, self.bound_by
+        return BoundedValue(point, self.value, self.bound, gap, *who, seconds, tuple(self.notes))

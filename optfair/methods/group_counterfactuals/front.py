@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import registry
-from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.errors import DataError, DeclarationError, needed
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.map_families import FAMILIES
-from optfair.methods.group_counterfactuals.map_search import MapSearch, hypervolume
+from optfair.methods.group_counterfactuals.map_search import FAMILIES, MapSearch, hypervolume
 from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 from optfair.numbers import (
+    check_choice,
     check_count,
     check_matrix,
     check_seconds,
@@ -28,7 +28,6 @@ from optfair.numbers import (
 
 Floats = NDArray[np.float64]
 
-__all__ = ["CounterfactualFront", "counterfactual_front"]
 
 # The problem that is solved for each K of a sweep.
 MODELS = {
@@ -106,12 +105,7 @@ class CounterfactualFront:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the arrays")
         names = ("transport_cost", "distortion", "operator_distortion", "K", "gap")
         return pd.DataFrame({name: getattr(self, name) for name in names})
 
@@ -221,12 +215,8 @@ def counterfactual_front(
     ----------
     Valero-Leal et al., Optimal transport group counterfactual explanations, Section C.5.
     """
-    if family not in FAMILIES:
-        raise DeclarationError(f"unknown family {family!r}", remedy=nearest(str(family), FAMILIES))
-    if method not in ("auto", "sweep", "nsga2"):
-        raise DeclarationError(
-            f"unknown method {method!r}", remedy="it is 'auto', 'sweep' or 'nsga2'"
-        )
+    check_choice(family, "family", FAMILIES)
+    check_choice(method, "method", ("auto", "sweep", "nsga2"))
     members = check_matrix(X, "X")
     aim = {"probability": probability, "threshold": threshold, "target_class": target_class}
     if method == "auto":
@@ -245,17 +235,16 @@ def counterfactual_front(
     rest = None if background is None else check_matrix(background, "background")
     largest = 5.0 if K is None else _bounds([K])[0]
     search = MapSearch(target, members, family, largest, random_state)
-    found = search.run(rest, population, generations, time_limit)
+    images, matrices, offsets, complete = search.run(rest, population, generations, time_limit)
     known: dict[str, Any] = {
         "features": getattr(X, "columns", None),
         "mean": search.group.center,
         "covariance": search.group.covariance,
     }
-    pairs = zip(found.matrices, found.offsets, strict=True)
-    maps = [TransportMap(A, b, **known) for A, b in pairs]
-    none = np.full(len(found.images), np.nan)
+    maps = [TransportMap(A, b, **known) for A, b in zip(matrices, offsets, strict=True)]
+    none = np.full(len(images), np.nan)
     front = (label or f"{family}, NSGA-II", method, family)
-    return _front(front, members, maps, found.images, (none, none), found.complete)
+    return _front(front, members, maps, images, (none, none), complete)
 
 
 def _linear(score: Any) -> bool:

@@ -1,11 +1,11 @@
-"""Counterfactuals of a group, one point per member: independent, or with bounded stretching."""
+"""Groups of similar rows, and their counterfactuals with one point per member."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from inspect import signature
 from typing import Any, ClassVar
 
 import cvxpy as cp
@@ -15,30 +15,178 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from optfair import datasets
+from optfair.core.classify import model_goal, model_term, rows_term
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
-from optfair.errors import DataError, DeclarationError, Infeasible, nearest
-from optfair.features.feature_problem import FeatureProblem, feature_names
+from optfair.core.problem_class import ProblemClass
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
-from optfair.methods.group_counterfactuals.attainable import with_attainable
-from optfair.methods.group_counterfactuals.maps.moments import checked_costs
-from optfair.numbers import LARGEST, real
+from optfair.methods.group_counterfactuals.group_problem import GroupProblem
+from optfair.numbers import check_count, check_labels, check_matrix, check_seed, checked
 
-__all__ = [
-    "GroupCounterfactuals",
-    "IndependentCounterfactuals",
-    "LipschitzCounterfactuals",
-    "MemberPairs",
-    "group_arguments",
-]
+Indices = NDArray[np.intp]
+
+
+# The search keeps the distances of all pairs: 5,000 rows take 200 MB.
+MOST_ROWS = 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class MedoidGroup:
+    """Rows around a medoid.
+
+    Attributes
+    ----------
+    label : object
+        Label that all members share; None without labels.
+    medoid : int
+        Row of the medoid.
+    members : array (m,) of int
+        Rows of the members, ascending.
+    size : int
+        Rows of the cluster, before it was cut or filled up.
+    """
+
+    label: Any
+    medoid: int
+    members: Indices
+    size: int
+
+
+@checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
+def medoid_groups(
+    X: Any,
+    *,
+    labels: Any = None,
+    n_groups: int = 10,
+    min_size: int = 20,
+    max_size: int | None = 200,
+    random_state: Any = None,
+) -> tuple[MedoidGroup, ...]:
+    r"""Return clusters of each label around their medoids, of at least and at most some size.
+
+    .. math:: \min_{M \subseteq X_c,\ |M| = k} \sum_{i \in X_c} \min_{m \in M} \|x_i - m\|
+
+    A heuristic: FasterPAM ends where no exchange of a medoid for another row helps. Beyond
+    5,000 rows of a label the medoids are those of 5,000 drawn ones, and every row goes to the
+    nearest. A cluster that is too large is cut to rows drawn from it; one that is too small is
+    filled up with the nearest other rows of its label, which then are in two groups.
+
+    Parameters
+    ----------
+    X : array-like (n, d)
+        Rows.
+    labels : array-like (n,), optional
+        Clusters never mix labels.
+    n_groups : int
+        Clusters per label; fewer come back where there are fewer different rows.
+    min_size, max_size : int
+        Members of a group; no upper limit if None.
+    random_state : int or Generator, optional
+        For the rows drawn.
+
+    Returns
+    -------
+    tuple of MedoidGroup
+        By label, then by medoid.
+
+    Raises
+    ------
+    DataError
+        Fewer rows of a label than groups or than the least size.
+    NotInstalled
+        The package kmedoids is missing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]])
+    >>> [g.members.tolist() for g in medoid_groups(X, n_groups=2, min_size=1)]
+    [[0, 1, 2], [3, 4, 5]]
+
+    References
+    ----------
+    Schubert, Rousseeuw: Fast and eager k-medoids clustering, Information Systems 101, 2021.
+    Valero-Leal et al., Optimal transport group counterfactual explanations, Section 4.1.
+    """
+    points = check_matrix(X, "X")
+    found = (
+        np.zeros(points.shape[0], dtype=int) if labels is None else check_labels(labels, "labels")
+    )
+    if found.shape != (points.shape[0],):
+        raise DataError(
+            "labels does not fit the rows",
+            f"shape {found.shape} for {points.shape[0]} rows",
+            "give one label per row",
+        )
+    if max_size is not None and not 1 <= min_size <= max_size:
+        raise DataError(
+            f"min_size is {min_size}, max_size {max_size}", remedy="give 1 <= min_size <= max_size"
+        )
+    rng = np.random.default_rng(random_state)
+    groups: list[MedoidGroup] = []
+    for label in np.unique(found):
+        rows = np.flatnonzero(found == label)
+        if rows.size < max(n_groups, min_size) or n_groups < 1:
+            raise DataError(
+                f"{rows.size} rows {'of label ' + str(label) if labels is not None else ''}"
+                f" for {n_groups} groups of at least {min_size}",
+                remedy="ask for fewer or smaller groups",
+            )
+        name = None if labels is None else label.item()
+        groups += _around(points, rows, name, n_groups, (min_size, max_size), rng)
+    return tuple(groups)
+
+
+def _around(
+    points: NDArray[np.float64],
+    rows: Indices,
+    label: Any,
+    n_groups: int,
+    sizes: tuple[int, int | None],
+    rng: np.random.Generator,
+) -> list[MedoidGroup]:
+    from scipy.spatial.distance import cdist
+
+    drawn = rows
+    if rows.size > MOST_ROWS:
+        drawn = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+    medoids = drawn[_medoids(cdist(points[drawn], points[drawn]), n_groups)]
+    far = cdist(points[rows], points[medoids])
+    nearest = far.argmin(axis=1)
+    # a medoid that equals another one keeps itself
+    nearest[np.searchsorted(rows, medoids)] = np.arange(medoids.size)
+    least, most = sizes
+    groups = []
+    for k, medoid in enumerate(medoids):
+        own = rows[nearest == k]
+        members = own
+        if most is not None and own.size > most:
+            members = rng.choice(own, most, replace=False)
+        elif own.size < least:
+            others = np.flatnonzero(nearest != k)
+            order = np.argsort(far[others, k], kind="stable")
+            members = np.concatenate([own, rows[others[order[: least - own.size]]]])
+        groups.append(MedoidGroup(label, int(medoid), np.sort(members), int(own.size)))
+    return groups
+
+
+def _medoids(distances: NDArray[np.float64], count: int) -> Indices:
+    try:
+        import kmedoids
+    except ImportError as e:
+        raise NotInstalled(
+            "kmedoids is not installed", str(e), 'pip install "optfair[groups]"'
+        ) from None
+    # greedy start: the same medoids on every machine, without a seed
+    found = kmedoids.fasterpam(distances, count, init="build", n_cpu=1)
+    return np.sort(np.asarray(found.medoids, dtype=np.intp))
 
 
 # All pairs of members of a group, numbered as SciPy's condensed distances are.
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 class MemberPairs:
@@ -100,40 +248,18 @@ QP = ProblemClass(quadratic_objective=True)
 SOCP = ProblemClass(cones=frozenset({"soc"}))
 
 
-class GroupCounterfactuals(FeatureProblem):
+class GroupCounterfactuals(GroupProblem):
     """What the problems with one counterfactual per member share: cost, target, features."""
 
-    #: names of the bounds on distances that a model declares besides what all of them take
-    factors: ClassVar[tuple[str, ...]] = ()
+    instead: ClassVar[Mapping[str, str]] = {
+        "K": "K bounds pairs of members: LipschitzCounterfactuals"
+    }
 
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        feature_costs: Any = None,
-        **factors: Any,
-    ) -> None:
-        _refuse_unknown(type(self), factors)
-        linear = LinearScore.of(score)
-        v, t = linear.halfspace(target_class, probability=probability, threshold=threshold)
-        points = linear.check_points(X)
+    def located(self, X: Any, score: LinearScore) -> dict[str, Any]:
+        """Return the members."""
+        points = score.check_points(X)
         points.flags.writeable = False
-        names = linear.names or feature_names(X, points.shape[1])
-        super().__init__(
-            {
-                "points": points,
-                "score": linear,
-                "normal": v,
-                "level": t,
-                "features": names,
-                "costs": checked_costs(feature_costs, names),
-                **factors,
-            }
-        )
+        return {"points": points}
 
     @property
     def points(self) -> Floats:
@@ -141,85 +267,40 @@ class GroupCounterfactuals(FeatureProblem):
         return np.asarray(self.data["points"])
 
     @property
-    def normal(self) -> Floats:
-        """Vector v of the target v·z >= t."""
-        return np.asarray(self.data["normal"])
+    def variances(self) -> Floats:
+        """Variance of each feature in the group (d,)."""
+        return np.asarray(self.points.var(axis=0))
 
     @property
-    def level(self) -> float:
-        """Number t of the target v·z >= t."""
-        return float(self.data["level"])
-
-    @property
-    def feature_costs(self) -> Floats:
-        """Weight of each feature in the cost (d,)."""
-        return np.asarray(self.data["costs"])
-
-    @property
-    def objective_unit(self) -> float:
-        """Weighted spread of the group, at most 1: gaps mean the same in any units."""
-        spread = float(self.feature_costs @ self.points.var(axis=0))
-        return min(1.0, spread) or 1.0
+    def pairs(self) -> MemberPairs:
+        """All pairs of members."""
+        found: MemberPairs | None = self.__dict__.get("_pairs")
+        if found is None:
+            found = MemberPairs(self.points)
+            self._set(_pairs=found)
+        return found
 
     def declare(self) -> Declaration:
         """Declare the counterfactuals, their cost and the target."""
-        Z = cp.Variable(self.points.shape, name="counterfactuals")
+        X, t = self.points, self.level
+        Z = cp.Variable(X.shape, name="counterfactuals")
+        moved = cp.multiply(np.sqrt(self.feature_costs)[None, :], Z - X)
+        cost = cp.sum_squares(moved) / len(X)
+        latex = r"\tfrac1n \textstyle\sum_i \|z_i - x_i\|^2"
+        target = model_term("classification", Z @ self.normal >= t, r"v^T z_i \ge t")
         return Declaration(
             {"counterfactuals": Z},
-            objective=(self._cost(Z),),
-            constraints=(self._classification(Z), *self.pair_terms(Z)),
+            objective=(model_goal("transport cost", cost, latex),),
+            constraints=(target, *self.pair_terms(Z)),
         )
 
     @abstractmethod
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
         """Return the constraints on pairs of members."""
 
-    def _cost(self, Z: Any) -> ObjectiveTerm:
-        X, costs = self.points, self.feature_costs
-        n = X.shape[0]
-
-        def value(values: Values) -> float:
-            moved = np.asarray(values["counterfactuals"], dtype=float) - X
-            return float(costs @ np.square(moved).sum(axis=0) / n)
-
-        def build() -> Any:
-            if np.all(costs == 1.0):
-                return cp.sum_squares(Z - X) / n
-            return cp.sum_squares(cp.multiply(np.sqrt(costs)[None, :], Z - X)) / n
-
-        return ObjectiveTerm(
-            "transport cost",
-            frozenset({"counterfactuals"}),
-            Evidence("transport cost", "convex quadratic", "minimize", QP),
-            build=build,
-            latex=r"\tfrac1n \textstyle\sum_i \|z_i - x_i\|^2",
-            value=value,
-        )
-
-    def _classification(self, Z: Any) -> ConstraintTerm:
-        v, t = self.normal, self.level
-
-        def violation(values: Values) -> Floats:
-            return np.maximum(t - np.asarray(values["counterfactuals"], dtype=float) @ v, 0.0)
-
-        return ConstraintTerm(
-            "classification",
-            frozenset({"counterfactuals"}),
-            Evidence("classification", "affine", "Nonpositive", LP),
-            build=lambda: Z @ v >= t,
-            latex=r"v^T z_i \ge t",
-            violation=violation,
-            shape=(self.points.shape[0],),
-            scale=abs(t),
-        )
-
     def scored_at_least(self, level: Any) -> dict[str, Any]:
         """Return the classification with an expression in place of the level, by term name."""
         return {"classification": self["counterfactuals"] @ self.normal >= level}
-
-    def explained(self, error: Infeasible) -> Infeasible:
-        """Return the error with the largest attainable target, where the target is out of reach."""
-        return with_attainable(self, error)
 
     def projected(self) -> Floats:
         """Return the members each at least cost to the target, which is a half-space."""
@@ -260,17 +341,6 @@ class GroupCounterfactuals(FeatureProblem):
             if here.size:
                 parts[word] = Z[:, here] >= X[:, here] if word == "up" else Z[:, here] <= X[:, here]
         return parts
-
-
-def _refuse_unknown(model: type[GroupCounterfactuals], given: Iterable[str]) -> None:
-    for name in given:
-        if name not in model.factors:
-            known = [*signature(GroupCounterfactuals.__init__).parameters][1:-1]
-            raise DeclarationError(
-                f"{model.__name__} takes no {name!r}",
-                "K bounds pairs of members: LipschitzCounterfactuals" if name == "K" else "",
-                nearest(name, known),
-            )
 
 
 class IndependentCounterfactuals(GroupCounterfactuals):
@@ -383,44 +453,12 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
     """
 
     title = "LipschitzCounterfactuals"
-    factors: ClassVar[tuple[str, ...]] = ("K",)
-
-    def __init__(
-        self,
-        X: Any,
-        *,
-        score: Any,
-        K: float,
-        probability: float | None = None,
-        threshold: float | None = None,
-        target_class: Any = None,
-        feature_costs: Any = None,
-    ) -> None:
-        factor = real(K)
-        if not 0.0 <= factor <= LARGEST:
-            raise DeclarationError(
-                f"K={K!r} is not a factor on distances",
-                "0 lets all members fall together, 1 stretches nothing",
-                "give a finite K >= 0",
-            )
-        super().__init__(
-            X,
-            score=score,
-            probability=probability,
-            threshold=threshold,
-            target_class=target_class,
-            feature_costs=feature_costs,
-            K=factor,
-        )
-
-    @property
-    def pairs(self) -> MemberPairs:
-        """All pairs of members."""
-        found: MemberPairs | None = self.__dict__.get("_pairs")
-        if found is None:
-            found = MemberPairs(self.points)
-            self._set(_pairs=found)
-        return found
+    takes: ClassVar[Mapping[str, float]] = {"K": 0.0}
+    needs: ClassVar[tuple[str, ...]] = ("K",)
+    instead: ClassVar[Mapping[str, str]] = {
+        "K": "0 lets all members fall together, 1 stretches nothing",
+        "k": "a bound on the contraction is not convex: BiLipschitzCounterfactuals",
+    }
 
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
         """Return the cones of the pairs, one row each."""
@@ -435,19 +473,11 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
         def violation(values: Values) -> Floats:
             return np.maximum(pairs.of(values["counterfactuals"]) - K * pairs.distances, 0.0)
 
-        return (
-            ConstraintTerm(
-                "stretching",
-                frozenset({"counterfactuals"}),
-                Evidence("stretching", "convex", "Nonpositive", SOCP),
-                build=lambda: rows(np.arange(pairs.count)),
-                latex=r"\|z_i - z_j\| \le K \|x_i - x_j\|",
-                violation=violation,
-                shape=(pairs.count,),
-                scale=K * float(pairs.distances.max()),
-                rows=rows,
-            ),
-        )
+        # n²/2 pairs: evaluated by their distances, without the matrix of differences
+        scale = K * float(pairs.distances.max())
+        latex = r"\|z_i - z_j\| \le K \|x_i - x_j\|"
+        stated = {"violation": violation, "scale": scale}
+        return (rows_term("stretching", rows, pairs.count, latex, **stated),)
 
     def feasible_point(self) -> dict[str, Floats]:
         """Return a point that satisfies the model's own constraints: shrunk, then shifted."""

@@ -1,26 +1,27 @@
-r"""Cost, geometry and validity of a group of counterfactuals, member by member, and its target."""
+"""Cost, geometry and validity of a group of counterfactuals, and of maps on members they were not fitted on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, needed
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import check_matrix, check_number, check_weights
-
-__all__ = [
-    "LipschitzConstants",
-    "Target",
-    "distortion",
-    "lipschitz_constants",
-    "transport_cost",
-    "validity",
-]
-
+from optfair.features.predictor import Predictor, class_labels
+from optfair.numbers import (
+    check_callable,
+    check_count,
+    check_matrix,
+    check_number,
+    check_seed,
+    check_weights,
+    checked,
+)
 
 # What a counterfactual must reach: a probability or a score of one class, from any classifier.
 
@@ -68,25 +69,24 @@ class Target:
             raise DeclarationError(
                 "give a probability or a threshold of the score, not both", remedy="leave one out"
             )
-        self.model = LinearScore.of(score) if isinstance(score, (tuple, list)) else score
-        self.classes = _classes(self.model)
-        self.column = _column(self.classes, target_class)
-        names = getattr(self.model, "feature_names_in_", None)
-        self._frame_names = None if names is None else [str(name) for name in names]
-        linked = getattr(self.model, "link", "logistic") is not None
+        model = LinearScore.of(score) if isinstance(score, (tuple, list)) else score
+        linked = getattr(model, "link", "logistic") is not None
         self.in_scores = threshold is not None or (
-            probability is None and not (linked and hasattr(self.model, "predict_proba"))
+            probability is None and not (linked and hasattr(model, "predict_proba"))
         )
         self.level = _level(0.0 if self.in_scores and threshold is None else threshold, probability)
         needed = "decision_function" if self.in_scores else "predict_proba"
-        if not hasattr(self.model, needed):
+        classes = class_labels(model)
+        if classes is None:
             raise DeclarationError(
-                f"a {type(self.model).__name__} has no {needed}",
-                remedy="give threshold= for a model of scores, probability= for one of probabilities",
+                f"a {type(model).__name__} has no classes",
+                "a fitted classifier has classes_, one per column of predict_proba",
+                "fit it first, or give (coef, intercept)",
             )
-        if self.in_scores and len(self.classes) > 2:
+        self.predictor = Predictor(model, output=needed, target_class=target_class)
+        if self.in_scores and len(classes) > 2:
             raise DeclarationError(
-                f"a score of {len(self.classes)} classes is not one number",
+                f"a score of {len(classes)} classes is not one number",
                 remedy="give a model with predict_proba and probability=",
             )
 
@@ -103,65 +103,11 @@ class Target:
         DataError
             The model returns something that is not one finite number per row and class.
         """
-        points = check_matrix(Z, "Z")
-        given: Any = points
-        if self._frame_names is not None:  # fitted on a frame, it warns of anything else
-            import pandas as pd
-
-            if len(self._frame_names) != points.shape[1]:
-                raise DataError(
-                    f"Z has {points.shape[1]} columns, the model {len(self._frame_names)} features",
-                    remedy="give the features the model was fitted on",
-                )
-            given = pd.DataFrame(points, columns=self._frame_names)
-        if self.in_scores:
-            values = np.asarray(self.model.decision_function(given), dtype=np.float64)
-            if self.column == 0:
-                values = -values
-            expected: tuple[int, ...] = (points.shape[0],)
-        else:
-            values = np.asarray(self.model.predict_proba(given), dtype=np.float64)
-            expected = (points.shape[0], len(self.classes))
-        if values.shape != expected or not np.isfinite(values).all():
-            raise DataError(
-                "the model does not return one finite number per row and class",
-                f"shape {values.shape} for {points.shape[0]} rows and {len(self.classes)} classes",
-                "check the model on these rows",
-            )
-        return np.asarray((values if self.in_scores else values[:, self.column]) - self.level)
+        return self.predictor(check_matrix(Z, "Z")) - self.level
 
     def __repr__(self) -> str:
         what = "score" if self.in_scores else "probability"
-        return f"Target: {what} of {self.classes[self.column]!r} at least {self.level:g}"
-
-
-def _classes(model: Any) -> tuple[Any, ...]:
-    found = getattr(model, "classes_", None)
-    if found is None:
-        found = getattr(model, "classes", None)
-    if found is None or callable(found):
-        raise DeclarationError(
-            f"a {type(model).__name__} has no classes",
-            "a fitted classifier has classes_, one per column of predict_proba",
-            "fit it first, or give (coef, intercept)",
-        )
-    return tuple(c.item() if isinstance(c, np.generic) else c for c in found)
-
-
-def _column(classes: tuple[Any, ...], wanted: Any) -> int:
-    if wanted is None:
-        if len(classes) == 2:
-            return 1
-        raise DeclarationError(
-            f"the model has {len(classes)} classes", remedy=f"give target_class= one of {classes}"
-        )
-    if isinstance(wanted, np.generic):
-        wanted = wanted.item()
-    if wanted in classes:
-        return classes.index(wanted)
-    raise DeclarationError(
-        f"no class {wanted!r}", remedy=nearest(str(wanted), [str(c) for c in classes])
-    )
+        return f"Target: {what} of {self.predictor.target_class!r} at least {self.level:g}"
 
 
 def _level(threshold: float | None, probability: float | None) -> float:
@@ -250,7 +196,7 @@ def transport_cost(X: Any, Z: Any, *, sample_weight: Any = None) -> float:
     ----------
     Valero-Leal et al., Optimal transport group counterfactual explanations, eq. (31).
     """
-    members, images = _pair(X, Z)
+    members, images = moved_members(X, Z)
     weights = check_weights(sample_weight, members.shape[0])
     return float(weights @ np.einsum("ij,ij->i", images - members, images - members))
 
@@ -288,7 +234,7 @@ def lipschitz_constants(X: Any, Z: Any) -> LipschitzConstants:
     Valero-Leal et al., Optimal transport group counterfactual explanations, eq. (32) and (33),
     corrected as above.
     """
-    members, images = _pair(X, Z)
+    members, images = moved_members(X, Z)
     high, low = -np.inf, np.inf
     pairs = {"high": (-1, -1), "low": (-1, -1)}
     for start, before, after in _distances(members, images):
@@ -393,7 +339,8 @@ def validity(
     return float((target.margin(Z) > -SLACK).mean())
 
 
-def _pair(X: Any, Z: Any) -> tuple[Floats, Floats]:
+def moved_members(X: Any, Z: Any) -> tuple[Floats, Floats]:
+    """Return members and their counterfactuals, checked to belong together."""
     members, images = check_matrix(X, "X"), check_matrix(Z, "Z")
     if members.shape != images.shape:
         raise DataError(
@@ -418,3 +365,177 @@ def _distances(members: Floats, images: Floats) -> Iterator[tuple[int, Floats, F
             cdist(images[start:stop], images[start:]),
         )
         start = stop
+
+
+NUMBERS = ("transport_cost", "upper", "lower", "distortion", "validity", "seconds")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MapValidation:
+    """Metrics of a map on the members left out, one number per fold.
+
+    Attributes
+    ----------
+    transport_cost : array (folds,)
+        Mean squared distance, in squared units of the features.
+    upper, lower : array (folds,)
+        Empirical constants; NaN for a fold whose members are all equal.
+    distortion : array (folds,)
+        1 − 1/max(upper, lower) of each fold.
+    validity : array (folds,)
+        Share that reaches the target.
+    seconds : array (folds,)
+        Wall time to declare, solve and read off the map.
+    """
+
+    transport_cost: Floats
+    upper: Floats
+    lower: Floats
+    distortion: Floats
+    validity: Floats
+    seconds: Floats
+
+    def __len__(self) -> int:
+        return int(self.validity.size)
+
+    def mean(self) -> dict[str, float]:
+        """Return the mean over the folds of each metric, over those where it is a number."""
+        found = {}
+        for name in NUMBERS:
+            values = getattr(self, name)
+            kept = values[~np.isnan(values)]
+            found[name] = float(kept.mean()) if kept.size else float("nan")
+        return found
+
+    def to_frame(self) -> Any:
+        """Return the numbers as a pandas DataFrame, one row per fold.
+
+        Raises
+        ------
+        NotInstalled
+            pandas is missing.
+        """
+        pd = needed("pandas", "pip install pandas, or use the arrays")
+        return pd.DataFrame({name: getattr(self, name) for name in NUMBERS})
+
+    def __repr__(self) -> str:
+        means = self.mean()
+        return "\n".join(
+            [f"MapValidation: {len(self)} folds, means on the members left out"]
+            + [f"  {name:<15} {means[name]:.6g}" for name in NUMBERS]
+        )
+
+
+# What a target is said with.
+AIM = ("probability", "threshold", "target_class")
+
+
+@checked(model=check_callable, n_splits=check_count, random_state=check_seed)
+def cross_validate_map(
+    model: Callable[..., Any],
+    X: Any,
+    *,
+    score: Any,
+    n_splits: int = 10,
+    random_state: Any = None,
+    **parameters: Any,
+) -> MapValidation:
+    """Fit a map on all folds but one, and measure it on the members of that one.
+
+    Parameters
+    ----------
+    model : class of problems with a map, or callable
+        `PSDMap` and the like, called with the rows and the target; or any function of the rows
+        that returns an object with ``transform``.
+    X : array-like (n, d)
+        Members of the group.
+    score, probability, threshold, target_class
+        The target, as for the models.
+    n_splits : int
+        Folds.
+    random_state : int or Generator, optional
+        Shuffles the members first; in their order without.
+    **parameters
+        Further arguments of the model, such as ``K``.
+
+    Returns
+    -------
+    MapValidation
+
+    Raises
+    ------
+    DataError
+        Fewer than two members per fold: there is no distance to measure.
+    DeclarationError
+        A model without a map: counterfactuals of members say nothing of other members.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Shift:
+    ...     def transform(self, X):
+    ...         return X + np.array([2.0, 0.0])
+    >>> X = np.random.default_rng(0).normal(size=(40, 2))
+    >>> found = cross_validate_map(lambda rows: Shift(), X, score=([1.0, 0.0], 0.0), n_splits=5)
+    >>> mean = found.mean()
+    >>> round(mean["transport_cost"], 9), round(mean["distortion"], 9) + 0.0
+    (4.0, 0.0)
+
+    References
+    ----------
+    Valero-Leal et al., Optimal transport group counterfactual explanations, Section C.3.
+    """
+    points = check_matrix(X, "X")
+    rows = points.shape[0]
+    if not 2 <= n_splits <= rows // 2:
+        raise DataError(
+            f"{n_splits} folds of {rows} members",
+            "a fold needs two members to measure a distance, and there are at least two folds",
+            f"give n_splits between 2 and {rows // 2}",
+        )
+    aim = {name: parameters[name] for name in AIM if name in parameters}
+    order = np.arange(rows)
+    if random_state is not None:
+        order = np.random.default_rng(random_state).permutation(rows)
+    found: dict[str, list[float]] = {name: [] for name in NUMBERS}
+    for held in np.array_split(order, n_splits):
+        begin = time.perf_counter()
+        kept = np.setdiff1d(order, held)
+        fitted = _fitted(model, points[kept], {"score": score, **parameters})
+        found["seconds"].append(time.perf_counter() - begin)
+        members = points[held]
+        images = np.asarray(fitted.transform(members))
+        constants = lipschitz_constants(members, images)
+        larger = np.maximum(constants.upper, constants.lower)
+        found["transport_cost"].append(transport_cost(members, images))
+        found["upper"].append(constants.upper)
+        found["lower"].append(constants.lower)
+        found["distortion"].append(float(1.0 - 1.0 / larger))
+        found["validity"].append(validity(images, score, **aim))
+    return MapValidation(**{name: np.array(values) for name, values in found.items()})
+
+
+def _fitted(model: Callable[..., Any], rows: Floats, arguments: dict[str, Any]) -> Any:
+    """Return an object with ``transform``."""
+    if isinstance(model, type):
+        if not hasattr(model, "map"):
+            raise DeclarationError(
+                f"{model.__name__} has no map",
+                "it finds counterfactuals of its own members only",
+                "measure it on the whole group, as the paper does, or give a model of maps",
+            )
+        problem = model(rows, **arguments)
+        return problem.map(problem.solve())
+    extra = set(arguments) - {"score", *AIM}
+    if extra:
+        raise DeclarationError(
+            f"a function of the rows does not take {', '.join(sorted(extra))}",
+            remedy="put them into the function, or give a class of problems",
+        )
+    fitted = model(rows)
+    if not hasattr(fitted, "transform"):
+        raise DeclarationError(
+            f"the model returned a {type(fitted).__name__} without transform",
+            remedy="return an object whose transform(X) gives counterfactuals",
+        )
+    return fitted

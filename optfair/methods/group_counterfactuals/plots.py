@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError
+from optfair.features.feature_problem import checked_names, column_index
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import check_matrix
+from optfair.methods.group_counterfactuals.metrics import moved_members
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
@@ -19,6 +20,7 @@ from optfair.plots.axes import (
     QUIET,
     legend_below,
     new_axes,
+    new_figure,
     plain,
     tidy,
 )
@@ -26,13 +28,6 @@ from optfair.plots.axes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = [
-    "plot_arrows",
-    "plot_counterfactual_front",
-    "plot_groups",
-    "plot_map",
-]
 
 
 # Pictures of a group and its counterfactuals, member by member.
@@ -143,13 +138,7 @@ def plot_arrows(
 def plot_groups(
     X: Any,
     counterfactuals: Mapping[str, Any],
-    *,
-    score: Any = None,
-    probability: float | None = None,
-    threshold: float | None = None,
-    target_class: Any = None,
-    features: Sequence[Any] = (0, 1),
-    names: Sequence[str] | None = None,
+    **options: Any,
 ) -> Figure:
     """Draw the counterfactuals of one group side by side, as for a small and a large K.
 
@@ -188,24 +177,14 @@ def plot_groups(
         raise DataError(
             f"{len(counterfactuals)} panels", remedy="give between one and four by title"
         )
-    first = new_axes(None, 4.9 * len(counterfactuals), 4.9)
-    figure: Figure = first.get_figure(root=True)  # type: ignore[assignment]
-    first.remove()
+    figure = new_figure(4.9 * len(counterfactuals), 4.9)
     figure.set_layout_engine("constrained", h_pad=0.1)  # room above the titles
     panels = figure.subplots(1, len(counterfactuals), sharex=True, sharey=True, squeeze=False)[0]
-    given = {
-        "score": score,
-        "probability": probability,
-        "threshold": threshold,
-        "target_class": target_class,
-        "features": features,
-        "names": names,
-    }
     points = []
     for ax, (title, Z) in zip(panels, counterfactuals.items(), strict=True):
-        plot_arrows(X, Z, **given, title=title, legend=False, ax=ax)
-        members, images, known = _rows(X, Z, names)
-        at = list(_chosen(features, known))
+        plot_arrows(X, Z, **options, title=title, legend=False, ax=ax)
+        members, images, known = _rows(X, Z, options.get("names"))
+        at = list(_chosen(options.get("features", (0, 1)), known))
         points += [members[:, at], images[:, at]]
     for ax in panels:
         _limits(ax, np.vstack(points))
@@ -220,35 +199,15 @@ def plot_groups(
 
 
 def _rows(X: Any, Z: Any, names: Sequence[str] | None) -> tuple[Floats, Floats, tuple[str, ...]]:
-    members, images = check_matrix(X, "X"), check_matrix(Z, "Z")
-    if members.shape != images.shape:
-        raise DataError(
-            "X and Z are not members and their counterfactuals",
-            f"shapes {members.shape} and {images.shape}",
-            "give one counterfactual per member, in the same order and features",
-        )
-    d = members.shape[1]
+    members, images = moved_members(X, Z)
     given = names if names is not None else getattr(X, "columns", None)
-    known = tuple(f"x{j}" for j in range(d)) if given is None else tuple(map(str, given))
-    if len(known) != d:
-        raise DataError(f"{len(known)} names for {d} features", remedy="give one per feature")
-    return members, images, known
+    return members, images, checked_names(given, members.shape[1])
 
 
 def _chosen(features: Sequence[Any], known: tuple[str, ...]) -> tuple[int, int]:
     if isinstance(features, str) or len(features) != 2:
         raise DeclarationError(f"features is {features!r}", remedy="give two of them")
-    found = []
-    for feature in features:
-        if isinstance(feature, str):
-            if feature not in known:
-                raise DataError(f"no feature {feature!r}", remedy=nearest(feature, known))
-            found.append(known.index(feature))
-        elif 0 <= int(feature) < len(known):
-            found.append(int(feature))
-        else:
-            raise DataError(f"no feature {feature}", remedy=f"there are {len(known)}")
-    return found[0], found[1]
+    return column_index(known, features[0]), column_index(known, features[1])
 
 
 def _hidden(known: tuple[str, ...], shown: tuple[int, int]) -> str:

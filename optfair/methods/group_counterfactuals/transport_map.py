@@ -9,19 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
-from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
-from optfair.numbers import check_count, check_matrix, check_names, check_path, checked, floats
+from optfair.errors import DataError, DeclarationError
+from optfair.features.feature_problem import column_index
+from optfair.numbers import check_matrix, check_names, check_path, checked, floats
 from optfair.storage import check_record, read_archive, write_archive
-
-__all__ = [
-    "MixtureTransport",
-    "TransportMap",
-    "checked_rows",
-    "framed",
-    "read_map",
-]
-
 
 # Maps on disk: one file, nothing pickled.
 
@@ -141,40 +132,14 @@ class TransportMap:
             )
         for array in (A, b, mu, sigma):
             array.flags.writeable = False
-        self._matrix: Floats = A
-        self._offset: Floats = b
-        self._mean: Floats = mu
-        self._covariance = sigma
-        self._features = names
+        #: A (d, d), b (d,), and mean and covariance of the group it was made for; read only
+        self.matrix: Floats = A
+        self.offset: Floats = b
+        self.mean: Floats = mu
+        self.covariance: Floats = sigma
+        self.features = names
         values = np.linalg.svd(A, compute_uv=False)
         self._largest, self._least = float(values[0]), float(values[-1])
-
-    # --- what it is ----------------------------------------------------------------------
-
-    @property
-    def matrix(self) -> Floats:
-        """A (d, d), read only."""
-        return self._matrix
-
-    @property
-    def offset(self) -> Floats:
-        """The constant b (d,), read only."""
-        return self._offset
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return self._features
-
-    @property
-    def mean(self) -> Floats:
-        """Mean of the group it was made for."""
-        return self._mean
-
-    @property
-    def covariance(self) -> Floats:
-        """Covariance of the group it was made for."""
-        return self._covariance
 
     # --- points --------------------------------------------------------------------------
 
@@ -186,8 +151,8 @@ class TransportMap:
         X : array-like or DataFrame (n, d)
             Points of the group, old or new.
         """
-        rows = checked_rows(X, self._features)
-        return framed(X, rows @ self._matrix.T + self._offset, self._features)
+        rows = checked_rows(X, self.features)
+        return framed(X, rows @ self.matrix.T + self.offset, self.features)
 
     def inverse_transform(self, Z: Any) -> Any:
         """Return the points that the map sends to these.
@@ -197,22 +162,22 @@ class TransportMap:
         DeclarationError
             The map is not invertible.
         """
-        rows = checked_rows(Z, self._features)
+        rows = checked_rows(Z, self.features)
         if not self._least > 1e-13 * self._largest:
             raise DeclarationError(
                 "this map sends different points to the same one",
                 f"its least singular value is {self._least:.3g}",
                 "solve with a bound k on the contraction",
             )
-        back = np.asarray(np.linalg.solve(self._matrix, (rows - self._offset).T).T, dtype=float)
-        return framed(Z, back, self._features)
+        back = np.asarray(np.linalg.solve(self.matrix, (rows - self.offset).T).T, dtype=float)
+        return framed(Z, back, self.features)
 
     def jacobian(self, X: Any = None) -> Floats:
         """Return Dg: A, or one copy for each row of X (n, d, d)."""
         if X is None:
-            return self._matrix
-        n = checked_rows(X, self._features).shape[0]
-        return np.asarray(np.broadcast_to(self._matrix, (n, *self._matrix.shape)))
+            return self.matrix
+        n = checked_rows(X, self.features).shape[0]
+        return np.asarray(np.broadcast_to(self.matrix, (n, *self.matrix.shape)))
 
     # --- geometry ------------------------------------------------------------------------
 
@@ -234,12 +199,12 @@ class TransportMap:
     @property
     def volume_factor(self) -> float:
         """Volume of g(S) divided by that of S, for every set S: the size of det A."""
-        return float(abs(np.linalg.det(self._matrix)))
+        return float(abs(np.linalg.det(self.matrix)))
 
     @property
     def volume_bounds(self) -> tuple[float, float]:
         """Bounds of the volume factor that follow from K and k alone: (1/k^d, K^d)."""
-        d = len(self._features)
+        d = len(self.features)
         return self.contraction**-d, self.expansion**d
 
     @property
@@ -251,27 +216,21 @@ class TransportMap:
     @property
     def density_bounds(self) -> tuple[float, float]:
         """Bounds of the density factor that follow from K and k alone: (1/K^d, k^d)."""
-        d = len(self._features)
+        d = len(self.features)
         return self.expansion**-d, self.contraction**d
 
     # --- features ------------------------------------------------------------------------
 
     def moved(self, feature: Any) -> bool:
         """Whether the map changes a feature at all, by name or column."""
-        j = (
-            self._features.index(feature)
-            if isinstance(feature, str) and feature in self._features
-            else check_count(feature, "feature", least=0)
-        )
-        if j >= len(self._features):
-            raise DataError(f"no feature {feature}", remedy=nearest("", self._features))
+        j = column_index(self.features, feature)
         return bool(self._movement()[j] > STILL)
 
     def _movement(self) -> Floats:
         """Return how far each feature moves, in standard deviations where it has one."""
-        spread = np.sqrt(np.diag(self._covariance))
-        shift = np.abs(self._matrix @ self._mean + self._offset - self._mean)
-        turned = np.abs(self._matrix - np.eye(shift.size)) @ spread
+        spread = np.sqrt(np.diag(self.covariance))
+        shift = np.abs(self.matrix @ self.mean + self.offset - self.mean)
+        turned = np.abs(self.matrix - np.eye(shift.size)) @ spread
         return np.asarray((shift + turned) / np.where(spread > 0, spread, 1.0))
 
     def records(self) -> list[dict[str, Any]]:
@@ -281,26 +240,26 @@ class TransportMap:
         ``new deviation`` after it; ``own factor`` is A_jj, ``other`` the feature whose standard
         deviation moves this one most, and ``coefficient`` its entry of A.
         """
-        A, spread = self._matrix, np.sqrt(np.diag(self._covariance))
-        image = A @ self._mean + self._offset
-        after = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", A, self._covariance, A), 0.0))
+        A, spread = self.matrix, np.sqrt(np.diag(self.covariance))
+        image = A @ self.mean + self.offset
+        after = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", A, self.covariance, A), 0.0))
         pull = np.abs(A) * np.where(spread > 0, spread, 0.0)
         np.fill_diagonal(pull, -1.0)
         still = self._movement() <= STILL
         found = []
-        for j, name in enumerate(self._features):
+        for j, name in enumerate(self.features):
             other = int(np.argmax(pull[j]))
             counts = pull[j, other] > STILL * max(float(spread[j]), STILL)
             found.append(
                 {
                     "feature": name,
-                    "mean": float(self._mean[j]),
+                    "mean": float(self.mean[j]),
                     "new mean": float(image[j]),
-                    "shift": float(image[j] - self._mean[j]),
+                    "shift": float(image[j] - self.mean[j]),
                     "deviation": float(spread[j]),
                     "new deviation": float(after[j]),
                     "own factor": float(A[j, j]),
-                    "other": self._features[other] if counts else None,
+                    "other": self.features[other] if counts else None,
                     "coefficient": float(A[j, other]) if counts else 0.0,
                     "moves": not still[j],
                 }
@@ -315,7 +274,7 @@ class TransportMap:
 
     def __repr__(self) -> str:
         title = (
-            f"TransportMap of {len(self._features)} features: K = {self.expansion:.4g}, "
+            f"TransportMap of {len(self.features)} features: K = {self.expansion:.4g}, "
             f"k = {self.contraction:.4g}, distortion {self.distortion:.4g}"
         )
         lines = [("feature", "mean", "->", "deviation", "->", "own factor", "strongest other")]
@@ -336,7 +295,7 @@ class TransportMap:
         """Return everything but the arrays, ready for JSON."""
         return {
             "kind": "affine",
-            "features": list(self._features),
+            "features": list(self.features),
             "expansion": self.expansion,
             "contraction": self.contraction if np.isfinite(self.contraction) else None,
         }
@@ -345,10 +304,10 @@ class TransportMap:
     def save(self, path: str | Path) -> None:
         """Write ``path.npz``; see `TransportMap.load`."""
         arrays = {
-            "matrix": self._matrix,
-            "offset": self._offset,
-            "mean": self._mean,
-            "covariance": self._covariance,
+            "matrix": self.matrix,
+            "offset": self.offset,
+            "mean": self.mean,
+            "covariance": self.covariance,
         }
         write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
 
@@ -400,156 +359,3 @@ def framed(X: Any, rows: Floats, features: tuple[str, ...]) -> Any:
     import pandas as pd
 
     return pd.DataFrame(rows, index=X.index, columns=list(features))
-
-
-# A fitted map of a mixture: every point moves with its most probable component.
-
-
-class MixtureTransport:
-    r"""The map :math:`g(x) = A_j x + b_j` with j the most probable component of x.
-
-    It is affine within the region of a component and jumps between two, so it has no
-    Lipschitz constant of its own: ``expansion`` and ``contraction`` are the largest of the
-    components' and hold for points of the same one.
-
-    Parameters
-    ----------
-    parts : GaussianParts
-        The mixture.
-    maps : sequence of TransportMap
-        One for each component.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> parts = GaussianParts.of(([0.5, 0.5], [[0.0], [9.0]], [[[1.0]], [[1.0]]]), np.zeros((1, 1)))
-    >>> g = MixtureTransport(parts, [TransportMap([[1.0]], [2.0]), TransportMap([[0.5]], [0.0])])
-    >>> g.components([[1.0], [8.0]]).tolist(), g.transform([[1.0], [8.0]]).tolist()
-    ([0, 1], [[3.0], [4.0]])
-
-    References
-    ----------
-    Valero-Leal et al.: Optimal transport group counterfactual explanations, Appendix B.1.
-    """
-
-    def __init__(self, parts: GaussianParts, maps: Sequence[TransportMap]) -> None:
-        if len(maps) != parts.weights.size or len({g.features for g in maps}) != 1:
-            raise DataError(
-                f"{len(maps)} maps for {parts.weights.size} components",
-                remedy="give one map of the same features for each component",
-            )
-        self._parts, self._maps = parts, tuple(maps)
-
-    @property
-    def parts(self) -> GaussianParts:
-        """The mixture."""
-        return self._parts
-
-    @property
-    def maps(self) -> tuple[TransportMap, ...]:
-        """The affine maps of the components."""
-        return self._maps
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features."""
-        return self._maps[0].features
-
-    @property
-    def expansion(self) -> float:
-        """Largest factor by which distances within a component grow."""
-        return max(g.expansion for g in self._maps)
-
-    @property
-    def contraction(self) -> float:
-        """Largest factor by which distances within a component shrink."""
-        return max(g.contraction for g in self._maps)
-
-    def components(self, X: Any) -> NDArray[np.intp]:
-        """Return the most probable component of each row."""
-        return self._parts.assign(checked_rows(X, self.features))
-
-    def transform(self, X: Any) -> Any:
-        """Return g of each row; a data frame gives a data frame of the features."""
-        rows = checked_rows(X, self.features)
-        own = self._parts.assign(rows)
-        moved = np.empty_like(rows)
-        for j, g in enumerate(self._maps):
-            moved[own == j] = rows[own == j] @ g.matrix.T + g.offset
-        return framed(X, moved, self.features)
-
-    def inverse_transform(self, Z: Any, components: Any = None) -> Any:
-        """Return the points that the map sends to these.
-
-        Parameters
-        ----------
-        Z : array-like or DataFrame (n, d)
-            Images.
-        components : int array (n,)
-            The component each came from, which the images alone do not tell.
-
-        Raises
-        ------
-        DeclarationError
-            No components, or a map that is not invertible.
-        """
-        rows = checked_rows(Z, self.features)
-        own = np.asarray(components)
-        if components is None or own.shape != (rows.shape[0],):
-            raise DeclarationError(
-                "a map in pieces has an inverse only piece by piece",
-                "images of two components may fall on the same point",
-                "give components=, e.g. g.components(X) of the rows before the move",
-            )
-        found = np.empty_like(rows)
-        for j, g in enumerate(self._maps):
-            if (own == j).any():
-                found[own == j] = g.inverse_transform(rows[own == j])
-        return framed(Z, found, self.features)
-
-    def jacobian(self, X: Any) -> Floats:
-        """Return Dg at each row (n, d, d)."""
-        return np.stack([g.matrix for g in self._maps])[self.components(X)]
-
-    def table(self) -> Any:
-        """Return the tables of the components, one below the other, as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.concat({j: g.table() for j, g in enumerate(self._maps)}, names=["component"])
-
-    def __repr__(self) -> str:
-        lines = [f"MixtureTransport of {len(self._maps)} components"]
-        for j, (weight, g) in enumerate(zip(self._parts.weights, self._maps, strict=True)):
-            lines.append(f"component {j}, weight {weight:.4g}: {g!r}")
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the arrays, ready for JSON."""
-        return {"kind": "mixture", "features": list(self.features)}
-
-    @checked(path=check_path)
-    def save(self, path: str | Path) -> None:
-        """Write ``path.npz``; see `MixtureTransport.load`."""
-        arrays = {
-            "weights": self._parts.weights,
-            "means": np.stack([m.mean for m in self._parts.moments]),
-            "covariances": np.stack([m.covariance for m in self._parts.moments]),
-            "matrices": np.stack([g.matrix for g in self._maps]),
-            "offsets": np.stack([g.offset for g in self._maps]),
-        }
-        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
-
-    @classmethod
-    @checked(path=check_path)
-    def load(cls, path: str | Path) -> MixtureTransport:
-        """Read a map that was saved, by its file name."""
-        record, stored = read_map(path, "mixture")
-        whole = (stored["weights"], stored["means"], stored["covariances"])
-        parts = GaussianParts.of(whole, stored["means"])
-        maps = [
-            TransportMap(
-                A, b, features=record["features"], mean=one.mean, covariance=one.covariance
-            )
-            for A, b, one in zip(stored["matrices"], stored["offsets"], parts.moments, strict=True)
-        ]
-        return cls(parts, maps)

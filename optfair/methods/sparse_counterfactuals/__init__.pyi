@@ -1,5 +1,8 @@
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan as ActionPlan
 from optfair.methods.sparse_counterfactuals.action_plan import MinimumEdits as MinimumEdits
+from optfair.methods.sparse_counterfactuals.choice_problem import edited_together as edited_together
+from optfair.methods.sparse_counterfactuals.choice_problem import implies as implies
+from optfair.methods.sparse_counterfactuals.choice_problem import row_budget as row_budget
 from optfair.methods.sparse_counterfactuals.couplings import aligned_coupling as aligned_coupling
 from optfair.methods.sparse_counterfactuals.couplings import nearest_coupling as nearest_coupling
 from optfair.methods.sparse_counterfactuals.couplings import (
@@ -24,9 +27,6 @@ from optfair.methods.sparse_counterfactuals.generators import (
     projected_counterfactuals as projected_counterfactuals,
 )
 from optfair.methods.sparse_counterfactuals.refinement import Refinement as Refinement
-from optfair.methods.sparse_counterfactuals.rules import edited_together as edited_together
-from optfair.methods.sparse_counterfactuals.rules import implies as implies
-from optfair.methods.sparse_counterfactuals.rules import row_budget as row_budget
 from optfair.methods.sparse_counterfactuals.shapley import Attribution as Attribution
 from optfair.methods.sparse_counterfactuals.shapley import p_shap as p_shap
 from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (

@@ -10,25 +10,21 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.core.classify import model_goal, model_term
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choice_problem import (
     ChoiceProblem,
-    model_term,
     row_choices,
 )
-from optfair.methods.sparse_counterfactuals.choices import Cells, Choices, enumerated_choices
-from optfair.numbers import check_flag, check_names, check_number, checked
-
-__all__ = [
-    "ActionPlan",
-    "MinimumEdits",
-    "Scorecard",
-    "action_arguments",
-]
-
+from optfair.methods.sparse_counterfactuals.choices import (
+    Choices,
+    enumerated_choices,
+    model_choices,
+)
+from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import check_flag, check_names, check_number, checked, real
 
 # The edits of a group within a budget, and the fewest edits with a required effect.
 
@@ -158,9 +154,7 @@ class ActionPlan(ChoiceProblem):
         >>> p.refined(s).tolist(), round(p.mean_difference(s), 4)
         ([[1.0, 0.0], [-2.0, -1.0]], 0.2108)
         """
-        choices, cells = cls.model_choices(
-            predict, factuals, values, target, costs, most_edits, memory
-        )
+        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, budget=budget, cells=cells)
 
     @property
@@ -188,65 +182,27 @@ class ActionPlan(ChoiceProblem):
 
     def declare(self) -> Declaration:
         """Declare choices and deviation; nothing of the number of choices is built."""
-        choices = self.choices
-        a, eta = cp.Variable(choices.size, name="choice"), cp.Variable(name="deviation")
-        g = choices.effects
-
-        def side(name: str, sign: float, latex: str) -> ConstraintTerm:
-            return model_term(
-                name,
-                {"choice", "deviation"},
-                "Nonpositive",
-                build=lambda: sign * (g @ a) <= eta,
-                violation=lambda v: np.maximum(
-                    sign * (g @ np.asarray(v["choice"], dtype=float))
-                    - np.asarray(v["deviation"], dtype=float),
-                    0.0,
-                ),
-                latex=latex,
-            )
-
+        a = cp.Variable(self.choices.size, name="choice")
+        eta, total = cp.Variable(name="deviation"), self.choices.effects @ a
         return Declaration(
             variables={"choice": a, "deviation": eta},
-            objective=(
-                ObjectiveTerm(
-                    "deviation",
-                    frozenset({"deviation"}),
-                    Evidence("deviation", "affine", "minimize", LP),
-                    build=lambda: eta,
-                    latex=r"\eta",
-                    value=lambda v: float(np.asarray(v["deviation"])),
-                ),
-            ),
+            objective=(model_goal("deviation", eta, r"\eta"),),
             constraints=(
                 *self.choice_terms(a),
-                side("above", 1.0, r"\textstyle\sum_{i,S} g_{iS} a_{iS} \le \eta"),
-                side("below", -1.0, r"-\textstyle\sum_{i,S} g_{iS} a_{iS} \le \eta"),
+                model_term("above", total <= eta, r"\textstyle\sum_{i,S} g_{iS} a_{iS} \le \eta"),
+                model_term("below", -total <= eta, r"-\textstyle\sum_{i,S} g_{iS} a_{iS} \le \eta"),
                 self._budget_term(self.data["budget"], a),
             ),
             integers=frozenset({"choice"}),
         )
 
     def _budget_term(self, budget: float, a: Any) -> ConstraintTerm:
-        costs = self.choices.costs
-        return model_term(
-            "budget",
-            {"choice"},
-            "Nonpositive",
-            build=lambda: costs @ a <= budget,
-            violation=lambda v: np.maximum(
-                costs @ np.asarray(v["choice"], dtype=float) - budget, 0.0
-            ),
-            scale=budget,
-            latex=r"\textstyle\sum_{i,S} c(S)\, a_{iS} \le C",
-        )
+        latex = r"\textstyle\sum_{i,S} c(S)\, a_{iS} \le C"
+        return model_term("budget", self.choices.costs @ a <= budget, latex)
 
 
 def _checked_budget(budget: Any, choices: Any) -> float:
-    try:
-        C = float(budget)
-    except (TypeError, ValueError):
-        C = np.nan
+    C = real(budget)
     largest = choices.rows * float(choices.cell_costs.sum())
     if not 0.0 <= C <= largest * (1.0 + 1e-12):
         raise DataError(
@@ -349,9 +305,7 @@ class MinimumEdits(ChoiceProblem):
         memory: int | None = None,
     ) -> MinimumEdits:
         """Return the problem for rows, from the scores of a model; see `ActionPlan.from_model`."""
-        choices, cells = cls.model_choices(
-            predict, factuals, values, target, costs, most_edits, memory
-        )
+        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, effect=effect, overshoot=overshoot, cells=cells)
 
     @property
@@ -366,52 +320,23 @@ class MinimumEdits(ChoiceProblem):
 
     def declare(self) -> Declaration:
         """Declare the choices; nothing of their number is built."""
-        choices, left, sigma = self.choices, self.missing, self.direction
+        choices, left = self.choices, self.missing
         a = cp.Variable(choices.size, name="choice")
-        g, costs = sigma * choices.effects, choices.costs
-
-        def side(name: str, sign: float, latex: str) -> ConstraintTerm:
-            return model_term(
-                name,
-                {"choice"},
-                "Nonpositive",
-                build=lambda: sign * (g @ a) <= left,
-                violation=lambda v: np.maximum(
-                    sign * (g @ np.asarray(v["choice"], dtype=float)) - left, 0.0
-                ),
-                scale=left,
-                latex=latex,
-            )
-
+        total = (self.direction * choices.effects) @ a
+        latex = r"\sigma\textstyle\sum_{i,S} g_{iS} a_{iS}"
         terms = [
             *self.choice_terms(a),
-            side("effect", -1.0, r"\sigma\textstyle\sum_{i,S} g_{iS} a_{iS} \ge -(1-\varepsilon)G"),
+            model_term("effect", -total <= left, latex + r" \ge -(1-\varepsilon)G"),
         ]
         if not self.data["overshoot"]:
-            latex = r"\sigma\textstyle\sum_{i,S} g_{iS} a_{iS} \le (1-\varepsilon)G"
-            terms.append(side("overshoot", 1.0, latex))
-        return Declaration(
-            variables={"choice": a},
-            objective=(
-                ObjectiveTerm(
-                    "cost",
-                    frozenset({"choice"}),
-                    Evidence("cost", "affine", "minimize", LP),
-                    build=lambda: costs @ a,
-                    latex=r"\textstyle\sum_{i,S} c(S)\, a_{iS}",
-                    value=lambda v: float(costs @ np.asarray(v["choice"], dtype=float)),
-                ),
-            ),
-            constraints=tuple(terms),
-            integers=frozenset({"choice"}),
-        )
+            above = model_term("overshoot", total <= left, latex + r" \le (1-\varepsilon)G")
+            terms.append(above)
+        cost = model_goal("cost", choices.costs @ a, r"\textstyle\sum_{i,S} c(S)\, a_{iS}")
+        return Declaration({"choice": a}, "minimize", (cost,), tuple(terms), frozenset({"choice"}))
 
 
 def _checked_effect(effect: Any, choices: Choices) -> float:
-    try:
-        required = float(effect)
-    except (TypeError, ValueError):
-        required = np.nan
+    required = real(effect)
     if not 0.0 < required <= 1.0:
         raise DataError(
             f"effect is {effect!r}",

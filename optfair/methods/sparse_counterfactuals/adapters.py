@@ -19,29 +19,18 @@ from optfair.core.expressions import Values
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
-from optfair.methods.sparse_counterfactuals.algorithms.budget_table import Reach, RowTable, reach
-from optfair.methods.sparse_counterfactuals.algorithms.nearest_plan import (
+from optfair.methods.sparse_counterfactuals.algorithms import (
     closest,
     end_bound,
     search_labels,
     window_bound,
 )
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem
-from optfair.methods.sparse_counterfactuals.choices import common_unit
+from optfair.methods.sparse_counterfactuals.choices import Reach, RowTable, common_unit, reach
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-__all__ = [
-    "ChoiceConflict",
-    "DistanceProof",
-    "EffectProof",
-    "reached",
-    "refuse_conflict",
-    "row_table",
-    "run",
-]
 
 
 # No plan satisfies the rules: which of them, as a certificate that can be verified again.

@@ -1,31 +1,33 @@
-"""Problems that choose one set of edits for every row, and constraints that leave choices out."""
+"""Problems that choose one set of edits for every row, and the rules on the edits of single rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.quadratic import constraint_set, named_map
-from optfair.core.problem_class import LP, Evidence
+from optfair.core.classify import model_term
+from optfair.core.composition import Rule
+from optfair.core.problem_class import LP
 from optfair.core.solution import Solution
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
-from optfair.features.feature_problem import FeatureProblem
+from optfair.features.feature_problem import FeatureProblem, checked_names
+from optfair.methods.fair_clustering.rules import finite_vector
 from optfair.methods.sparse_counterfactuals.choices import (
-    MEMORY,
-    Cells,
     Choices,
     common_unit,
-    enumerated_choices,
 )
+from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import check_names
 
-__all__ = ["ChoiceProblem", "exclusion", "model_term", "row_choices", "target_mean"]
-
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
 
 # Constraints that leave single choices out: what every rule on a row comes down to.
 
@@ -55,22 +57,11 @@ def exclusion(problem: ChoiceProblem, excluded: Flags, latex: str = "") -> Exclu
 
     With non-negative choices, a single row says the same as one equality for each.
     """
-    a = problem["choice"]
     weights = excluded.astype(float)
     weights.flags.writeable = False
-
-    def violation(values: Values) -> Floats:
-        return np.asarray(np.maximum(weights @ np.asarray(values["choice"], dtype=float), 0.0))
-
-    return ExclusionTerm(
-        name="",
-        scope=frozenset({"choice"}),
-        evidence=Evidence("", "affine", "Nonpositive", LP),
-        build=lambda: weights @ a <= 0,
-        violation=violation,
-        latex=latex,
-        excluded=excluded,
-    )
+    derived = model_term("excluded", weights @ problem["choice"] <= 0, latex)
+    known = {f.name: getattr(derived, f.name) for f in fields(ConstraintTerm)}
+    return ExclusionTerm(**known, excluded=excluded)
 
 
 def excluded_by(problem: ChoiceProblem, term: ConstraintTerm) -> Flags | str:
@@ -175,48 +166,9 @@ class ChoiceProblem(FeatureProblem):
             )
         else:
             choices = Choices.from_tables(effects, edits, costs)
-        names = (
-            tuple(map(str, features))
-            if features is not None
-            else (cells.names if cells else tuple(f"x{j}" for j in range(choices.features)))
-        )
-        if len(names) != choices.features or len(set(names)) != len(names):
-            raise DataError(
-                f"{len(set(names))} different names for {choices.features} features",
-                remedy="give every feature one name of its own",
-            )
+        given = features if features is not None or cells is None else cells.names
+        names = checked_names(given, choices.features)
         return {"choices": choices, "features": names, "cells": cells}
-
-    @staticmethod
-    def model_choices(
-        predict: Any,
-        factuals: Any,
-        values: Any,
-        target: Any,
-        costs: Any,
-        most_edits: int | None,
-        memory: int | None,
-    ) -> tuple[Choices, Cells]:
-        """Return the choices of rows from the scores of a model, and the cells they edit."""
-        if not callable(predict):
-            raise DeclarationError(
-                f"predict is a {type(predict).__name__}, which cannot be called",
-                remedy="give a function from rows to scores",
-            )
-        if most_edits is not None and (int(most_edits) != most_edits or most_edits < 0):
-            raise DeclarationError(
-                f"most_edits is {most_edits!r}", remedy="give a whole number, or leave it out"
-            )
-        cells = Cells.of(factuals, values)
-        choices = enumerated_choices(
-            predict,
-            cells,
-            target_mean(target),
-            costs=costs,
-            most=None if most_edits is None else int(most_edits),
-            memory=memory or MEMORY,
-        )
-        return choices, cells
 
     @property
     def choices(self) -> Choices:
@@ -318,36 +270,12 @@ class ChoiceProblem(FeatureProblem):
 
     def choice_terms(self, a: Any) -> tuple[ConstraintTerm, ConstraintTerm]:
         """Return what makes ``choice`` one choice per row."""
-        choices = self.choices
-        n, N = choices.rows, choices.size
-
-        def gathering() -> Any:
-            return sp.csr_array((np.ones(N), (choices.row, np.arange(N))), shape=(n, N))
-
-        def missing(v: Values) -> Floats:
-            made = np.bincount(choices.row, np.asarray(v["choice"], dtype=float), n)
-            return np.asarray(np.abs(made - 1.0))
-
-        one = model_term(
-            "one choice",
-            {"choice"},
-            "Zero",
-            build=lambda: gathering() @ a == 1,
-            violation=missing,
-            shape=(n,),
-            scale=1.0,
-            latex=r"\textstyle\sum_S a_{iS} = 1",
+        n, N = self.choices.rows, self.choices.size
+        rows = sp.csr_array((np.ones(N), (self.choices.row, np.arange(N))), shape=(n, N))
+        return (
+            model_term("one choice", rows @ a == 1, r"\textstyle\sum_S a_{iS} = 1"),
+            model_term("nonnegativity", a >= 0, r"a_{iS} \ge 0"),
         )
-        signs = model_term(
-            "nonnegativity",
-            {"choice"},
-            "Nonpositive",
-            build=lambda: a >= 0,
-            violation=lambda v: np.maximum(-np.asarray(v["choice"], dtype=float), 0.0),
-            shape=(N,),
-            latex=r"a_{iS} \ge 0",
-        )
-        return one, signs
 
     # --- what rules ask for --------------------------------------------------------------
 
@@ -436,21 +364,211 @@ def row_choices(*needs: str) -> tuple[Structure, ...]:
     return (rule, LAZY_ROWS)
 
 
-def model_term(name: str, scope: set[str], where: str, **rest: Any) -> ConstraintTerm:
-    """Return a linear term of the model."""
-    return ConstraintTerm(name, frozenset(scope), Evidence(name, "affine", where, LP), **rest)
+# What rules on edits need of a problem.
 
 
-def target_mean(target: Any) -> float:
-    """Return mean(y*) of a number or of one number per counterfactual."""
-    try:
-        y = np.asarray(target, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError("target has entries that are not numbers", remedy="give scores") from None
-    if y.ndim > 1 or not y.size or not np.isfinite(y).all():
-        raise DataError(
-            "target is neither a finite score nor one per counterfactual",
-            f"shape {y.shape}",
-            "give the scores y* to reach, or their mean",
+def choice_target(problem: Problem, rule: Rule) -> ChoiceProblem:
+    """Return the problem as one that chooses edits.
+
+    Raises
+    ------
+    DeclarationError
+        It chooses none.
+    """
+    if not isinstance(problem, ChoiceProblem):
+        raise DeclarationError(
+            f"{type(rule).__name__} is a rule on edits",
+            f"this problem has the variables {', '.join(problem.variables)}",
+            "use it with ActionPlan or MinimumEdits",
         )
-    return float(y.mean())
+    return problem
+
+
+# The rule that some features are edited together or not at all.
+
+
+@dataclass(frozen=True)
+class EditedTogether(Rule):
+    """Features that are edited together or not at all."""
+
+    features: tuple[Any, ...]
+    latex = r"S \cap G \in \{\emptyset, G\}"
+
+    def __post_init__(self) -> None:
+        if len(self.features) < 2:
+            raise DeclarationError(
+                "edited_together needs two features", remedy="name the columns of the group"
+            )
+
+    def bind(self, problem: Problem) -> Any:
+        """Return the term that leaves out choices with a part of the edits."""
+        p = choice_target(problem, self)
+        group = p.feature_indices(self.features)
+        c = p.choices
+        count = c.edits[:, group].sum(axis=1)
+        whole = c.editable[:, group].sum(axis=1)[c.row]
+        return exclusion(p, np.asarray((count > 0) & (count < whole)))
+
+
+def edited_together(features: Sequence[Any]) -> EditedTogether:
+    r"""Features that are edited together or not at all, such as the columns of one category.
+
+    .. math:: S \cap G \in \{\emptyset,\; G \cap D_i\}
+
+    with D_i the features that differ in row i. Half a change of a one-hot encoded category
+    would leave a row with two categories or with none.
+
+    Class: LP.
+
+    Parameters
+    ----------
+    features : sequence of str or int
+        The group G, by names or columns.
+
+    Returns
+    -------
+    EditedTogether
+
+    Raises
+    ------
+    DeclarationError
+        Fewer than two features; when bound, a problem without edits.
+    DataError
+        When bound: an unknown feature, or one named twice.
+
+    Examples
+    --------
+    >>> from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+    >>> score = lambda rows: rows @ [0.2, 0.1, 0.5]
+    >>> p = ActionPlan.from_model(
+    ...     score, [[0.0, 1.0, 0.0]], [[1.0, 0.0, 1.0]], target=0.8, budget=2
+    ... )
+    >>> alone = p.solve()
+    >>> p.refined(alone).tolist()
+    [[1.0, 1.0, 1.0]]
+    >>> q = p.with_constraints(category=edited_together([1, 2]))
+    >>> q.refined(q.solve()).tolist()
+    [[0.0, 0.0, 1.0]]
+    """
+    return EditedTogether(
+        (features,) if isinstance(features, str) else check_names(features, "features")
+    )
+
+
+# The rule that an edit of one feature asks for an edit of another.
+
+
+@dataclass(frozen=True)
+class Implies(Rule):
+    """Whoever edits the first feature edits the second."""
+
+    first: Any
+    second: Any
+    latex = r"j \in S \Rightarrow k \in S"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return the term that leaves out choices with the first edit alone."""
+        p = choice_target(problem, self)
+        j, k = p.feature_index(self.first), p.feature_index(self.second)
+        if j == k:
+            raise DeclarationError(f"{p.features[j]!r} implies itself", remedy="name two features")
+        c = p.choices
+        able = c.editable[c.row, k]
+        return exclusion(p, c.edits[:, j] & able & ~c.edits[:, k])
+
+
+def implies(first: Any, second: Any) -> Implies:
+    r"""Whoever edits ``first`` edits ``second`` too.
+
+    .. math:: j \in S \Rightarrow k \in S
+
+    Class: LP. In a row where ``second`` has its new value already there is nothing to edit,
+    and the rule holds.
+
+    Parameters
+    ----------
+    first, second : str or int
+        Features, by name or column.
+
+    Returns
+    -------
+    Implies
+
+    Raises
+    ------
+    DeclarationError
+        When bound: one feature twice, a problem without edits.
+    DataError
+        When bound: an unknown feature.
+
+    Examples
+    --------
+    >>> from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+    >>> edits = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    >>> effects = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]
+    >>> p = ActionPlan(effects, edits, budget=3, features=["loan", "duration"])
+    >>> s = p.with_constraints(both=implies("loan", "duration")).solve()
+    >>> s.solver, round(s.objective, 9), p.edits(s).astype(int).tolist()
+    ('action-dp', 0.4, [[1, 1], [0, 1]])
+    """
+    return Implies(first, second)
+
+
+# The rule that bounds the edits of single rows.
+
+
+@dataclass(frozen=True)
+class RowBudget(Rule):
+    """The edits of a row cost at most so much."""
+
+    most: Any
+    latex = r"\textstyle\sum_S c(S)\, a_{iS} \le b_i"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return the term that leaves dearer choices out."""
+        p = choice_target(problem, self)
+        most = finite_vector(self.most, p.choices.rows, "row_budget")
+        if (most < 0.0).any():
+            raise DeclarationError(
+                f"row_budget is {most.min():g} in some row",
+                "no edits cost 0, and no choice costs less",
+                "give numbers from 0 on",
+            )
+        # a cost that passes its budget by rounding is within it
+        room = most[p.choices.row] * (1.0 + 1e-12)
+        return exclusion(p, np.asarray(p.choices.costs > room))
+
+
+def row_budget(most: Any) -> RowBudget:
+    r"""Bound the cost of the edits of every row: their number by default.
+
+    .. math:: \sum_S c(S)\, a_{iS} \le b_i
+
+    Class: LP. On integer choices it leaves out the dearer ones, and that is how it is stated:
+    its relaxation is tighter than the sum.
+
+    Parameters
+    ----------
+    most : float or array-like (n,)
+        b: one number, or one per row, in units of the costs.
+
+    Returns
+    -------
+    RowBudget
+
+    Raises
+    ------
+    DeclarationError
+        When bound: numbers that do not fit or are negative, a problem without edits.
+
+    Examples
+    --------
+    >>> from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan
+    >>> edits = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    >>> effects = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]
+    >>> p = ActionPlan(effects, edits, budget=3).with_constraints(each=row_budget(1))
+    >>> s = p.solve()
+    >>> s.solver, round(s.objective, 9), p.edits(s).sum(axis=1).tolist()
+    ('action-dp', 0.5, [1, 1])
+    """
+    return RowBudget(most)

@@ -1,4 +1,4 @@
-"""The choices of every row: sets of edits, what the model then says, and what they cost."""
+"""The choices of every row: sets of edits, what the model then says, what they cost, and which sums they reach."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from math import gcd, lcm
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled
-from optfair.features.feature_problem import feature_names
-from optfair.numbers import floats
-
-__all__ = ["Cells", "Choices", "common_unit", "edit_sets", "enumerated_choices", "predicted"]
-
+from optfair.errors import DataError, DeclarationError, UnsupportedProblem
+from optfair.features.predictor import predicted
+from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import check_vector
 
 # The choices of every row: sets of edits, what the model then says, and what they cost.
 
@@ -69,7 +68,7 @@ class Choices:
         DataError
             Tables that do not fit, entries that are not finite, a row without choices.
         """
-        tables = [_vector(g, f"effects of row {i}") for i, g in enumerate(_sequence(effects))]
+        tables = [check_vector(g, f"effects of row {i}") for i, g in enumerate(_sequence(effects))]
         if not tables:
             raise DataError("effects is empty", remedy="give one list of numbers per row")
         shared, sets = _edit_tables(edits, len(tables))
@@ -144,7 +143,7 @@ def checked_costs(costs: Any, features: int) -> Floats:
     """Return the cost of an edit by feature; 1 by default."""
     if costs is None:
         return np.ones(features)
-    given = _vector(costs, "costs").copy()
+    given = check_vector(costs, "costs").copy()
     if given.shape != (features,) or (given < 0).any():
         raise DataError(
             "costs does not fit the features",
@@ -180,22 +179,6 @@ def _sequence(values: Any) -> Sequence[Any]:
         ) from None
 
 
-def _vector(values: Any, what: str) -> Floats:
-    vector = floats(values, what)
-    if vector.ndim != 1 or not vector.size:
-        raise DataError(
-            f"{what} is no list of numbers", f"shape {vector.shape}", "give one number per choice"
-        )
-    bad = ~np.isfinite(vector)
-    if bad.any():
-        raise DataError(
-            f"{what} has {int(bad.sum())} entries that are NaN or infinite",
-            f"the first is entry {int(np.flatnonzero(bad)[0])}",
-            "the model must give a finite number for every set of edits",
-        )
-    return vector
-
-
 def _edit_tables(edits: Any, rows: int) -> tuple[bool, list[Flags]]:
     """Return (whether all rows share one table, tables)."""
     try:
@@ -223,137 +206,6 @@ def _flags(table: NDArray[Any], what: str) -> Flags:
     if table.dtype != bool and not np.isin(table, (0, 1)).all():
         raise DataError(f"{what} has entries other than 0 and 1", remedy="give truth values")
     return np.array(table, dtype=bool)
-
-
-# Rows before and after, cell by cell: where they differ, and rows with some cells exchanged.
-
-
-@dataclass(frozen=True, eq=False)
-class Cells:
-    """Factual rows and the value each cell may take instead.
-
-    Parameters
-    ----------
-    factuals, values : arrays (n, d) or data frames with the same columns
-        Rows as they are, and the value assigned to every cell. Entries may be categories.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> cells = Cells.of([[1.0, 2.0], [3.0, 4.0]], [[1.0, 5.0], [6.0, 7.0]])
-    >>> cells.differ.tolist()
-    [[False, True], [True, True]]
-    >>> cells.rows(np.array([1]), np.array([[True, False]])).tolist()
-    [[6.0, 4.0]]
-    """
-
-    factuals: Any
-    values: Any
-    names: tuple[str, ...]
-    differ: Flags
-
-    @classmethod
-    def of(cls, factuals: Any, values: Any) -> Cells:
-        """Return cells from rows; frames keep their type and the types of their columns.
-
-        Raises
-        ------
-        DataError
-            Shapes or columns that do not fit, missing entries.
-        """
-        framed = [hasattr(x, "columns") for x in (factuals, values)]
-        if framed[0] != framed[1]:
-            raise DataError(
-                "one of factuals and values is a data frame, the other is not",
-                remedy="give both as frames, or both as arrays",
-            )
-        before: Any
-        after: Any
-        before, after = (x if framed[0] else _array(x) for x in (factuals, values))
-        if before.shape != after.shape or len(before.shape) != 2 or 0 in before.shape:
-            raise DataError(
-                "values does not fit the factuals",
-                f"shapes {after.shape} and {before.shape}",
-                "give the value of every cell of every factual row, aligned row by row",
-            )
-        names = feature_names(before, before.shape[1])
-        if framed[0] and list(after.columns) != list(before.columns):
-            raise DataError(
-                "values has other columns than the factuals",
-                f"{', '.join(map(str, after.columns))}; {', '.join(names)}",
-                "give the same columns in the same order",
-            )
-        columns = [
-            (_column(before, j), _column(after, j), names[j]) for j in range(before.shape[1])
-        ]
-        for x, q, name in columns:
-            for where, column in (("factuals", x), ("values", q)):
-                missing = _missing(column)
-                if missing.any():
-                    row = int(np.flatnonzero(missing)[0])
-                    raise DataError(
-                        f"{where} has missing entries in {name!r}",
-                        f"the first is in row {row}",
-                        "drop or impute them: it cannot be told whether such a cell changes",
-                    )
-        differ = np.stack([np.asarray(x != q, dtype=bool) for x, q, _ in columns], axis=1)
-        return cls(before, after, names, differ)
-
-    def column(self, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return (factuals, values) of one feature."""
-        return _column(self.factuals, index), _column(self.values, index)
-
-    def rows(self, index: Indices, edits: Flags) -> Any:
-        """Return some of the rows with the edited cells exchanged, in the container given.
-
-        Parameters
-        ----------
-        index : int array (m,)
-            Rows, with repetition.
-        edits : bool array (m, d)
-            Cells that take the new value.
-        """
-        if not hasattr(self.factuals, "columns"):
-            return np.where(edits, self.values[index], self.factuals[index])
-        try:
-            import narwhals as nw
-        except ImportError:
-            raise NotInstalled(
-                "rows in data frames need narwhals",
-                "the module 'narwhals' was not found",
-                "pip install optfair[frames], or give arrays",
-            ) from None
-
-        both = nw.concat([nw.from_native(self.factuals), nw.from_native(self.values)])
-        n = self.factuals.shape[0]
-        place = index[:, None] + n * edits
-        # column by column, so that each keeps its type
-        native = [both[name][place[:, j]].to_native() for j, name in enumerate(both.columns)]
-        if hasattr(native[0], "reset_index"):  # pandas would align columns by their old labels
-            native = [series.reset_index(drop=True) for series in native]
-        return type(self.factuals)(dict(zip(both.columns, native, strict=True)))
-
-
-def _array(rows: Any) -> NDArray[Any]:
-    try:
-        array = np.array(rows)
-    except ValueError as e:
-        raise DataError("rows have different lengths", str(e), "give rows x columns") from None
-    if array.dtype.kind in "US":  # numbers and text together would all become text
-        array = np.array(rows, dtype=object)
-    return array
-
-
-def _column(rows: Any, index: int) -> NDArray[Any]:
-    if hasattr(rows, "columns"):
-        return np.asarray(rows[rows.columns[index]])
-    return np.asarray(rows[:, index])
-
-
-def _missing(column: NDArray[Any]) -> Flags:
-    if column.dtype == object:
-        return np.array([v is None or v is not v or v != v for v in column], dtype=bool)
-    return np.asarray(column != column)
 
 
 # Ask a model for the score after every set of edits, in batches.
@@ -405,6 +257,37 @@ def enumerated_choices(
         part = slice(at, at + step)
         scores[part] = predicted(predict, cells.rows(row[part], edits[part]), row[part].size)
     return Choices(row, edits, scores - target, cell_costs)
+
+
+def model_choices(
+    predict: Any,
+    factuals: Any,
+    values: Any,
+    target: Any,
+    costs: Any,
+    most_edits: int | None,
+    memory: int | None,
+) -> tuple[Choices, Cells]:
+    """Return the choices of rows from the scores of a model, and the cells they edit."""
+    if not callable(predict):
+        raise DeclarationError(
+            f"predict is a {type(predict).__name__}, which cannot be called",
+            remedy="give a function from rows to scores",
+        )
+    if most_edits is not None and (int(most_edits) != most_edits or most_edits < 0):
+        raise DeclarationError(
+            f"most_edits is {most_edits!r}", remedy="give a whole number, or leave it out"
+        )
+    cells = Cells.of(factuals, values)
+    choices = enumerated_choices(
+        predict,
+        cells,
+        float(check_vector(np.atleast_1d(target), "target").mean()),
+        costs=costs,
+        most=None if most_edits is None else int(most_edits),
+        memory=memory or MEMORY,
+    )
+    return choices, cells
 
 
 def edit_sets(differ: Flags, most: int | None = None) -> tuple[Indices, Flags]:
@@ -476,34 +359,208 @@ def _subsets(k: int, limit: int) -> Flags:
     return np.concatenate(levels)
 
 
-def predicted(predict: Callable[[Any], Any], rows: Any, count: int) -> Floats:
-    """Return one finite number per row, or say what the model returned instead.
+# The allowed choices of every row by integer cost.
 
-    Raises
-    ------
-    DataError
-        A wrong shape, NaN or infinite scores, or no numbers.
+
+# Entries of the tables of the dynamic program: beyond this the costs are too fine for it.
+LARGEST_TABLE = 20_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Choices of one row that matter when only the sum of effects and the cost count.
+
+    Sorted by cost, then by effect; of choices with the same effect the cheapest is kept.
     """
-    returned = predict(rows)
-    try:
-        scores = np.asarray(returned, dtype=np.float64)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            "the model does not return numbers",
-            str(e),
-            "give a function from rows to scores, such as the second column of predict_proba",
-        ) from None
-    if scores.shape not in ((count,), (count, 1)):
-        raise DataError(
-            f"the model returned shape {scores.shape} for {count} rows",
-            "one number per row is needed",
-            "give a function from rows to scores, such as the second column of predict_proba",
+
+    effects: Floats
+    costs: Indices
+    index: Indices
+
+    def drawn(self, size: int, rng: np.random.Generator) -> Pool:
+        """Return some of the choices, the cheapest among them."""
+        others = 1 + rng.choice(self.costs.size - 1, size - 1, replace=False)
+        kept = np.concatenate([[0], np.sort(others)])
+        return Pool(self.effects[kept], self.costs[kept], self.index[kept])
+
+    def levels(self) -> list[tuple[int, slice]]:
+        """Return (cost, its choices) for every cost that occurs."""
+        ends = np.flatnonzero(np.diff(self.costs)) + 1
+        bounds = [0, *ends.tolist(), self.costs.size]
+        return [(int(self.costs[a]), slice(a, b)) for a, b in pairwise(bounds)]
+
+
+@dataclass(frozen=True, eq=False)
+class RowTable:
+    """Least and largest effect by row and cost, in units that make every cost an integer.
+
+    Attributes
+    ----------
+    rows : int
+        Number n of rows.
+    effects, costs, starts : arrays
+        Of all choices; costs in units.
+    allowed : bool array (N,)
+        Choices that no rule leaves out.
+    unit : float
+        Cost of one unit.
+    lower, upper : arrays (n, K + 1)
+        Least and largest effect of a row at each cost; ±infinite where there is no choice.
+    """
+
+    rows: int
+    effects: Floats
+    costs: Indices
+    starts: Indices
+    allowed: Flags
+    unit: float
+    lower: Floats
+    upper: Floats
+
+    @classmethod
+    def of(cls, choices: Choices, allowed: Flags, unit: float) -> RowTable:
+        """Return the table of choices whose costs are multiples of a unit.
+
+        Raises
+        ------
+        UnsupportedProblem
+            The costs are too fine for a table.
+        """
+        c = choices
+        costs = np.rint(c.costs / unit).astype(np.intp)
+        n, K = c.rows, int(costs.max(initial=0))
+        if n * (K + 1) > LARGEST_TABLE:
+            raise UnsupportedProblem(
+                f"costs in steps of {unit:g} make a table of {n} x {K + 1} entries",
+                f"at most {LARGEST_TABLE:,} are held",
+                "round the costs",
+            )
+        key = c.row * (K + 1) + costs
+        lower, upper = np.full(n * (K + 1), np.inf), np.full(n * (K + 1), -np.inf)
+        np.minimum.at(lower, key[allowed], c.effects[allowed])
+        np.maximum.at(upper, key[allowed], c.effects[allowed])
+        shape = (n, K + 1)
+        return cls(
+            n, c.effects, costs, c.starts, allowed, unit, lower.reshape(shape), upper.reshape(shape)
         )
-    bad = ~np.isfinite(scores)
-    if bad.any():
-        raise DataError(
-            f"the model returned {int(bad.sum())} scores that are NaN or infinite",
-            f"of {count} rows",
-            "check the model on the rows with some cells exchanged",
-        )
-    return scores.reshape(-1)
+
+    @property
+    def cheapest(self) -> Indices:
+        """Least cost of each row (n,); K + 1 where no choice is left."""
+        there = np.isfinite(self.lower)
+        found = np.where(there.any(axis=1), there.argmax(axis=1), self.lower.shape[1])
+        return np.asarray(found, dtype=np.intp)
+
+    @property
+    def dearest(self) -> int:
+        """Cost of the dearest choices of all rows."""
+        there = np.isfinite(self.lower)
+        last = self.lower.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
+        return int(last.sum())
+
+    def capacity(self, budget: float) -> int:
+        """Return how many units a budget buys, no more than can be spent."""
+        # a budget that misses a whole number of units by rounding buys it
+        bought = np.floor(min(budget / self.unit, float(self.dearest)) + 1e-9)
+        return int(bought)
+
+    def pool(self, row: int) -> Pool:
+        """Return the allowed choices of a row."""
+        at = np.arange(self.starts[row], self.starts[row + 1])
+        at = at[self.allowed[at]]
+        order = np.lexsort((self.costs[at], self.effects[at]))
+        at = at[order]
+        first = np.ones(at.size, dtype=bool)
+        first[1:] = self.effects[at][1:] != self.effects[at][:-1]
+        at = at[first]
+        at = at[np.lexsort((self.effects[at], self.costs[at]))]
+        return Pool(self.effects[at], self.costs[at], at)
+
+    def choice(self, row: int, cost: int, effect: float) -> int:
+        """Return a choice of a row with this cost and effect."""
+        at = np.arange(self.starts[row], self.starts[row + 1])
+        same = self.allowed[at] & (self.costs[at] == cost) & (self.effects[at] == effect)
+        return int(at[same.argmax()])
+
+
+# The least and the largest sum of effects for every budget, by a forward dynamic program.
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Range of the sum of effects by budget.
+
+    Attributes
+    ----------
+    lower, upper : arrays (C + 1,)
+        Least and largest sum with at most so many units; ±infinite where none is possible.
+    """
+
+    table: RowTable
+    lower: Floats
+    upper: Floats
+    _least: Indices
+    _largest: Indices
+
+    def least(self, budget: int) -> Indices:
+        """Return the choices (n,) of the least sum with at most so many units."""
+        return self._back(self._least, self.table.lower, budget)
+
+    def largest(self, budget: int) -> Indices:
+        """Return the choices (n,) of the largest sum with at most so many units."""
+        return self._back(self._largest, self.table.upper, budget)
+
+    def _back(self, picks: Indices, best: Floats, budget: int) -> Indices:
+        chosen = np.empty(self.table.rows, dtype=np.intp)
+        for i in range(self.table.rows - 1, -1, -1):
+            k = int(picks[i, budget])
+            chosen[i] = self.table.choice(i, k, float(best[i, k]))
+            budget -= k
+        return chosen
+
+
+def reach(table: RowTable, capacity: int) -> Reach:
+    r"""Return the range of the sum for budgets 0, ..., C.
+
+    .. math:: L_i(c) = \min_{k \le c} L_{i-1}(c - k) + l_{ik},\qquad L_0 = 0
+
+    with l_ik the least effect of row i at cost k; the largest sum in the same way.
+    """
+    # both ends step by step together: least sums of the effects and of their negatives
+    best = np.stack([table.lower, -table.upper])
+    value = np.zeros((2, capacity + 1))
+    picks = np.empty((2, table.rows, capacity + 1), dtype=np.intp)
+    for i in range(table.rows):
+        value, picks[:, i] = _step(value, best[:, i])
+    return Reach(table, value[0], -value[1], picks[0], picks[1])
+
+
+def layers(best: Floats, capacity: int) -> Floats:
+    """Return the least sum of rows i, ..., n − 1 for every budget, i = 0, ..., n."""
+    n = best.shape[0]
+    found = np.zeros((n + 1, capacity + 1))
+    for i in range(n - 1, -1, -1):
+        found[i] = _step(found[None, i + 1], best[None, i])[0][0]
+    return found
+
+
+def _step(value: Floats, row: Floats) -> tuple[Floats, Indices]:
+    """Return the least sums with one row more, and the cost of that row's choice.
+
+    Parameters
+    ----------
+    value : array (m, C + 1)
+        Least sums so far, for m programs at once.
+    row : array (m, K + 1)
+        Least effect of the row at each cost.
+    """
+    # a choice that costs more and is no better is never needed
+    useful = row[:, 1:] < np.minimum.accumulate(row[:, :-1], axis=1)
+    costs = np.concatenate([[0], 1 + np.flatnonzero(useful.any(axis=0))])
+    top, width = int(costs[-1]), value.shape[1]
+    padded = np.full((value.shape[0], top + width), np.inf)
+    padded[:, top:] = value
+    candidates = padded[:, np.arange(top, top + width)[:, None] - costs]
+    candidates += row[:, None, costs]
+    at = candidates.argmin(axis=2)
+    return np.take_along_axis(candidates, at[:, :, None], axis=2)[:, :, 0], costs[at]

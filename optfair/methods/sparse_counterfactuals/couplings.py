@@ -9,26 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_count, check_matrix, check_positive, checked, floats, one_of
-
-__all__ = [
-    "COUPLINGS",
-    "VALUES",
-    "MixedEncoding",
-    "aligned_coupling",
-    "assigned_values",
-    "checked_coupling",
-    "coupling_of",
-    "nearest_coupling",
-    "optimal_transport_coupling",
-    "random_coupling",
-    "uniform_coupling",
-]
-
+from optfair.numbers import (
+    check_choice,
+    check_count,
+    check_matrix,
+    check_vector,
+    checked,
+    floats,
+    one_of,
+)
 
 # Couplings of factual and counterfactual rows: who serves whom as the example to follow.
 #
@@ -42,7 +35,7 @@ Indices = NDArray[np.intp]
 COUPLINGS = ("ot", "entropic", "uniform", "random", "aligned", "nearest")
 
 
-@checked(cost=floats, regularization=check_positive)
+@checked(cost=floats)
 def optimal_transport_coupling(cost: Any, *, regularization: float | None = None) -> Floats:
     r"""Return the coupling of least cost between uniform marginals.
 
@@ -245,8 +238,7 @@ def coupling_of(
     """
     if not isinstance(kind, str):
         return checked_coupling(kind, n, m)
-    if kind not in COUPLINGS:
-        raise DeclarationError(f"unknown coupling {kind!r}", remedy=nearest(kind, COUPLINGS))
+    check_choice(kind, "coupling", COUPLINGS)
     if kind == "uniform":
         return uniform_coupling(n, m)
     if kind == "random":
@@ -363,14 +355,11 @@ def _weights(weights: Any, names: tuple[str, ...]) -> Floats:
     if isinstance(weights, Mapping):
         given = np.ones(len(names))
         given[column_indices(names, weights)] = [float(v) for v in weights.values()]
-    w = floats(given, "feature_weights")
-    if w.shape != (len(names),) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
+    w = check_vector(given, "feature_weights", len(names))
+    if (w < 0).any() or not w.any():
         raise DataError(
-            "feature_weights does not fit the features",
-            f"shape {w.shape} for {len(names)} features"
-            if w.shape != (len(names),)
-            else "there is a negative or non-finite entry, or all are zero",
-            "give one non-negative number per feature",
+            "feature_weights has a negative entry, or all are zero",
+            remedy="give one non-negative number per feature",
         )
     return w
 
@@ -439,8 +428,7 @@ def assigned_values(
     You, Bian, Cao: Joint Distribution-Informed Shapley Values for Sparse Counterfactual
     Explanations, eq. (9) and (10).
     """
-    if value not in VALUES:
-        raise DeclarationError(f"unknown value {value!r}", remedy=nearest(str(value), VALUES))
+    check_choice(value, "value", VALUES)
     partner = _most_probable(coupling, rng)
     codes = counterfactuals[partner].copy()
     single = (coupling > 0).sum(axis=1) == 1

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
+from optfair.features.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.couplings import (
     COUPLINGS,
     VALUES,
@@ -22,21 +23,9 @@ from optfair.methods.sparse_counterfactuals.metrics import (
     effect_from,
     output_divergence,
 )
-from optfair.methods.sparse_counterfactuals.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_seed, floats, whole
-
-__all__ = [
-    "Setting",
-    "attribution_of",
-    "check_budget",
-    "check_effect",
-    "check_parameters",
-    "labelled",
-    "ordered_cells",
-]
-
+from optfair.numbers import check_choice, check_vector, whole
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -95,10 +84,7 @@ def ordered_cells(
     Explanations, Algorithm 1. Efraimidis, Spirakis: Weighted random sampling with a
     reservoir, Information Processing Letters 97, 2006.
     """
-    if selection not in SELECTIONS:
-        raise DeclarationError(
-            f"unknown selection {selection!r}", remedy=nearest(str(selection), SELECTIONS)
-        )
+    check_choice(selection, "selection", SELECTIONS)
     cells = np.argwhere(editable)
     w = weights[editable]
     if selection == "top":
@@ -146,7 +132,6 @@ def check_parameters(estimator: Any) -> None:
             remedy="give background=, rows of the training set, say",
         )
     check_enumerated(estimator.exact_features)
-    check_seed(estimator.random_state, "random_state")
 
 
 def check_budget(budget: Any, n: int, d: int) -> None:
@@ -185,7 +170,7 @@ def common_target_class(model: Any, rows: Any) -> Any:
 
     None for what has no two classes: then the caller has to name one, or there is none.
     """
-    from optfair.methods.sparse_counterfactuals.predictor import Predictor
+    from optfair.features.predictor import Predictor
 
     classes = Predictor(model).classes if _two_classes(model) else None
     if classes is None:
@@ -220,7 +205,11 @@ def check_achieved(
         nearer to a given target than the rows.
     """
     before, reached = outputs
-    target = reached if estimator.target is None else _target(estimator.target)
+    target = (
+        reached
+        if estimator.target is None
+        else check_vector(np.atleast_1d(estimator.target), "target")
+    )
     if decided is not None and not decided[1].all():
         share = [float(d.mean()) for d in decided]
         effect = 1.0 - (1.0 - share[1]) / (1.0 - share[0]) if share[0] < 1.0 else float("nan")
@@ -257,13 +246,6 @@ def _two_classes(model: Any) -> bool:
         return True
     known = getattr(model, "classes_", None)
     return known is not None and len(known) == 2
-
-
-def _target(given: Any) -> Floats:
-    y = np.atleast_1d(floats(given, "target"))
-    if y.ndim != 1 or not y.size:
-        raise DataError("target is no finite number or row of them", remedy="give y*")
-    return y
 
 
 # What a fit starts from: tables, model, target and coupling, checked.

@@ -10,22 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
-from optfair.features.linear_score import LinearScore
+from optfair.features.predictor import Predictor
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
-from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_count, check_table, checked
-
-__all__ = [
-    "Counterfactuals",
-    "dice_counterfactuals",
-    "given_counterfactuals",
-    "mapped_counterfactuals",
-    "nearest_unlike_neighbours",
-    "projected_counterfactuals",
-]
-
+from optfair.numbers import check_choice, check_table, checked, whole
 
 # Counterfactual rows, and for which factual row each was made.
 
@@ -119,7 +108,7 @@ BEYOND = 1e-7
 ENTRIES = 4_000_000
 
 
-@checked(factuals=check_table, candidates=check_table, n_neighbors=check_count)
+@checked(factuals=check_table, candidates=check_table)
 def nearest_unlike_neighbours(
     model: Any,
     factuals: Any,
@@ -180,7 +169,7 @@ def nearest_unlike_neighbours(
     """
     from scipy.spatial.distance import cdist
 
-    if isinstance(n_neighbors, bool) or int(n_neighbors) != n_neighbors or n_neighbors < 1:
+    if not whole(n_neighbors) or n_neighbors < 1:
         raise DeclarationError(
             f"n_neighbors={n_neighbors!r} is not a positive integer", remedy="give e.g. 1"
         )
@@ -268,17 +257,13 @@ def projected_counterfactuals(
     Wachter, Mittelstadt, Russell: Counterfactual Explanations without Opening the Black Box,
     2018. Valero-Leal et al.: Optimal transport group counterfactual explanations, Table 1.
     """
-    linear = LinearScore.of(score)
-    v, t = linear.halfspace(target_class, probability=probability, threshold=threshold)
-    sign = 1.0 if np.array_equal(v, linear.coef) else -1.0
-    level = t + sign * linear.intercept
-    problem = IndependentCounterfactuals(
-        factuals,
-        score=linear,
-        threshold=level + BEYOND * (1.0 + abs(level)),
-        target_class=target_class,
-        feature_costs=feature_costs,
+    options = {"score": score, "target_class": target_class, "feature_costs": feature_costs}
+    asked = IndependentCounterfactuals(
+        factuals, probability=probability, threshold=threshold, **options
     )
+    level = asked.level + asked.constant
+    beyond = level + BEYOND * (1.0 + abs(level))
+    problem = IndependentCounterfactuals(factuals, threshold=beyond, **options)
     points = np.asarray(problem.solve()["counterfactuals"], dtype=float)
     return Counterfactuals(in_container(factuals, points), np.arange(len(points)), "projection")
 
@@ -378,10 +363,7 @@ def dice_counterfactuals(
     Mothilal, Sharma, Tan: Explaining Machine Learning Classifiers through Diverse
     Counterfactual Explanations, FAT* 2020.
     """
-    if on_missing not in ("raise", "skip"):
-        raise DeclarationError(
-            f"unknown on_missing {on_missing!r}", remedy="it is 'raise' or 'skip'"
-        )
+    check_choice(on_missing, "on_missing", ("raise", "skip"))
     if not hasattr(factuals, "columns") or not hasattr(factuals, "astype"):
         raise DataError("factuals is no pandas data frame", remedy="give the query of DiCE")
     frames = _frames(result)

@@ -8,27 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
-from optfair.methods.sparse_counterfactuals.choices import Cells
-from optfair.numbers import LARGEST, check_matrix, check_table, check_text, checked, floats, real
-
-__all__ = [
-    "DIVERGENCES",
-    "counterfactual_effect",
-    "distance_ratio",
-    "edit_mask",
-    "effect_from",
-    "kernel_bandwidth",
-    "mean_difference",
-    "median_difference",
-    "mmd_of_changes",
-    "mmd_of_lines",
-    "output_divergence",
-    "output_mmd",
-    "output_transport",
-    "path_divergences",
-]
-
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.sparse_counterfactuals.tables import Cells
+from optfair.numbers import (
+    LARGEST,
+    check_choice,
+    check_matrix,
+    check_table,
+    check_text,
+    check_vector,
+    checked,
+    real,
+)
 
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
 
@@ -62,10 +53,7 @@ def path_divergences(
     DeclarationError
         An unknown name.
     """
-    if divergence not in DIVERGENCES:
-        raise DeclarationError(
-            f"unknown divergence {divergence!r}", remedy=nearest(str(divergence), DIVERGENCES)
-        )
+    check_choice(divergence, "divergence", DIVERGENCES)
     if divergence == "mean":
         return np.asarray(np.abs(outputs.mean(axis=1) - target.mean()))
     if divergence == "median":
@@ -422,11 +410,4 @@ def distance_ratio(factuals: Any, refined: Any, counterfactuals: Any) -> float:
 
 
 def _outputs(values: Any, what: str) -> Floats:
-    numbers = np.atleast_1d(floats(values, what))
-    if numbers.ndim != 1 or not numbers.size:
-        raise DataError(
-            f"{what} is not a row of finite numbers",
-            f"shape {numbers.shape}",
-            "give one output per row",
-        )
-    return numbers
+    return check_vector(np.atleast_1d(values), what)

@@ -18,14 +18,6 @@ from optfair.methods.sparse_counterfactuals.metrics import (
     path_divergences,
 )
 
-__all__ = [
-    "EditPath",
-    "Refinement",
-    "pruned",
-    "refined",
-]
-
-
 # Rows along a growing budget: which cells are edited, and what the model says of the rows.
 
 Floats = NDArray[np.float64]

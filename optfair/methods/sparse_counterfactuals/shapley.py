@@ -12,15 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.errors import DataError, DeclarationError, NotInstalled
+from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
-from optfair.methods.sparse_counterfactuals.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
-from optfair.numbers import check_count, check_seed, check_table, check_text, checked, whole
+from optfair.numbers import (
+    check_choice,
+    check_count,
+    check_seed,
+    check_table,
+    check_text,
+    checked,
+    whole,
+)
 from optfair.rows.frames import generator
-
-__all__ = ["Attribution", "attributed", "check_enumerated", "coalition_values", "p_shap"]
-
 
 # What an attribution says: a value per cell, its error, and what it cost.
 
@@ -288,7 +293,7 @@ def sampled_values(
     n, d = x.shape
     total = 2 * d + 2048 if samples is None else samples
     least = REPEATS * ROWS * (d + 2)
-    if isinstance(total, bool) or int(total) != total or total < least:
+    if not whole(total) or total < least:
         raise DeclarationError(
             f"samples={samples!r} are too few coalitions for {d} features",
             f"{REPEATS} regressions of {d} unknowns each",
@@ -342,7 +347,6 @@ METHODS = ("auto", "exact", "linear", "sampled")
     counterfactuals=check_table,
     method=check_text,
     exact_features=check_count,
-    samples=check_count,
     output=check_text,
     random_state=check_seed,
 )
@@ -458,8 +462,7 @@ def attributed(
     random_state: Any = None,
 ) -> Attribution:
     """Return p-SHAP values of coded rows; see `p_shap`."""
-    if method not in METHODS:
-        raise DeclarationError(f"unknown method {method!r}", remedy=nearest(str(method), METHODS))
+    check_choice(method, "method", METHODS)
     check_enumerated(exact_features)
     share = coupling / coupling.sum(axis=1, keepdims=True)
     before = predictor.rows_asked

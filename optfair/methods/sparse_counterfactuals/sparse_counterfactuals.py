@@ -26,13 +26,12 @@ from optfair.methods.sparse_counterfactuals.generators import Counterfactuals
 from optfair.methods.sparse_counterfactuals.metrics import effect_from
 from optfair.methods.sparse_counterfactuals.refinement import EditPath, Refinement, pruned, refined
 from optfair.methods.sparse_counterfactuals.tables import column_indices
-from optfair.numbers import check_number, check_table, checked
+from optfair.numbers import check_table, checked
 from optfair.rows.frames import generator
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-__all__ = ["SparseCounterfactuals"]
 
 # An effect that misses what is asked for by rounding only reaches it.
 REACHED = 1e-9
@@ -209,7 +208,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         model = given.pop("model")
         return type(self)(model, **{name: clone(v, safe=False) for name, v in given.items()})
 
-    @checked(factuals=check_table, counterfactuals=check_table)
+    @checked(factuals=check_table)
     def fit(
         self, factuals: Any, counterfactuals: Any, *, alignment: Any = None
     ) -> SparseCounterfactuals:
@@ -257,7 +256,6 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         self._arrange(self.selection, rng[1])
         return self
 
-    @checked(budget=check_number)
     def refine(self, budget: int | None = None) -> Refinement:
         """Return the rows after the first edits.
 

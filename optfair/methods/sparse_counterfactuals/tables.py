@@ -10,17 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, NotInstalled, nearest
-from optfair.features.feature_problem import feature_names
-
-__all__ = [
-    "JoinedColumns",
-    "StackedRows",
-    "cell_values",
-    "column_indices",
-    "lengthened",
-]
-
+from optfair.errors import DataError, needed
+from optfair.features.feature_problem import column_index, feature_names
 
 # Columns of several tables, one below the other, and tables made of them again.
 
@@ -156,12 +147,7 @@ def _from_arrays(tables: Sequence[Any], called: Sequence[str]) -> JoinedColumns:
 
 
 def _from_frames(tables: Sequence[Any], called: Sequence[str]) -> JoinedColumns:
-    try:
-        import narwhals as nw
-    except ImportError as e:
-        raise NotInstalled(
-            "narwhals is not installed", str(e), 'pip install "optfair[frames]"'
-        ) from None
+    nw = needed("narwhals", 'pip install "optfair[frames]"')
     names = feature_names(tables[0], tables[0].shape[1])
     for table, name in zip(tables, called, strict=False):
         _check_shape(table.shape, name)
@@ -379,19 +365,8 @@ def column_indices(names: Sequence[str], columns: Iterable[Any]) -> Indices:
     DataError
         No such column.
     """
-    found = []
-    for column in (columns,) if isinstance(columns, str) else columns:
-        if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
-            if not 0 <= column < len(names):
-                raise DataError(
-                    f"no column {int(column)}", f"there are {len(names)}", "count them from 0"
-                )
-            found.append(int(column))
-        elif str(column) in names:
-            found.append(list(names).index(str(column)))
-        else:
-            raise DataError(f"no column {column!r}", remedy=nearest(str(column), names))
-    return np.array(found, dtype=np.intp)
+    each = (columns,) if isinstance(columns, str) else columns
+    return np.array([column_index(names, column, "column") for column in each], dtype=np.intp)
 
 
 def _coded(values: NDArray[Any]) -> tuple[Indices, Indices]:
@@ -410,3 +385,89 @@ def _coded(values: NDArray[Any]) -> tuple[Indices, Indices]:
             first_list.append(i)
         codes[i] = seen[key]
     return codes, np.array(first_list, dtype=np.intp)
+
+
+# Rows before and after, cell by cell: where they differ, and rows with some cells exchanged.
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Factual rows and the value each cell may take instead.
+
+    Parameters
+    ----------
+    factuals, values : arrays (n, d) or data frames with the same columns
+        Rows as they are, and the value assigned to every cell. Entries may be categories.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cells = Cells.of([[1.0, 2.0], [3.0, 4.0]], [[1.0, 5.0], [6.0, 7.0]])
+    >>> cells.differ.tolist()
+    [[False, True], [True, True]]
+    >>> cells.rows(np.array([1]), np.array([[True, False]])).tolist()
+    [[6.0, 4.0]]
+    """
+
+    joined: JoinedColumns
+    differ: Flags
+
+    @classmethod
+    def of(cls, factuals: Any, values: Any) -> Cells:
+        """Return cells from rows; frames keep their type and the types of their columns.
+
+        Raises
+        ------
+        DataError
+            Shapes or columns that do not fit, missing entries.
+        """
+        joined = JoinedColumns.of((factuals, values), ("factuals", "values"))
+        n, m = joined.sizes
+        if n != m:
+            raise DataError(
+                "values does not fit the factuals",
+                f"{m} rows for {n}",
+                "give the value of every cell of every factual row, aligned row by row",
+            )
+        columns = [cell_values(column) for column in joined.columns]
+        for name, column in zip(joined.names, columns, strict=True):
+            missing = np.flatnonzero(_missing(column))
+            if missing.size:
+                where = "factuals" if missing[0] < n else "values"
+                raise DataError(
+                    f"{where} has missing entries in {name!r}",
+                    f"the first is in row {int(missing[0]) % n}",
+                    "drop or impute them: it cannot be told whether such a cell changes",
+                )
+        differ = np.stack([np.asarray(x[:n] != x[n:], dtype=bool) for x in columns], axis=1)
+        return cls(joined, differ)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features."""
+        return self.joined.names
+
+    def column(self, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return (factuals, values) of one feature."""
+        before, after = np.split(cell_values(self.joined.columns[index]), 2)
+        return before, after
+
+    def rows(self, index: Indices, edits: Flags) -> Any:
+        """Return some of the rows with the edited cells exchanged, in the container given.
+
+        Parameters
+        ----------
+        index : int array (m,)
+            Rows, with repetition.
+        edits : bool array (m, d)
+            Cells that take the new value.
+        """
+        # column by column, so that each keeps its type
+        place = index[:, None] + self.differ.shape[0] * edits
+        return self.joined.table([c[place[:, j]] for j, c in enumerate(self.joined.columns)])
+
+
+def _missing(column: NDArray[Any]) -> Flags:
+    if column.dtype == object:
+        return np.array([v is None or v is not v or v != v for v in column], dtype=bool)
+    return np.asarray(column != column)

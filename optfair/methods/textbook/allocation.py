@@ -12,14 +12,6 @@ from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_matrix, check_number, check_vector
 
-__all__ = [
-    "CobbDouglas",
-    "Diet",
-    "Transport",
-    "WaterFilling",
-]
-
-
 # The diet problem: the cheapest food that feeds.
 
 

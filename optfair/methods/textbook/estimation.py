@@ -10,13 +10,6 @@ from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.numbers import check_matrix, check_number, check_vector
 
-__all__ = [
-    "MaximumEntropy",
-    "RidgeRegression",
-    "SimplexRegression",
-]
-
-
 # Ridge regression: a QP whose solution can be written down.
 
 

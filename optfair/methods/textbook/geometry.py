@@ -13,15 +13,6 @@ from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import Floats, check_matrix, check_number, check_symmetric, check_vector
 
-__all__ = [
-    "BallProjection",
-    "ChebyshevCenter",
-    "HiddenConvexForm",
-    "SmallestBall",
-    "TrustRegion",
-]
-
-
 # The nearest point in an intersection of balls.
 
 

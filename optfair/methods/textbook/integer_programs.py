@@ -11,13 +11,6 @@ from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_matrix, check_number, check_vector
 
-__all__ = [
-    "IntegerLeastSquares",
-    "Knapsack",
-    "RobustKnapsack",
-]
-
-
 # The knapsack problem.
 
 

@@ -12,13 +12,6 @@ from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_number, check_semidefinite, check_vector
 
-__all__ = [
-    "CardinalityPortfolio",
-    "MinimumVariance",
-    "RiskBudget",
-]
-
-
 # The portfolio of least risk for a wanted return.
 
 

@@ -12,13 +12,6 @@ from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_symmetric
 
-__all__ = [
-    "LovaszTheta",
-    "MaxCutRelaxation",
-    "NearestCorrelation",
-]
-
-
 # The Lovász number of a graph.
 
 

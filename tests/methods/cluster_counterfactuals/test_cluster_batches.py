@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.batches import (
+from optfair.methods.cluster_counterfactuals.algorithms.batches import (
     Batch,
     Moves,
     join,
@@ -101,7 +101,7 @@ def test_quadratics_are_those_of_the_declared_problem(rows, gaussians, metric):
 
 def test_a_moved_boundary_shows_in_the_gap(rows, centers, monkeypatch):
     """The bound is recomputed: a projection that goes too far has a gap."""
-    from optfair.methods.cluster_counterfactuals import batches as module
+    from optfair.methods.cluster_counterfactuals.algorithms import polyhedra as module
 
     true = module.nearest_in_half_space
 

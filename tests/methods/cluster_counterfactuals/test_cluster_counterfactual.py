@@ -341,7 +341,7 @@ def test_against_all_gaussian_clusters() -> None:
 
 
 def test_best_known_reports_value_bound_and_gap() -> None:
-    from optfair.methods.cluster_counterfactuals.adapters.projections import best_known
+    from optfair.methods.cluster_counterfactuals.adapters import best_known
 
     g = blobs(5, K=5, d=4)
     p = ClusterCounterfactual.gaussian(**g, factual=away_from(g, 0, 5), target=0, against="all")
@@ -705,7 +705,7 @@ GAUSSIAN: dict[str, Any] = {"means": [[0.0, 0.0], [4.0, 0.0]], "covariances": [1
     [
         ({"factual": [np.nan, 0.0]}, "NaN or infinite"),
         ({"factual": [0.0]}, "does not fit the clusters"),
-        ({"factual": ["a", "b"]}, "not a row of numbers"),
+        ({"factual": ["a", "b"]}, "entries that are not numbers"),
         ({"mask": [0, 0]}, "frees no feature"),
         ({"mask": [1, 2]}, "not a flag"),
         ({"mask": [0, 1], "immutable": ["x0"]}, "not both"),

@@ -68,7 +68,7 @@ def test_the_nearest_other_says_why_none_is_reached() -> None:
 def test_bounds_are_named_by_their_feature() -> None:
     with pytest.raises(of.DeclarationError, match="of 'x0' are no interval"):
         kmeans(lower=2.0)
-    with pytest.raises(of.DataError, match="covariances have entries") as failure:
+    with pytest.raises(of.DataError, match="covariances has 1 entries") as failure:
         ClusterCounterfactual.gaussian(
             means=CENTERS, covariances=[1.0, np.nan, 1.0], factual=[0, 0], target=1
         )

@@ -10,12 +10,10 @@ from sklearn.cluster import KMeans
 
 import optfair as of
 from optfair.methods.cluster_counterfactuals.explanation import ClusterSeparability
-from optfair.methods.cluster_counterfactuals.plots.counterfactuals import (
+from optfair.methods.cluster_counterfactuals.plots import (
     plot_cluster_counterfactuals,
-    plot_image_counterfactuals,
-)
-from optfair.methods.cluster_counterfactuals.plots.separability import (
     plot_distances,
+    plot_image_counterfactuals,
     plot_separability,
 )
 

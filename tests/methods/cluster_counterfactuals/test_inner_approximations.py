@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from optfair.errors import Infeasible, SolverFailure, Unbounded
-from optfair.methods.cluster_counterfactuals.adapters import projections as pairwise
+from optfair.methods.cluster_counterfactuals import adapters as pairwise
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import (
     Inner,
     Several,

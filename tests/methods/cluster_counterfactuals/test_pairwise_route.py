@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from optfair.errors import Infeasible, SolverFailure
-from optfair.methods.cluster_counterfactuals.adapters import projections as pairwise
+from optfair.methods.cluster_counterfactuals import adapters as pairwise
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import Partition

@@ -8,13 +8,13 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import AffineMap, PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
     ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap, MixtureMap
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap, MixtureMap
 
 Floats = NDArray[np.float64]
 

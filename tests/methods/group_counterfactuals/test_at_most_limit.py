@@ -14,8 +14,8 @@ import pytest
 import optfair as of
 from optfair.backends.request import Request
 from optfair.backends.solve import solve_as_asked
-from optfair.methods.group_counterfactuals.maps.limits import NoChoice, without_guesses
-from optfair.methods.group_counterfactuals.maps.map_problem import Piece
+from optfair.methods.group_counterfactuals.limits import NoChoice, without_guesses
+from optfair.methods.group_counterfactuals.map_problem import Piece
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, group, target
@@ -192,7 +192,7 @@ def test_two_counts_and_constraints_on_what_counts() -> None:
 
 def test_what_cannot_be_decided_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     q = problem().with_constraints(stay=of.immutable(0), few=of.group_counterfactuals.at_most(2))
-    monkeypatch.setattr("optfair.methods.group_counterfactuals.maps.limits.MOST", 1)
+    monkeypatch.setattr("optfair.methods.group_counterfactuals.limits.MOST", 1)
     with pytest.raises(of.UnsupportedProblem, match="'few' lets a feature move") as e:
         q.solve()
     assert "largest=" in e.value.remedy and "10.3854" in e.value.evidence
@@ -243,7 +243,7 @@ def test_rows_hold_just_as_far_as_the_cost_allows(name: str, reach: float | None
         assert r == reach
     still: dict[str, Any] = {"few.moved": np.ones(4)}
     for piece in q.pieces:
-        still[piece.scope[0]], still[piece.scope[1]] = piece.moments.mean, np.eye(4)
+        still[piece.mean.name()], still[piece.matrix.name()] = piece.moments.mean, np.eye(4)
     for piece in q.pieces:
         inverse = np.linalg.inv(piece.moments.covariance)
         for j in range(4):
@@ -252,13 +252,15 @@ def test_rows_hold_just_as_far_as_the_cost_allows(name: str, reach: float | None
                     far = sign * factor * r / np.sqrt(piece.weight * p.feature_costs[j])
                     mean = piece.moments.mean + far * np.eye(4)[j]
                     row = q.constraints[f"few.shift{piece.part} {side}"]
-                    assert (row.relative_violation({**still, piece.scope[0]: mean}) == 0) == inside
+                    assert (
+                        row.relative_violation({**still, piece.mean.name(): mean}) == 0
+                    ) == inside
                     for m in range(4):
                         v = inverse[m]
                         A = np.eye(4)
                         A[j] += sign * factor * edge(p, piece, j, v, r) * v
                         row = q.constraints[f"few.turn{piece.part} {side}"]
-                        point = {**still, piece.scope[1]: A}
+                        point = {**still, piece.matrix.name(): A}
                         assert (row.relative_violation(point) == 0) == inside
 
 
@@ -287,11 +289,11 @@ def test_a_bound_on_the_mean_bounds_each_matrix_by_its_share() -> None:
     )  # so that the cost bounds nothing
     values: dict[str, Any] = {"few.moved": np.ones(4)}
     for piece in q.pieces:
-        values[piece.scope[0]], values[piece.scope[1]] = piece.moments.mean, np.eye(4)
+        values[piece.mean.name()], values[piece.matrix.name()] = piece.moments.mean, np.eye(4)
     for piece, share in zip(q.pieces, (0.75, 0.25), strict=True):
         for factor, inside in ((0.999, True), (1.001, False)):
             turned = np.eye(4)
             turned[0, 1] = turned[1, 0] = factor * 2.0 / share
             row = q.constraints[f"few.turn{piece.part} up"]
-            off = row.relative_violation({**values, piece.scope[1]: turned})
+            off = row.relative_violation({**values, piece.matrix.name(): turned})
             assert (off == 0) == inside

@@ -11,9 +11,11 @@ import optfair as of
 from optfair.backends.registry import profile
 from optfair.core.solution import Solution, Status
 from optfair.features.feature_problem import box, immutable
-from optfair.methods.group_counterfactuals.baseline import bi_lipschitz_baseline
-from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.bi_lipschitz import (
+    BiLipschitzCounterfactuals,
+    bi_lipschitz_baseline,
+)
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 
 RNG = np.random.default_rng(0)

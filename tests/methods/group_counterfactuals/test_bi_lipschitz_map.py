@@ -9,8 +9,7 @@ import pytest
 
 import optfair as of
 from optfair.features.feature_problem import immutable
-from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.maps.bi_lipschitz_map import BiLipschitzMap
+from optfair.methods.group_counterfactuals.affine_maps import AffineMap, BiLipschitzMap, PSDMap
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 
 

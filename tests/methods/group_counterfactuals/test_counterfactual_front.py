@@ -7,11 +7,17 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.group_counterfactuals import map_families
+from optfair.methods.group_counterfactuals import map_search
 from optfair.methods.group_counterfactuals import map_search as reach
 from optfair.methods.group_counterfactuals.front import counterfactual_front
-from optfair.methods.group_counterfactuals.map_families import FAMILIES, Group, family_of
-from optfair.methods.group_counterfactuals.map_search import evolve, hypervolume, valid_translations
+from optfair.methods.group_counterfactuals.map_search import (
+    FAMILIES,
+    Group,
+    evolve,
+    family_of,
+    hypervolume,
+    valid_translations,
+)
 from optfair.methods.group_counterfactuals.metrics import Target
 
 
@@ -56,7 +62,7 @@ def test_members_move_by_themselves() -> None:
 
 
 def test_sampled_pairs_are_pairs_of_different_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_families, "MOST_PAIRS", 100)
+    monkeypatch.setattr(map_search, "MOST_PAIRS", 100)
     X = np.repeat(group(10), 3, axis=0)
     found = Group.of(X, np.random.default_rng(0))
     assert 50 < found.lengths.size <= 100
@@ -166,7 +172,7 @@ def test_translations_are_nearest_first_and_nearly_the_best() -> None:
 
 
 def test_what_sampled_pairs_found_is_measured_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_families, "MOST_PAIRS", 5)
+    monkeypatch.setattr(map_search, "MOST_PAIRS", 5)
     X = group(40)
     front = counterfactual_front(X, SCORE, method="nsga2", population=40, generations=10)
     for bent, Z in zip(front.distortion, front.counterfactuals, strict=True):

@@ -7,8 +7,8 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.group_counterfactuals.cross_validation import cross_validate_map
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.metrics import cross_validate_map
 
 SCORE = (np.array([1.0, -1.0, 0.5]), 0.0)
 

@@ -12,8 +12,8 @@ import pytest
 import optfair as of
 from optfair.core.certificate import NonconvexityWitness
 from optfair.features.feature_problem import box, immutable, monotone
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.members import (
     IndependentCounterfactuals,
     LipschitzCounterfactuals,

@@ -48,5 +48,5 @@ def test_mistakes_are_named() -> None:
         construct("PSDMap", {**DATA, "score": 3.0}, "here")
     with pytest.raises(of.DeclarationError, match="unknown key 'bound'"):
         construct("PSDMap", {**DATA, "bound": 3.0}, "here")
-    with pytest.raises(of.DeclarationError, match="takes no 'K'"):
+    with pytest.raises(of.DeclarationError, match="unknown key 'K'"):
         construct("IndependentCounterfactuals", {**DATA, "K": 3.0}, "here")

@@ -13,13 +13,13 @@ import pytest
 
 import optfair as of
 from optfair.features.feature_problem import box, immutable
-from optfair.methods.group_counterfactuals.attainable import (
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.group_problem import (
     OutOfReach,
     largest_level,
     with_attainable,
 )
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.rules import transport_budget
 
 sys.path.insert(0, str(Path(__file__).parent))

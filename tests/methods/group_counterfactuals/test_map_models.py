@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
     ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import CLASSES, MODELS, W0, W, group, plain, target

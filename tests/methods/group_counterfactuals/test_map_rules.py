@@ -15,17 +15,18 @@ from scipy.stats import beta, norm, t
 
 import optfair as of
 from optfair.features.feature_problem import box, immutable, monotone
-from optfair.methods.group_counterfactuals.chance_rule import chance, moment_margin
-from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap, PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import AffineMap, PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.rules import (
     at_most,
+    chance,
     l1_sparsity,
     loewner,
+    moment_margin,
     transport_budget,
 )
 

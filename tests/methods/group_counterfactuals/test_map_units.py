@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.group_counterfactuals.chance_rule import chance
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
     ScaledMap,
 )
-from optfair.methods.group_counterfactuals.maps.moments import Moments
+from optfair.methods.group_counterfactuals.group_problem import Moments
+from optfair.methods.group_counterfactuals.rules import chance
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import MODELS, group, target

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.group_counterfactuals import groups
-from optfair.methods.group_counterfactuals.groups import medoid_groups
+from optfair.methods.group_counterfactuals import members
+from optfair.methods.group_counterfactuals.members import medoid_groups
 
 
 def rows(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +56,7 @@ def test_sizes_are_cut_and_filled() -> None:
 
 
 def test_many_rows_take_their_medoids_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "MOST_ROWS", 50)
+    monkeypatch.setattr(members, "MOST_ROWS", 50)
     X, _ = rows()
     found = medoid_groups(X, n_groups=5, min_size=1, max_size=None, random_state=0)
     assert sorted(np.concatenate([g.members for g in found]).tolist()) == list(range(300))

@@ -11,10 +11,12 @@ import pytest
 from sklearn.mixture import GaussianMixture
 
 import optfair as of
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import MixtureMap
-from optfair.methods.group_counterfactuals.maps.moments import GaussianParts
-from optfair.methods.group_counterfactuals.transport_map import MixtureTransport
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.gaussian_maps import (
+    GaussianParts,
+    MixtureMap,
+    MixtureTransport,
+)
 
 W = np.array([1.0, 0.5, -0.2])
 

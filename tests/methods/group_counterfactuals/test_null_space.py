@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from optfair.features.feature_problem import immutable
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
 )
-from optfair.methods.group_counterfactuals.maps.gaussian_maps import GaussianMap
-from optfair.methods.group_counterfactuals.maps.moments import nearest_to_identity
+from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
+from optfair.methods.group_counterfactuals.group_problem import nearest_to_identity
 from optfair.methods.group_counterfactuals.rules import loewner
 
 D = 6

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 
 import optfair as of
 from optfair.features.feature_problem import immutable
-from optfair.methods.group_counterfactuals.maps.fixed_basis import ScaledMap
+from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
 from optfair.methods.group_counterfactuals.rules import loewner
 
 W = np.array([1.0, -2.0, 0.5])

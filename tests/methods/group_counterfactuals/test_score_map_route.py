@@ -11,8 +11,8 @@ import pytest
 
 import optfair as of
 from optfair.features.feature_problem import box, immutable
-from optfair.methods.group_counterfactuals.maps.affine_maps import AffineMap
-from optfair.methods.group_counterfactuals.maps.fixed_basis import (
+from optfair.methods.group_counterfactuals.affine_maps import AffineMap
+from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
     DiagonalMap,
 )

@@ -41,12 +41,14 @@ def test_rows_are_rejected_and_their_values_accepted() -> None:
     p = ActionPlan(**arguments)
     assert p.features == tuple(POINTS) and p.budget == 4 and p.choices.rows == 6
     cells = arguments["cells"]
-    assert (score(cells.factuals) < 0.5).all() and (score(cells.values) >= 0.6).all()
+    n, d = cells.differ.shape
+    factuals, values = (cells.rows(np.arange(n), np.full((n, d), to)) for to in (False, True))
+    assert (score(factuals) < 0.5).all() and (score(values) >= 0.6).all()
     # the nearest accepted row, by hand, among all of them
     rows = np.column_stack([data[k].astype(object) for k in POINTS])
     accepted = rows[score(rows) >= 0.6]
     points = score.coordinates(accepted)
-    for x, q in zip(cells.factuals, cells.values, strict=True):
+    for x, q in zip(factuals, values, strict=True):
         apart = np.abs(points - score.coordinates(x[None])).sum(axis=1)
         assert np.abs(score.coordinates(q[None]) - score.coordinates(x[None])).sum() == apart.min()
     # by default the counterfactuals are what is to be reached

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.backends.request import Request
 from optfair.methods.sparse_counterfactuals import adapters as action_dp
+from optfair.methods.sparse_counterfactuals import algorithms as labels
+from optfair.methods.sparse_counterfactuals import algorithms as nearby
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
 from optfair.methods.sparse_counterfactuals.adapters import row_table
-from optfair.methods.sparse_counterfactuals.algorithms import nearest_plan as labels
-from optfair.methods.sparse_counterfactuals.algorithms import nearest_plan as nearby
-from optfair.methods.sparse_counterfactuals.algorithms.budget_table import reach
-from optfair.methods.sparse_counterfactuals.algorithms.nearest_plan import (
+from optfair.methods.sparse_counterfactuals.algorithms import (
     closest,
     merge_width,
     search_labels,
     window_bound,
 )
-from optfair.methods.sparse_counterfactuals.rules import row_budget
+from optfair.methods.sparse_counterfactuals.choice_problem import row_budget
+from optfair.methods.sparse_counterfactuals.choices import reach
 
 
 def group(n: int, d: int, seed: int = 0, digits: int | None = None) -> tuple[Any, Any, Any]:

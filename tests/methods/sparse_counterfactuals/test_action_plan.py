@@ -16,14 +16,18 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
+from optfair.methods.sparse_counterfactuals.choice_problem import (
+    edited_together,
+    implies,
+    row_budget,
+)
 from optfair.methods.sparse_counterfactuals.choices import (
-    Cells,
     Choices,
     common_unit,
     edit_sets,
     enumerated_choices,
 )
-from optfair.methods.sparse_counterfactuals.rules import edited_together, implies, row_budget
+from optfair.methods.sparse_counterfactuals.tables import Cells
 
 EDITS = [[0, 0], [1, 0], [0, 1], [1, 1]]
 EFFECTS = [[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]
@@ -119,12 +123,24 @@ def test_evidence_and_terms_agree_with_cvxpy() -> None:
             )
 
 
-def test_declaring_and_classifying_build_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terms_are_evaluated_as_they_are_counted_by_hand() -> None:
     X, q = rows()
     c = enumerated_choices(score, Cells.of(X, q), 0.5)
-    monkeypatch.setattr(cp.Variable, "__rmatmul__", None)
-    monkeypatch.setattr(cp.Variable, "__ge__", None)
     p = ActionPlan(c, budget=3).with_constraints(each=row_budget(1))
+    rng = np.random.default_rng(0)
+    a, eta = rng.normal(size=c.size), float(rng.normal())
+    values, total = {"choice": a, "deviation": np.array(eta)}, float(c.effects @ a)
+    by_hand = {
+        "one choice": np.abs(np.bincount(c.row, a, c.rows) - 1.0),
+        "nonnegativity": np.maximum(-a, 0.0),
+        "above": max(total - eta, 0.0),
+        "below": max(-total - eta, 0.0),
+        "budget": max(float(c.costs @ a) - 3.0, 0.0),
+        "each": max(float(a[c.costs > 1.0].sum()), 0.0),
+    }
+    assert by_hand.keys() == p.constraints.keys()
+    for name, expected in by_hand.items():
+        np.testing.assert_allclose(p.constraints[name].violation(values), expected, atol=1e-12)
     assert str(p.problem_class) == "MILP" and p.solve("action-dp").is_optimal(1e-9)
 
 

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
-from optfair.methods.group_counterfactuals.maps.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.generators import (
     dice_counterfactuals,

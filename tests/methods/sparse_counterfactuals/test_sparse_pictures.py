@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.sparse_counterfactuals.plots.changed_cells import edit_directions, edit_table
-from optfair.methods.sparse_counterfactuals.plots.edits import plot_edits, plot_row_edits
-from optfair.methods.sparse_counterfactuals.plots.effect import plot_effect
+from optfair.methods.sparse_counterfactuals.changed_cells import edit_directions, edit_table
+from optfair.methods.sparse_counterfactuals.plots import plot_edits, plot_effect, plot_row_edits
 from optfair.methods.sparse_counterfactuals.sparse_counterfactuals import (
     SparseCounterfactuals,
 )

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = [
-    "Projections",
-    "inverse_metric",
-    "nearest_in_bounded_half_space",
-    "nearest_in_half_space",
-    "nearest_in_polyhedron",
-]
-
 
 # What every projection returns: nearest points of many rows, with multipliers.
 
@@ -392,3 +383,58 @@ def _sharpened(start: Floats, G: Floats, y: Floats, active: Flags, reached: Flag
     np.put_along_axis(exact, slots, np.where(held, np.maximum(found, 0.0), 0.0), axis=1)
     y[rows] = exact
     return y
+
+
+# Any number of half-spaces, within bounds or not.
+
+
+def bounded_columns(lower: Floats, upper: Floats) -> tuple[Flags, Flags]:
+    """Return which features have a lower and an upper bound in some row."""
+    low, high = (np.asarray(np.isfinite(bound).any(axis=0)) for bound in (lower, upper))
+    return low, high
+
+
+def nearest_in_linear(
+    Y: Floats,
+    A: Floats,
+    b: Floats,
+    *,
+    metric: Floats | None = None,
+    lower: Floats | None = None,
+    upper: Floats | None = None,
+) -> Projections:
+    r"""Project rows on half-spaces :math:`A z \le b`, within bounds where there are some.
+
+    One half-space is projected on in closed form, without bounds or with weights; else all
+    constraints are one polyhedron, and the multipliers of the bounds come last.
+
+    Parameters
+    ----------
+    Y : array (n, d)
+        Rows.
+    A, b : arrays (m, d), (n, m) or (m,)
+        The half-spaces.
+    metric : array (d,) or (d, d), optional
+        Weights or matrix; Euclidean by default.
+    lower, upper : arrays (n, d), optional
+        Both or none.
+    """
+    right = np.broadcast_to(b, (len(Y), len(A)))
+    if lower is None or upper is None:
+        if len(A) == 1:
+            return nearest_in_half_space(Y, A[0], right[:, 0], metric=metric)
+        return nearest_in_polyhedron(Y, A, right, metric=metric)
+    if len(A) == 1 and (metric is None or metric.ndim == 1):
+        return nearest_in_bounded_half_space(Y, A[0], right[:, 0], lower, upper, weights=metric)
+    one, (low, high) = np.eye(A.shape[1]), bounded_columns(lower, upper)
+    normals = np.vstack([A, -one[low], one[high]])
+    ends = np.hstack([right, -lower[:, low], upper[:, high]])
+    found = nearest_in_polyhedron(Y, normals, ends, metric=metric)
+    # a bound with a multiplier is met to the last digit, and none is passed by a rounding
+    points = np.clip(found.points, lower, upper)
+    held = found.multipliers[:, len(A) :] > 0.0
+    count = int(low.sum())
+    points[:, low] = np.where(held[:, :count], lower[:, low], points[:, low])
+    points[:, high] = np.where(held[:, count:], upper[:, high], points[:, high])
+    points[~found.reached] = np.nan
+    return replace(found, points=points)

@@ -12,14 +12,6 @@ from numpy.typing import NDArray
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Projections
 from optfair.methods.cluster_counterfactuals.partition import Boundary
 
-__all__ = [
-    "Pencil",
-    "nearest_behind",
-    "nearest_in_quadratic",
-    "weighted",
-]
-
-
 # The nearest point of one quadratic constraint, convex or not, through the secular equation.
 
 Floats = NDArray[np.float64]

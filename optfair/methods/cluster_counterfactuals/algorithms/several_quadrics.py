@@ -15,14 +15,6 @@ from scipy.special import logsumexp, softmax
 
 from optfair.methods.cluster_counterfactuals.partition import Boundary
 
-__all__ = [
-    "Inner",
-    "Quadratic",
-    "Several",
-    "near_point",
-]
-
-
 # The nearest point behind several quadratic boundaries, where their Lagrangian proves it.
 
 Floats = NDArray[np.float64]

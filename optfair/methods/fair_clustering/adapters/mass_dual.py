@@ -102,6 +102,11 @@ def _recovered(
     return {k: _frozen(v) for k, v in values.items()}, multipliers, proof
 
 
+def _again(problem: FairAssignment, y: Floats, z: Floats) -> MassProof:
+    """Return the proof of a pair of the rules, compiled where it is."""
+    return MassProof(problem, compile_rules(problem), y, z)
+
+
 def _frozen(array: Floats) -> Floats:
     array = np.asarray(array)
     array.flags.writeable = False
@@ -127,6 +132,9 @@ class MassProof:
     z: Floats
     own: Any = None
     source: str = "duality"
+
+    def __reduce__(self) -> Any:
+        return _again, (self.problem, self.y, self.z)
 
     @property
     def prices(self) -> Floats:

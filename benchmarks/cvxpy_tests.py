@@ -1,0 +1,107 @@
+"""Problems of CVXPY's own tests: what is proved of them, and what that costs.
+
+    python benchmarks/cvxpy_tests.py [FILE ...]
+
+Runs the tests that CVXPY ships, with `Problem.solve` replaced by a look at the problem, and prints
+one JSON object. Nothing is solved, so tests fail after their first look; that does not matter here.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.convexity.proof import CurvatureProof, CurvatureWitness
+
+# Scalars of a problem that is looked at, and looks for each test.
+SCALARS, LOOKS = 2_000, 6
+
+
+class Looks:
+    """What was seen: terms proved, refuted and left open, and CPU seconds with and without proofs."""
+
+    def __init__(self) -> None:
+        self.problems = self.terms = self.proved = self.refused = 0
+        self.called_nonconvex: list[str] = []
+        self.plain = self.with_proofs = 0.0
+        self.test, self.left = "", 0
+
+    def at(self, problem: Any) -> None:
+        """Look at a problem that obeys the composition rules."""
+        if self.left <= 0 or not problem.is_dcp() or problem.parameters():
+            return
+        if sum(v.size for v in problem.variables()) > SCALARS:
+            return
+        self.left -= 1
+        try:
+            of.from_cvxpy(problem)  # what is imported or remembered once
+            begin = time.process_time()
+            of.from_cvxpy(problem)
+            middle = time.process_time()
+            answers = of.prove(problem)
+            end = time.process_time()
+        except of.OptfairError:
+            self.refused += 1
+            return
+        self.problems += 1
+        self.plain += middle - begin
+        self.with_proofs += end - middle
+        for name, answer in answers.items():
+            self.terms += 1
+            self.proved += isinstance(answer, CurvatureProof)
+            if isinstance(answer, CurvatureWitness):
+                self.called_nonconvex.append(f"{self.test}: {name}: {answer}"[:300])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        """Begin a test."""
+        self.test, self.left = item.nodeid, LOOKS
+
+
+def main(files: list[str]) -> None:
+    """Run the tests and print what was seen."""
+    folder = Path(cp.__file__).parent / "tests"
+    looks = Looks()
+
+    def solve(problem: Any, *args: Any, **kwargs: Any) -> float:
+        looks.at(problem)
+        for v in problem.variables():
+            v.save_value(np.zeros(v.shape))
+        return 0.0
+
+    cp.Problem.solve = solve  # type: ignore[method-assign]
+    warnings.simplefilter("ignore")
+    chosen = [str(folder / f) for f in files] or [str(folder)]
+    quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
+    quiet += ["--continue-on-collection-errors"]
+    out, sys.stdout = sys.stdout, sys.stderr
+    try:
+        pytest.main([*chosen, *quiet, "-n", "0", "--disable-warnings"], plugins=[looks])
+    finally:
+        sys.stdout = out
+    print(
+        json.dumps(
+            {
+                "problems": looks.problems,
+                "terms": looks.terms,
+                "terms proved": looks.proved,
+                "refused": looks.refused,
+                "called nonconvex": looks.called_nonconvex,
+                "seconds of from_cvxpy": looks.plain,
+                "seconds of prove": looks.with_proofs,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

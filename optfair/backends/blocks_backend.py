@@ -1,0 +1,158 @@
+"""Semidefinite programs on their blocks: our own interior-point method behind the generic route."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.generic import run_generic
+from optfair.backends.interior_point import Ended, interior_point
+from optfair.backends.request import RawPoint
+from optfair.proofs.cones import Cone, ConeKind
+from optfair.solution.conic_form import ConicForm
+from optfair.solution.residuals import CLEAR
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import Outcome, Request
+    from optfair.compile.form import Compiled
+    from optfair.core.problem import Problem
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+__all__ = ["run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    r"""The dual of a program whose matrices are variables: a column for each other multiplier.
+
+    Where :math:`x_C` occurs in one block only, as :math:`b_k - D x_C \succeq 0` with D diagonal,
+    the multipliers of the block follow from the others, :math:`z_k = -D^{-1}(q_C + A_{oC}^T z_o)`,
+    and the program in :math:`z_o` has as many columns as there are rows outside such blocks.
+    """
+
+    q: Floats
+    A: Any
+    b: Floats
+    cones: tuple[Cone, ...]
+    rows: Indices  # of the program, whose multipliers are the columns here
+    block: Indices  # rows of its blocks, in the order of the first rows here
+    column: Indices  # the column of each
+    entry: Floats  # D
+    side: Floats  # b_k
+    loose: Indices  # columns outside blocks
+    size: tuple[int, int]
+
+    @classmethod
+    def of(cls, form: ConicForm) -> Beside | None:
+        """Return the dual where it has fewer columns, else None."""
+        q, A, b, cones = form.q, form.A, form.b, form.cones
+        m, n = A.shape
+        by_row = sp.csr_array(A)
+        psd = [c for c in cones if c.kind == "psd"]
+        block = np.concatenate([np.arange(c.start, c.stop) for c in psd] or [np.zeros(0, int)])
+        other = np.setdiff1d(np.arange(m), block)
+        if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
+            return None
+        column, entry = by_row.indices[by_row.indptr[block]], by_row.data[by_row.indptr[block]]
+        if np.unique(column).size < column.size or not (entry != 0.0).all():
+            return None
+        loose = np.setdiff1d(np.arange(n), column)
+        across = sp.csr_array(by_row[other].T)  # (n, o)
+        unit = sp.diags_array(1.0 / entry)
+        line = np.zeros(m, dtype=bool)
+        for c in cones:
+            line[c.start : c.stop] = c.kind == "nonneg"
+        signs = -sp.eye_array(other.size, format="csr")[np.flatnonzero(line[other])]
+        rows = sp.vstack([unit @ across[column], signs, across[loose]])
+        places, start = [], 0
+        for c in psd:
+            places.append(replace(c, start=start, stop=start + c.stop - c.start))
+            start += c.stop - c.start
+        rest: tuple[tuple[ConeKind, int], ...]
+        rest = (("nonneg", signs.shape[0]), ("zero", loose.size))
+        for kind, count in rest:
+            if count:
+                places.append(Cone(kind, start, start + count))
+                start += count
+        return cls(
+            b[other] - across[column].T @ (b[block] / entry),
+            sp.csc_array(rows),
+            np.concatenate([-q[column] / entry, np.zeros(signs.shape[0]), -q[loose]]),
+            tuple(places),
+            other,
+            block,
+            column,
+            entry,
+            b[block],
+            loose,
+            (m, n),
+        )
+
+    def back(self, y: Floats, w: Floats, *, ray: bool = False) -> tuple[Floats, Floats]:
+        """Return the pair of the program itself; of rays without its constants."""
+        m, n = self.size
+        count, last = self.block.size, self.b.size - self.loose.size
+        x, z = np.zeros(n), np.zeros(m)
+        x[self.column] = ((0.0 if ray else self.side) - w[:count]) / self.entry
+        x[self.loose] = -w[last:]
+        z[self.rows] = y
+        z[self.block] = (0.0 if ray else self.b[:count]) - (self.A @ y)[:count]
+        return x, z
+
+    def ended(self, found: Ended) -> Ended:
+        """Return an end in terms of the program itself."""
+        swapped = {"infeasible": "unbounded", "unbounded": "infeasible"}
+        x, z = self.back(found.x, found.z, ray=found.status in swapped)
+        return replace(found, status=swapped.get(found.status, found.status), x=x, z=z)
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the compiled form."""
+
+    def short(form: ConicForm, x: Floats, z: Floats) -> float:
+        """Return by what a pair falls short of half the tolerance; the rest is for named terms."""
+        r, half = form.residuals(x, z), 0.5 * request.tolerance
+        size = max(form.unit, abs(r.objective - form.offset))
+        gap = abs(r.objective - r.bound) / size
+        worst = max(gap, r.primal, r.rows)
+        if worst > half or not np.isfinite(worst):
+            return np.inf
+        if r.unpaid is None:
+            return 0.0
+        far = CLEAR * max(1.0, r.unpaid.size, r.unpaid.natural)
+        if r.unpaid.radius((half - gap) * size) >= far:
+            return 0.0
+        loose = r.complementarity > 0.05 * request.tolerance**0.5
+        return worst + r.unpaid.here / size + (r.complementarity if loose else 0.0)
+
+    def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
+        form = compiled.form
+        left = options.pop("time_limit", np.inf)
+        beside = Beside.of(form)
+        stated = form if beside is None else beside
+
+        def lacking(x: Floats, z: Floats) -> float:
+            return short(form, x, z) if beside is None else short(form, *beside.back(x, z))
+
+        ended = interior_point(
+            stated.q,
+            stated.A,
+            stated.b,
+            stated.cones,
+            deadline=time.perf_counter() + left,
+            short=lacking,
+            log=print if log else None,
+            **options,
+        )
+        ended = ended if beside is None else beside.ended(ended)
+        return RawPoint(ended.status, ended.x, ended.z)
+
+    return run_generic(problem, profile, request, call, quadratic=False)

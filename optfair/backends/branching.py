@@ -1,0 +1,269 @@
+"""Bounds of integer programs proved by branching: every case by multipliers of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.linear_program import solve_form
+from optfair.backends.policy import conic_interface
+from optfair.compile.form import Compiled, compile_problem
+from optfair.core.certificate import DualCheck, Optimality, drift
+from optfair.core.expressions import Values
+from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.proofs.bounds import infeasibility, lower_bound
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
+from optfair.transforms.integrality import relaxed
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+Floats = NDArray[np.float64]
+#: (column, whether from above, limit)
+Limit = tuple[int, bool, int]
+
+__all__ = ["BranchedBound", "Case", "Split", "cases", "integer_columns", "proved"]
+
+# How far from an integer a number counts as fractional, and cuts above one another.
+FRACTION, DEPTH = 1e-6, 400
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """An integer column is at most ``limit``, or at least ``limit + 1``."""
+
+    column: int
+    limit: int
+    below: Split | Case
+    above: Split | Case
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Multipliers of the rows, then of the limits, that bound the objective or exclude a case.
+
+    Attributes
+    ----------
+    x : array (n,) or None
+        Where curvature is measured; None where the multipliers are a Farkas vector.
+    z : array (m + limits,)
+        The multipliers.
+    """
+
+    x: Floats | None
+    z: Floats
+
+
+def cases(
+    node: Split | Case, limits: tuple[Limit, ...] = ()
+) -> Iterator[tuple[tuple[Limit, ...], Split | Case]]:
+    """Yield every node of a tree with the limits above it."""
+    yield limits, node
+    if isinstance(node, Split):
+        yield from cases(node.below, (*limits, (node.column, True, node.limit)))
+        yield from cases(node.above, (*limits, (node.column, False, node.limit + 1)))
+
+
+def within(form: ConicForm, limits: tuple[Limit, ...]) -> ConicForm:
+    """Return a form with limits on columns as further rows."""
+    if not limits:
+        return form
+    k, m = len(limits), form.b.size
+    sign = np.array([1.0 if above else -1.0 for _, above, _ in limits])
+    columns = [j for j, _, _ in limits]
+    rows = sp.csc_array((sign, (np.arange(k), columns)), shape=(k, form.q.size))
+    b = np.append(form.b, sign * [float(limit) for *_, limit in limits])
+    A = sp.csc_array(sp.vstack([form.A, rows]))
+    return replace(form, A=A, b=b, cones=(*form.cones, Cone("nonneg", m, m + k)))
+
+
+def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
+    """Return the columns of the integer variables."""
+    places = compiled.places()
+    found = [np.ravel(places[v]) for v in sorted(problem.integers)]
+    columns = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    return columns[columns >= 0]
+
+
+@dataclass(frozen=True, eq=False)
+class BranchedBound:
+    """A tree that leaves out no integer, whose cases bound the objective or have no point.
+
+    Attributes
+    ----------
+    problem : Problem
+        With its integers.
+    compiled : Compiled
+        Its continuous relaxation.
+    x : array (n,)
+        The point it is compared with.
+    tree : Split or Case
+        The cases.
+    """
+
+    problem: Problem
+    compiled: Compiled
+    x: Floats
+    tree: Split | Case
+    source: str = "branching"
+
+    @property
+    def leaves(self) -> int:
+        """Number of cases."""
+        return sum(isinstance(n, Case) for _, n in cases(self.tree))
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound of every case, rounded outward."""
+        form, whole = self.compiled.form, set(integer_columns(self.problem, self.compiled).tolist())
+        upper = form.objective(self.x)
+        worst, unpaid = np.inf, None
+        for limits, node in cases(self.tree):
+            if isinstance(node, Split):
+                worst = worst if node.column in whole else -np.inf
+                continue
+            own = within(form, limits)
+            if node.z.size != own.b.size:
+                return DualCheck(-form.sign * np.inf, np.inf)
+            if node.x is None:
+                worst = worst if infeasibility(own, node.z).proved else -np.inf
+                continue
+            found = lower_bound(own, node.x, node.z, upper)
+            worst, unpaid = min(worst, found.value), found.unpaid or unpaid
+        return DualCheck(
+            bound=form.sign * min(worst, upper),
+            dual=0.0,
+            consistency=drift(values, self.compiled.values(self.x)),
+            unpaid=unpaid,
+            free=() if unpaid is None else form.column_names(unpaid.columns),
+            unit=form.unit,
+            apart=True,
+        )
+
+
+def proved(certificate: Optimality, time_limit: float) -> Optimality:
+    """Return the certificate of an integer solution with a bound proved by branching.
+
+    Parameters
+    ----------
+    certificate : Optimality
+        Of a solution whose bound a solver reports.
+    time_limit : float
+        Wall seconds for the tree.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The relaxation is not convex, or nothing is reported.
+    SolverFailure
+        The tree is not closed in time.
+    """
+    if not isinstance(certificate, Optimality):
+        raise UnsupportedProblem(f"a {type(certificate).__name__} is proved as it stands, or not")
+    solution, tolerance = certificate.solution, certificate.tolerance
+    problem: Problem = solution.problem
+    if solution.grade.sound:
+        return certificate
+    if not problem.integers or not problem.problem_class.convex:
+        raise UnsupportedProblem(
+            "only bounds of convex problems with integer variables are proved by branching",
+            f"this is {problem.problem_class}; its bound is {solution.grade}",
+        )
+    compiled = compile_problem(relaxed(problem), conic_interface())
+    search = _Search(problem, compiled, tolerance, time.perf_counter() + time_limit)
+    tree = search.tree(solution)
+    proof = BranchedBound(problem, compiled, search.x, tree)
+    values = compiled.values(search.x)
+    moved = replace(solution, values=values, objective=problem.objective_value(values), proof=proof)
+    moved = replace(moved, bound=proof.check(values, {}).bound)
+    grade = moved.residuals().grade(tolerance)
+    status = replace(moved.status, termination="optimal", grade=grade)
+    return Optimality(replace(moved, status=status), tolerance)
+
+
+class _Search:
+    """Branch and bound on the compiled relaxation, from a known point."""
+
+    def __init__(
+        self, problem: Problem, compiled: Compiled, tolerance: float, deadline: float
+    ) -> None:
+        self.compiled, self.form = compiled, compiled.form
+        self.integer = integer_columns(problem, compiled)
+        self.tolerance, self.deadline = tolerance, deadline
+        self.x, self.upper, self.closed = np.zeros(0), np.inf, 0
+
+    @property
+    def target(self) -> float:
+        """What a case must reach."""
+        size = max(self.form.unit, abs(self.upper - self.form.offset))
+        return self.upper - 0.5 * self.tolerance * size
+
+    def tree(self, solution: Solution) -> Split | Case:
+        """Fix the integers where the solution has them, then close every case."""
+        places = self.compiled.places()
+        fixed: dict[int, int] = {}
+        for name in self.compiled.variables:
+            at, own = np.ravel(places[name]), np.ravel(solution.values[name])
+            whole = np.isin(at, self.integer)
+            fixed |= {int(j): round(v) for j, v in zip(at[whole], own[whole], strict=True)}
+        limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
+        status, x, _ = self._solved(limits)
+        if status != "optimal" or x is None:
+            raise SolverFailure("the integer values of the solution leave no point", status)
+        self._keep(x)
+        return self._closed(())
+
+    def _keep(self, x: Floats) -> None:
+        x = x.copy()
+        x[self.integer] = np.round(x[self.integer])
+        value = self.form.objective(x)
+        if value < self.upper:
+            self.x, self.upper = x, value
+
+    def _solved(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
+        own = within(self.form, limits)
+        if not own.polyhedral:
+            result = solve_cone_program(
+                own.P, own.q, own.A, own.b, own.cones, tolerance=0.01 * self.tolerance
+            )
+            return result.status, result.x, result.z
+        nothing = np.zeros(own.q.size, dtype=bool)
+        found, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
+        return found.status, found.x, found.z
+
+    def _closed(self, limits: tuple[Limit, ...]) -> Split | Case:
+        if time.perf_counter() > self.deadline or len(limits) > DEPTH:
+            raise SolverFailure(
+                "the tree of cases is not closed in time",
+                f"{self.closed} cases are closed, {len(limits)} limits deep",
+                "give more time: prove(time_limit=...)",
+            )
+        status, x, z = self._solved(limits)
+        own = within(self.form, limits)
+        if status == "infeasible" and z is not None and infeasibility(own, z).proved:
+            self.closed += 1
+            return Case(None, z)
+        if status == "optimal" and x is not None and z is not None:
+            if lower_bound(own, x, z, self.upper).value >= self.target:
+                self.closed += 1
+                return Case(x, z)
+            off = np.abs(x[self.integer] - np.round(x[self.integer]))
+            if off.max(initial=0.0) <= FRACTION:
+                self._keep(x)  # better than what was known
+                if lower_bound(own, x, z, self.upper).value >= self.target:
+                    self.closed += 1
+                    return Case(x, z)
+            else:
+                j = int(self.integer[int(off.argmax())])
+                limit = int(np.floor(x[j]))
+                below = self._closed((*limits, (j, True, limit)))
+                return Split(j, limit, below, self._closed((*limits, (j, False, limit + 1))))
+        raise SolverFailure("a case is neither bounded nor excluded", f"the relaxation is {status}")

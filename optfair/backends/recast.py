@@ -1,0 +1,247 @@
+"""Solve what is convex in other words: by the problem it was recast to, or level by level."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.request import Outcome, Request
+from optfair.convexity.derivatives import gradient_at
+from optfair.convexity.expression import Leaf, Node
+from optfair.convexity.reading import leaf_of
+from optfair.convexity.recast import Recast, recast
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
+from optfair.core.expressions import Values
+from optfair.core.fingerprint import fingerprint
+from optfair.errors import (
+    Infeasible,
+    SolverFailure,
+    Unbounded,
+    UnsupportedProblem,
+)
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+Floats = NDArray[np.float64]
+
+__all__ = ["RecastCertificate", "RecastProof", "run"]
+
+# Levels that are tried, and an objective below which a gap is measured by this.
+LEVELS, SMALL = 60, 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class RecastProof:
+    """A bound on the problem that another, convex one leads to.
+
+    Attributes
+    ----------
+    problem : Problem
+        Whose optimum it bounds.
+    way : Recast
+        How it was recast; with its level, where there are levels.
+    relaxed : Solution
+        Of the recast problem, with its own proof.
+    values, multipliers : mapping
+        The numbers it is about.
+    """
+
+    problem: Problem
+    way: Recast
+    relaxed: Solution
+    values: Values
+    multipliers: Mapping[str, Any]
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recast the declared problem anew, check every proof, and recompute the bound."""
+        nothing = -np.inf if self.problem.sense == "minimize" else np.inf
+        own = self.relaxed.proof
+        again = recast(self.problem)
+        if again is None or own is None:
+            return DualCheck(nothing, np.inf)
+        again = again if again.way != "level" else again.at(self.way.level)
+        same = fingerprint(again.inner) == fingerprint(self.relaxed.problem)
+        if not same or not again.inner.certificate.verify():
+            return DualCheck(nothing, np.inf)
+        found = own.check(self.relaxed.values, self.relaxed.multipliers)
+        apart = max(drift(values, self.values), drift(multipliers, self.multipliers))
+        return replace(
+            found,
+            bound=again.bound(found.bound),
+            estimate=None,
+            consistency=max(found.consistency, apart),
+            complementarity=0.0,
+            rows=0.0,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RecastCertificate(Certificate):
+    """What is proved of the recast problem holds of the declared one: no point, or no limit."""
+
+    problem: Problem
+    way: Recast
+    inner: Certificate
+
+    def verify(self) -> Verdict:
+        """Recast the declared problem anew and check the certificate of the inner one."""
+        verdict = self.way.verify()
+        return self.inner.verify() if verdict else verdict
+
+    def __str__(self) -> str:
+        return f"{self.way}: {self.inner}"
+
+    __repr__ = __str__
+
+
+def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the recast problem; of levels, lower one until none below is possible."""
+    request.refuse_options(profile)
+    way = problem.recast
+    if way is None:
+        raise UnsupportedProblem(f"{profile.name} needs a problem that is convex in other words")
+    begin = time.perf_counter()
+    inside = replace(
+        request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
+    )
+    try:
+        found, status = _solved(problem, way, inside, request)
+    except Infeasible as e:
+        if not isinstance(e.certificate, Certificate):
+            raise
+        raise Infeasible(
+            f"no point satisfies the constraints, which were recast: {way.word}",
+            str(e.certificate),
+            "diagnose() names a conflict",
+            certificate=RecastCertificate(problem, way, e.certificate),
+            conflict=e.conflict,
+        ) from None
+    except Unbounded as e:
+        if problem.sense == "maximize" and way.way == "logarithm":
+            known = isinstance(e.certificate, Certificate)
+            proof_of = RecastCertificate(problem, way, e.certificate) if known else None
+            raise Unbounded(
+                e.cause, f"{way.word}: {e.evidence}", e.remedy, ray=e.ray, certificate=proof_of
+            ) from None
+        raise SolverFailure(
+            "no point attains the optimum: the objective falls for ever without reaching a limit",
+            f"{way.word}: {e.evidence}",
+            "bound the variables it depends on",
+        ) from None
+    way, solution, values = found
+    multipliers = _multipliers(problem, way, solution, values)
+    seconds = {"solve": time.perf_counter() - begin}
+    proof = RecastProof(problem, way, solution, values, multipliers)
+    return Outcome(status, values, multipliers, proof, seconds)
+
+
+Found = tuple[Recast, "Solution", dict[str, Any]]
+
+
+def _solved(problem: Problem, way: Recast, inside: Request, request: Request) -> tuple[Found, str]:
+    from optfair.backends.solve import solve_as_asked
+
+    if way.way != "level":
+        solution = solve_as_asked(way.inner, None, inside)
+        return (way, solution, _values(way, solution)), "optimal"
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    start = way.inner.with_terms({}, way.inner.constraints)
+    best = _values(way, solve_as_asked(start, None, inside))
+    upper, lower = sign * problem.objective_value(best), -np.inf
+    proved: Found | None = None
+    for k in range(LEVELS):
+        unit = max(SMALL, abs(upper))
+        if upper - lower <= 0.5 * request.tolerance * unit:
+            break
+        # just below what is known to be reached; now and then halfway to what is not
+        level = upper - 0.4 * request.tolerance * unit
+        if k % 3 == 2 and np.isfinite(lower):
+            level = (upper + lower) / 2
+        here = way.at(level)
+        try:
+            solution = solve_as_asked(here.inner, None, inside)
+        except SolverFailure:
+            break
+        values = _values(here, solution)
+        if solution.bound > 0.0:
+            lower, proved = level, (here, solution, best)
+        reached = sign * problem.objective_value(values)
+        if np.isfinite(reached) and reached < upper and _feasible(problem, values, request):
+            upper, best = reached, values
+        if time.perf_counter() > request.deadline:
+            break
+    if proved is None:
+        raise SolverFailure("no level was proved to be out of reach", solution=None)
+    gap = upper - lower
+    status = "optimal" if gap <= request.tolerance * max(SMALL, abs(upper)) else "inaccurate"
+    return (proved[0], proved[1], best), status
+
+
+def _feasible(problem: Problem, values: Values, request: Request) -> bool:
+    off = (t.relative_violation(values) for t in problem.constraints.values())
+    return max(off, default=0.0) <= request.tolerance
+
+
+def _values(way: Recast, solution: Solution) -> dict[str, Any]:
+    if not way.in_logarithms:
+        return {n: solution.values[n] for n in way.problem.variables}
+    return {n: np.exp(solution.values[f"log {n}"]) for n in way.problem.variables}
+
+
+def _multipliers(
+    problem: Problem, way: Recast, solution: Solution, values: Values
+) -> dict[str, Any]:
+    r"""Return the multipliers of the declared rows.
+
+    With :math:`g = \varphi(f)` at :math:`f = 0` a row has :math:`\mu_f = \varphi' \mu_g`, and the
+    objective's own :math:`\varphi'` divides all; they are ratios of gradients.
+    """
+    plain = {leaf_of(v): np.ravel(values[n], order="F") for n, v in problem.variables.items()}
+    moved = {leaf: np.ravel(solution.values[name], order="F") for leaf, name in way.names.items()}
+    stretch = np.concatenate(list(plain.values())) if way.in_logarithms else np.array(1.0)
+
+    def slope(before: Node, after: Node) -> float:
+        f, g = _gradient(before, plain), _gradient(after, moved)
+        if f is None or g is None:
+            return 1.0
+        f = f * stretch
+        size = float(f @ f)
+        ratio = float(f @ g) / size if size > 0.0 else 1.0
+        return ratio if np.isfinite(ratio) else 1.0
+
+    before, after = way.goal
+    if way.way == "level":
+        value = gradient_at(way.goal[1], moved)
+        own = 1.0 if value is None else float(value[0].high.item())
+    else:
+        own = slope(before, after)
+    own = own if own > 0.0 else 1.0
+    out: dict[str, Any] = {}
+    for name, t in problem.constraints.items():
+        if name not in way.rows:
+            out[name] = np.asarray(solution.multipliers[name], dtype=float) / own
+            continue
+        z = np.zeros(int(np.prod(t.shape)))
+        for piece in way.rows[name]:
+            at = int(piece.name.removeprefix(name).split()[0] if piece.name != name else 0)
+            mu = float(np.ravel(solution.multipliers[piece.name])[0])
+            flip = -1.0 if piece.name.endswith(" above") else 1.0
+            z[at] += flip * mu * abs(slope(piece.before, piece.after)) / own
+        out[name] = np.reshape(z, t.shape, order="F")
+    return out
+
+
+def _gradient(node: Node, point: Mapping[Leaf, Floats]) -> Floats | None:
+    found = gradient_at(node, dict(point))
+    if found is None:
+        return None
+    return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in found[1].values()])

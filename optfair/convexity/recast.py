@@ -1,0 +1,510 @@
+"""Problems that are convex in other words: in logarithms of variables, or term by term."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
+
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Product,
+    Sum,
+    affine,
+    constant,
+    constant_value,
+    raw_call,
+    rebuilt,
+    select,
+)
+from optfair.convexity.intervals import Interval
+from optfair.convexity.prove import domain_of
+from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
+from optfair.convexity.search import Search
+from optfair.core.canonical import built
+from optfair.core.certificate import Certificate, Verdict
+from optfair.core.fingerprint import fingerprint
+from optfair.errors import OptfairError
+
+__all__ = ["Piece", "Recast", "recast"]
+
+Way = Literal["itself", "logarithm", "level"]
+Term = tuple[float, Node]
+
+# Scalars of a problem that is looked at, rows of a term, seconds for one row and for all.
+SCALARS, ROWS, SECONDS, TOGETHER = 200, 64, 0.4, 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """One row of a declared term and what it became.
+
+    Attributes
+    ----------
+    name : str
+        The new constraint, empty where the row always holds.
+    before, after : Node
+        Both are at most 0 at the same points, up to constants that are rounded towards holding.
+    """
+
+    name: str
+    before: Node
+    after: Node
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recast(Certificate):
+    r"""A convex problem with the same solutions.
+
+    Log-log convex: with :math:`x = e^u` every term is a convex function of u after taking
+    logarithms, on x > 0 (geometric programs among them). Quasiconvex: rows are multiplied by
+    denominators, brought to logarithms or roots, and an objective that is not convex itself is
+    minimised by its logarithm, or as p/q by its levels, :math:`\min_x p(x) - t\,q(x)`.
+
+    Attributes
+    ----------
+    problem : Problem
+        As declared.
+    word : str
+        "log-log convex" or "quasiconvex".
+    inner : Problem
+        What is solved; of levels that at t = 0.
+    way : {"itself", "logarithm", "level"}
+        What is minimised of the objective.
+    rows : mapping
+        Name of a term -> its pieces; terms without an entry stay.
+    goal : (Node, Node)
+        The objective, to be minimised, before and after; of levels p and q.
+    """
+
+    problem: Any
+    word: Literal["log-log convex", "quasiconvex"]
+    inner: Any
+    way: Way
+    rows: Mapping[str, tuple[Piece, ...]]
+    goal: tuple[Node, Node]
+    level: float = 0.0
+    names: Mapping[Leaf, str] = field(default_factory=dict)
+
+    @property
+    def in_logarithms(self) -> bool:
+        """Whether its variables are logarithms of the declared ones."""
+        return self.word == "log-log convex"
+
+    def at(self, level: float) -> Recast:
+        """Return the problem of another level t."""
+        found = _made(self.problem, self.word, self.way, self.rows, self.goal, level)
+        if found is None:
+            raise OptfairError(f"the level {level:g} is not known to be convex")
+        return found
+
+    def bound(self, inner: float) -> float:
+        """Return the bound on the declared optimum that one on the inner problem means.
+
+        Of a level t it is t where the inner bound is above 0, and none otherwise.
+        """
+        sign = 1.0 if self.problem.sense == "minimize" else -1.0
+        if self.way == "level":
+            return sign * (self.level if inner > 0.0 else -np.inf)
+        value = float(inner)
+        if self.way == "logarithm":
+            value = float(Interval.exactly(np.array(inner)).call("exp").low) if sign > 0 else value
+            if sign < 0:  # the logarithm of 1/f was minimised
+                value = -float(Interval.exactly(np.array(-inner)).call("exp").high)
+        return sign * value
+
+    def verify(self) -> Verdict:
+        """Make the problem anew from the declared one, and check the proof of every term."""
+        again = recast(self.problem)
+        if again is None or again.way != self.way:
+            return Verdict(False, ("the declared problem does not lead to this one",))
+        again = again if self.way != "level" else again.at(self.level)
+        if fingerprint(again.inner) != fingerprint(self.inner):
+            return Verdict(False, ("the terms are not those of the declared problem",))
+        own: Verdict = again.inner.certificate.verify()
+        return own
+
+    def __str__(self) -> str:
+        changed = ", ".join(map(repr, self.rows))
+        how = {"itself": "", "logarithm": "; its logarithm is minimised", "level": "; by levels"}
+        what = "with x = exp(u)" if self.in_logarithms else f"{changed or 'no row'} rewritten"
+        return f"{self.word}: {what}{how[self.way]}"
+
+    __repr__ = __str__
+
+
+def recast(problem: Any) -> Recast | None:
+    """Return a convex problem with the same solutions, None where none is known.
+
+    Parameters
+    ----------
+    problem : Problem
+        Continuous, with a term that is not known to be convex.
+    """
+    sizes = sum(v.size for v in problem.variables.values())
+    if problem.integers or sizes > SCALARS or any(t.parameters for t in problem.terms):
+        return None
+    convex = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
+    try:
+        domain = domain_of({n: built(t) for n, t in convex.items()})
+        return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
+    except (OptfairError, Unread, NotImplementedError):
+        return None  # a part is defined nowhere, or not read: nothing is known
+
+
+# --- what a row becomes ----------------------------------------------------------------------------
+
+
+def _terms(node: Node) -> list[Term]:
+    """Return an entry as coefficients and entries of nodes, a number with the node 1."""
+    if not isinstance(node, Sum):
+        return [(1.0, node)]
+    out: list[Term] = [(float(c), _ONE) for c in node.constant if c]
+    for M, n in node.parts:
+        out += [
+            (float(c), select(n, [j]))
+            for c, j in zip(M.data.tolist(), M.indices.tolist(), strict=True)
+        ]
+    return out
+
+
+_ONE: Node = constant([1.0])
+
+
+def _added(terms: list[Term], a: Algebra) -> Node:
+    return a.total([n for _, n in terms], [c for c, _ in terms]) if terms else constant([0.0])
+
+
+def _times(terms: list[Term], q: Node, a: Algebra) -> Node:
+    one = Fraction(1)
+    return _added([(c, a.product([(n, one), (q, one)])) for c, n in terms], a)
+
+
+def _sides(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
+    """Return P and N, sums of what is not negative, with node = P - N."""
+    sides: tuple[list[Term], list[Term]] = ([], [])
+    for c, n in _terms(node):
+        r = a.domain.range(n)
+        if (r.low >= 0.0).all():
+            sides[c < 0.0].append((abs(c), n))
+        elif (r.high <= 0.0).all():
+            sides[c > 0.0].append((abs(c), a.scaled(-1.0, n)))
+        else:
+            return None
+    return sides
+
+
+def _logarithm(terms: list[Term], a: Algebra, up: bool) -> Node:
+    """Return log of a sum, of one product as a sum; that of a number is rounded up or down."""
+    if len(terms) > 1:
+        return a.call("log", [_added(terms, a)], 1)
+    ((c, n),) = terms
+    value = Interval.exactly(np.array([c])).call("log")
+    shift = constant(value.high if up else value.low)
+    if n is _ONE:
+        return shift
+    parts = [(a.call("log", [b], 1), p) for b, p in _factors(n)]
+    if any(Fraction(float(p)) != p for _, p in parts):
+        return a.total([shift, a.call("log", [n], 1)])
+    return a.total([shift, *(b for b, _ in parts)], [1.0, *(float(p) for _, p in parts)])
+
+
+def _root(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
+    ((c, n),) = terms
+    value = Interval.exactly(np.array([c])).power(r)
+    factor = value.high if up else value.low
+    return constant(factor) if n is _ONE else a.scaled(factor, a.product([(n, r)]))
+
+
+def _factors(n: Node) -> list[tuple[Node, Fraction]]:
+    return list(n.factors) if isinstance(n, Product) else [(n, Fraction(1))]
+
+
+def denominators(node: Node, a: Algebra) -> list[Node]:
+    """Return what terms are divided by, as functions that are not negative."""
+    found: dict[Node, None] = {}
+    for _, n in _terms(node):
+        below = [(b, -p) for b, p in _factors(n) if p < 0 and p.denominator == 1 and b.leaves]
+        for b, p in below:
+            r = a.domain.range(b)
+            if (r.low >= 0.0).all():
+                found[a.product([(b, p)])] = None
+            elif (r.high <= 0.0).all():
+                found[a.product([(a.scaled(-1.0, b), p)])] = None
+    return list(found)
+
+
+def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
+    """Yield functions that are at most 0 wherever a function of one entry is, and nowhere else.
+
+    Numbers are rounded so that no point is lost.
+    """
+    yield node
+    if depth == 0:
+        return
+    for q in denominators(node, a):
+        yield from rewritten(_times(_terms(node), q, a), a, depth - 1)
+    sides = _sides(node, a)
+    if sides is None or not sides[0] or len(sides[1]) != 1:
+        return
+    P, N = sides
+    if len(P) == 1:
+        exponents = {p for _, n in (*P, *N) for _, p in _factors(n)}
+        degree = sum((p for _, p in _factors(N[0][1])), Fraction(0))
+        for r in dict.fromkeys([1 / degree] if degree > 1 and N[0][1] is not _ONE else []):
+            yield a.total([_root(P, r, a, False), _root(N, r, a, True)], [1.0, -1.0])
+        for r in sorted({1 / abs(p) for p in exponents if p} - {Fraction(1)}):
+            root = a.total([_root(P, r, a, False), _root(N, r, a, True)], [1.0, -1.0])
+            yield from rewritten(root, a, depth - 1)
+    yield a.total([_logarithm(P, a, False), _logarithm(N, a, True)], [1.0, -1.0])
+
+
+# --- term by term ------------------------------------------------------------------------------------
+
+
+def _objective(problem: Any, domain: Domain) -> Node:
+    """Return what is minimised, the negative of what is maximised."""
+    total = sum(built(t) for t in problem.objective.values())
+    node = read(total, domain).node
+    return node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
+
+
+def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:
+    """Return the rows of an inequality, each at most 0."""
+    facts = read_constraint(name, built(term), domain)
+    if len(facts) != 1 or facts[0].zero or facts[0].node.size > ROWS:
+        return None
+    node = facts[0].node
+    return [select(node, [i]) for i in range(node.size)]
+
+
+def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Recast | None:
+    a = _Limited(domain)
+    rows: dict[str, tuple[Piece, ...]] = {}
+    for name, t in problem.constraints.items():
+        if name in convex:
+            continue
+        before = _rows(name, t, domain)
+        after = [] if before is None else [_convex_row(n, a) for n in before]
+        if before is None or any(n is None for n in after):
+            return None
+        label = [name] if len(before) == 1 else [f"{name} {i}" for i in range(len(before))]
+        rows[name] = tuple(
+            Piece(k, b, n) for k, b, n in zip(label, before, after, strict=True) if n is not None
+        )
+    goal = _objective(problem, domain)
+    found: tuple[Way, tuple[Node, Node]] | None = None
+    for way, g in (("itself", goal), ("logarithm", _log_of(goal, a, problem.sense))):
+        if g is not None and _proved(g, a):
+            found = way, (goal, g)  # type: ignore[assignment]
+            break
+    else:
+        levels = _ratio(goal, a)
+        found = None if levels is None else ("level", levels)
+    if found is None or (found[0] == "itself" and not rows):
+        return None
+    return _made(problem, "quasiconvex", found[0], rows, found[1], 0.0)
+
+
+class _Limited(Algebra):
+    """An algebra whose proofs together take a limited time."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__(domain)
+        self.end = time.thread_time() + TOGETHER
+
+
+def _proved(node: Node, a: _Limited) -> bool:
+    if affine(node):
+        return True
+    left = min(SECONDS, a.end - time.thread_time())
+    return left > 0.0 and Search(a.domain, left).prove(node, "convex") is not None
+
+
+def _convex_row(node: Node, a: _Limited) -> Node | None:
+    return next((g for g in dict.fromkeys(rewritten(node, a)) if _proved(g, a)), None)
+
+
+def _log_of(goal: Node, a: Algebra, sense: str) -> Node | None:
+    """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
+    f = goal if sense == "minimize" else a.scaled(-1.0, goal)
+    sides = _sides(f, a)
+    if sides is None or sides[1] or not sides[0]:
+        return None
+    sign = 1.0 if sense == "minimize" else -1.0
+    return a.scaled(sign, _logarithm(sides[0], a, sense != "minimize"))
+
+
+def _ratio(goal: Node, a: _Limited) -> tuple[Node, Node] | None:
+    """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
+    for q in denominators(goal, a):
+        p = _times(_terms(goal), q, a)
+        if not _proved(p, a):
+            continue
+        r = a.domain.range(p)
+        bends = [
+            ("affine", affine(q)),
+            ("concave", bool((r.low >= 0.0).all())),
+            ("convex", bool((r.high <= 0.0).all())),
+        ]
+        search = Search(a.domain, SECONDS)
+        for kind, stands in bends:
+            if stands and (kind == "affine" or search.prove(q, kind) is not None):  # type: ignore[arg-type]
+                return p, q
+    return None
+
+
+# --- in logarithms -----------------------------------------------------------------------------------
+
+
+def _positive(problem: Any, domain: Domain) -> bool:
+    """Whether every variable is declared or known to be positive."""
+    declared = {problem._aliases[v.id] for v in problem._alias_variables if v.attributes.get("pos")}
+    return all(
+        name in declared or bool((domain.box(leaf_of(v)).low > 0.0).all())
+        for name, v in problem.variables.items()
+    )
+
+
+def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
+    if not problem.variables or not _positive(problem, domain):
+        return None
+    a = Algebra(domain)
+    known: dict[Node, Node] = {}
+    boxes = {}
+    for name, v in problem.variables.items():
+        leaf = leaf_of(v)
+        u = Leaf(("logarithm", v.id), f"log {name}", leaf.size, leaf.shape)
+        known[leaf], boxes[u] = raw_call("exp", [u], leaf.size), domain.box(leaf).call("log")
+    b = _Limited(Domain(boxes=boxes))
+
+    def moved(terms: list[Term]) -> list[Term]:
+        return [(c, rebuilt(n, b, dict(known))) for c, n in terms]
+
+    rows: dict[str, tuple[Piece, ...]] = {}
+    for name, t in problem.constraints.items():
+        c = built(t)
+        if not isinstance(c, (Equality, Zero, Inequality, NonPos, NonNeg)):
+            return None
+        facts = read_constraint(name, c, domain)
+        if len(facts) != 1 or facts[0].node.size > SCALARS:
+            return None
+        pieces: list[Piece] = []
+        for i in range(facts[0].node.size):
+            row = select(facts[0].node, [i])
+            sides = _sides(row, a)
+            if sides is None:
+                return None
+            P, N = (moved(side) for side in sides)
+            if not P and not facts[0].zero:
+                continue  # it holds wherever the variables are positive
+            if not P or not N or (facts[0].zero and len(P) + len(N) > 2):
+                return None
+            ways = ((P, N), (N, P)) if facts[0].zero else ((P, N),)
+            for k, (less, more) in enumerate(ways):
+                g = b.total([_logarithm(less, b, False), _logarithm(more, b, True)], [1.0, -1.0])
+                if not _proved(g, b):
+                    return None
+                pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), row, g))
+        rows[name] = tuple(pieces)
+    goal = _objective(problem, domain)
+    f = goal if problem.sense == "minimize" else a.scaled(-1.0, goal)
+    sides = _sides(f, a)
+    if sides is None or sides[1] or not sides[0]:
+        return None
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    g = b.scaled(sign, _logarithm(moved(sides[0]), b, sign < 0))
+    if not _proved(g, b):
+        return None
+    return _made(problem, "log-log convex", "logarithm", rows, (goal, g), 0.0)
+
+
+# --- the problem that is solved ----------------------------------------------------------------------
+
+
+def _made(
+    problem: Any,
+    word: Literal["log-log convex", "quasiconvex"],
+    way: Way,
+    rows: Mapping[str, tuple[Piece, ...]],
+    goal: tuple[Node, Node],
+    level: float,
+) -> Recast | None:
+    """Return the recast problem, None where its terms are not proved convex among themselves."""
+    from optfair.core.adopt import from_cvxpy
+
+    logs = word == "log-log convex"
+    flat: dict[Leaf, Any] = {}
+    names: dict[Leaf, str] = {}
+    for name, v in problem.variables.items():
+        own = cp.Variable(v.shape, name=f"log {name}") if logs else v
+        leaf = Leaf(("logarithm", v.id), f"log {name}", v.size, v.shape) if logs else leaf_of(v)
+        flat[leaf], names[leaf] = cp.reshape(own, (v.size,), order="F"), own.name()
+    constraints: dict[str, Any] = {}
+    for name, t in problem.constraints.items():
+        if name not in rows:
+            constraints[name] = built(t)
+            continue
+        for piece in rows[name]:
+            constraints[piece.name] = written(piece.after, flat) <= 0
+    if way == "level":
+        p, q = goal
+        total = written(p, flat) - float(level) * written(q, flat)
+    else:
+        total = written(goal[1], flat)
+    made = cp.Problem(cp.Minimize(cp.sum(total)), list(constraints.values()))
+    inner = from_cvxpy(made, list(constraints))
+    if not inner.problem_class.convex:
+        return None
+    return Recast(problem, word, inner, way, dict(rows), goal, level, names)
+
+
+def written(node: Node, flat: Mapping[Leaf, Any]) -> Any:
+    """Return a node as a CVXPY expression of flat variables, by products where powers have signs."""
+    if isinstance(node, Leaf):
+        return flat[node]
+    value = constant_value(node)
+    if value is not None:
+        return cp.Constant(value)
+    if isinstance(node, Sum):
+        total: Any = sum(M @ written(n, flat) for M, n in node.parts)
+        return total + node.constant if node.constant.any() else total
+    if isinstance(node, Product):
+        above: list[Any] = []
+        below: list[Any] = []
+        for n, p in node.factors:
+            base = written(n, flat)
+            if p.denominator > 1:
+                above.append(cp.power(base, float(p), approx=False))
+                continue
+            k, side = abs(int(p)), above if p > 0 else below
+            side += [base] * (k % 2) + ([cp.power(base, float(k - k % 2))] if k > 1 else [])
+        top: Any = 1.0 if not above else above[0]
+        for e in above[1:]:
+            top = cp.multiply(top, e)
+        for e in below:
+            top = top / e
+        return top
+    if isinstance(node, Call) and node.function in _ATOMS:
+        return _ATOMS[node.function](cp.hstack([written(n, flat) for n in node.args]))
+    raise NotImplementedError(f"{node!r} is not written again")
+
+
+_ATOMS: Mapping[str, Any] = {
+    "exp": cp.exp,
+    "log": cp.log,
+    "abs": cp.abs,
+    "xlogx": lambda e: -cp.entr(e),
+    "of all: maximum": lambda e: cp.reshape(cp.max(e), (1,), order="F"),
+    "of all: minimum": lambda e: cp.reshape(cp.min(e), (1,), order="F"),
+}

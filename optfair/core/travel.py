@@ -1,0 +1,251 @@
+"""Problems in another process: declared again there, on variables with ids of their own.
+
+CVXPY keeps the ids of variables when they are pickled, and a variable that travelled would stand
+for a stranger of the same id. Here every variable and parameter gets a new id where it arrives;
+what is pickled together still shares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+import cvxpy as cp
+from cvxpy.lin_ops.lin_utils import get_id
+
+from optfair.core.classify import constraint_term, objective_term
+from optfair.core.expressions import check_parameters, substitute
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
+from optfair.errors import DataError
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = ["Origin", "packed"]
+
+
+class _Traveller:
+    """A variable or parameter that gets a new id when it arrives, once a journey."""
+
+    def __init__(self, leaf: Any) -> None:
+        self.leaf = leaf
+
+    def __reduce__(self) -> Any:
+        return _arrived, (self.leaf,)
+
+
+def _arrived(leaf: Any) -> _Traveller:
+    leaf.id = get_id()
+    for known in [k for k in leaf.__dict__ if k.startswith("_lazy") or k.endswith("__cache__")]:
+        del leaf.__dict__[known]  # what CVXPY has computed with the old id
+    return _travelling(leaf)
+
+
+def _written_anew(value: Any) -> Any:
+    """Return what CVXPY knows without what it has computed."""
+    if isinstance(value, cp.Problem):
+        goal = value.objective.tree_copy()
+        return cp.Problem(goal, [c.tree_copy() for c in value.constraints])
+    return value.tree_copy() if isinstance(value, (cp.Expression, cp.Constraint)) else value
+
+
+# By the id of the leaf in memory, which its traveller keeps alive.
+_TRAVELLERS: WeakValueDictionary[int, _Traveller] = WeakValueDictionary()
+
+
+def _travelling(leaf: Any) -> _Traveller:
+    """Return the one traveller of a leaf: what is pickled together refers to it."""
+    return _TRAVELLERS.setdefault(id(leaf), _Traveller(leaf))
+
+
+class Origin:
+    """What a problem was declared from, shared by all problems made of it.
+
+    Parameters
+    ----------
+    problem : Problem
+        As its model declares it, without anything added.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.kind, self.data = type(problem), problem.data
+        self.variables = dict(problem.variables)
+        self.terms = {id(t.build): t for t in problem.terms}
+        self.written = {id(t.written) for t in problem.terms if t.written is not None}
+        self.fields = {
+            k: problem.__dict__[k]
+            for k in ("variables", "sense", "objective", "constraints", "integers", "_names")
+        }
+        self.aliases = problem._aliases, problem._alias_variables
+        self.public = _public(problem)
+
+    def __reduce__(self) -> Any:
+        leaves: dict[int, Any] = {}
+        for value in self.data.values():
+            if isinstance(value, (cp.Problem, cp.Expression, cp.Constraint)):
+                leaves |= {id(v): v for v in (*value.variables(), *value.parameters())}
+        travellers = [_travelling(v) for v in leaves.values()]
+        return _declared, (self.kind, dict(self.data), self.public, travellers)
+
+    def has(self, term: Term) -> bool:
+        """Whether declaring again gives the term, at some values of its parameters."""
+        return id(term.build) in self.terms or id(term.written) in self.written
+
+    def problem(self) -> Any:
+        """Return the problem as it is declared."""
+        made = object.__new__(self.kind)
+        made._set(data=self.data, **self.fields, _origin=self)
+        made._set(_aliases=self.aliases[0], _alias_variables=self.aliases[1])
+        return made
+
+
+def _public(problem: Problem) -> dict[str, Any]:
+    """Return what a model keeps beside its data."""
+    told = problem.__dict__.items()
+    return {k: v for k, v in told if not k.startswith("_") and k not in _FIELDS}
+
+
+def _declared(
+    kind: Any, data: dict[str, Any], public: dict[str, Any], leaves: list[_Traveller]
+) -> Origin:
+    """Declare again, where the leaves have their new ids."""
+    from optfair.core.problem import Problem
+
+    made = object.__new__(kind)
+    made._set(**public)
+    Problem.__init__(made, {name: _written_anew(value) for name, value in data.items()})
+    origin: Origin = made._origin
+    return origin
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """A term that is declared again from its expression."""
+
+    name: str
+    expression: Any
+    goal: bool
+    origin: str
+    labels: tuple[str, ...] | None
+
+
+def packed(problem: Problem) -> Any:
+    """Return what makes the problem again elsewhere; pickling calls it.
+
+    Raises
+    ------
+    DeclarationError
+        A CVXPY parameter has another value than the problem: it would arrive with that.
+    DataError
+        A term is no CVXPY expression that can be sent.
+    """
+    check_parameters(problem.terms)
+    origin: Origin = problem.__dict__["_origin"]
+    rules = {k: r for k, r in problem.rules.items() if _by_rule(problem, k)}
+    of_rule = {t for k in rules for t in _by_rule(problem, k)}
+    terms: list[Any] = []
+    for t in problem.terms:
+        by_name = t.name in of_rule and isinstance(t, ConstraintTerm)
+        # a kind of term of its own is made by the model, from what is bound
+        if by_name or origin.has(t) or type(t) not in (ConstraintTerm, ObjectiveTerm):
+            terms.append(t.name)
+        else:
+            if getattr(t, "rows", None) is not None:
+                raise DataError(
+                    f"{t.name!r} cannot travel: it is built row by row",
+                    remedy="bind it as a rule, which travels by its numbers",
+                )
+            labels = getattr(t, "labels", None)
+            expression = t.written.expression if t.written is not None else t.build()
+            goal = not isinstance(t, ConstraintTerm)
+            told = None if labels is None else tuple(labels())
+            terms.append(_Stated(t.name, expression, goal, t.origin, told))
+    own = {v.id for v in origin.variables.values()}
+    brought = {f"{k}." for k in rules}
+    extra = {
+        name: _travelling(v)
+        for name, v in problem.variables.items()
+        if v.id not in own and not any(name.startswith(k) for k in brought)
+    }
+    given = {
+        f.parameter.id: (_travelling(f.parameter), f.value)
+        for t in problem.terms
+        for f in t.parameters
+        if f.given
+    }
+    leaves = {p.id: _travelling(p) for t in terms if isinstance(t, _Stated) for p in _parameters(t)}
+    names = {name: v for name, v in problem.variables.items() if name not in extra}
+    return _unpacked, (
+        origin,
+        terms,
+        rules,
+        extra,
+        names,
+        sorted(problem.integers),
+        list(given.values()),
+        list(leaves.values()),
+        _public(problem),
+    )
+
+
+_FIELDS = ("variables", "sense", "objective", "constraints", "integers", "data")
+
+
+def _parameters(stated: _Stated) -> list[Any]:
+    return list(stated.expression.parameters())
+
+
+def _by_rule(problem: Problem, label: str) -> list[str]:
+    """Return the terms of a rule, none where a term of that family is not of the rule."""
+    return [t for t in problem.constraints if t == label or family(t) == label]
+
+
+def _unpacked(
+    origin: Origin,
+    terms: list[Any],
+    rules: Mapping[str, Any],
+    extra: Mapping[str, _Traveller],
+    names: Mapping[str, Any],
+    integers: list[str],
+    given: list[tuple[_Traveller, Any]],
+    leaves: list[_Traveller],
+    public: Mapping[str, Any],
+) -> Any:
+    """Return the problem, declared again with what was added to it."""
+    made = origin.problem()
+    made._set(**public)
+    declared = {**made.objective, **made.constraints}
+    fresh = {name: t.leaf for name, t in extra.items()}
+    variables = {**{k: v for k, v in made.variables.items() if k in names}, **fresh}
+    made = made._child(
+        variables=MappingProxyType(variables), _names={v.id: k for k, v in variables.items()}
+    )
+    for label, rule in rules.items():
+        made = made.with_constraints({label: rule})
+    known = {**declared, **made.objective, **made.constraints}
+    # what was written on the variables that travelled is written on those declared here
+    swaps = {id(old): made.variables[name] for name, old in names.items()}
+    objective: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
+    for t in terms:
+        if not isinstance(t, _Stated):
+            term = known[t]
+        elif t.goal:
+            term = objective_term(t.name, substitute(t.expression, swaps), made.names, made.sense)
+        else:
+            term = constraint_term(t.name, substitute(t.expression, swaps), made.names)
+        if isinstance(t, _Stated):
+            term = replace(term, origin=t.origin)
+            if t.labels is not None:
+                told = t.labels
+                term = replace(term, labels=lambda told=told: told)
+        (constraints if isinstance(term, ConstraintTerm) else objective)[term.name] = term
+    made = made._child(
+        objective=MappingProxyType(objective),
+        constraints=MappingProxyType(constraints),
+        integers=frozenset(integers),
+    )._proved_anew()
+    return made.at({t.leaf: value for t, value in given}) if given else made

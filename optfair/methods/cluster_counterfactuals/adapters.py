@@ -1,0 +1,371 @@
+"""Routes of counterfactuals between clusters: one exact projection where that is enough, pair by pair where it is not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.policy import choose
+from optfair.backends.request import Outcome, Request
+from optfair.backends.solve import solve
+from optfair.core.solution import Solution, Status
+from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    nearest_in_half_space,
+    nearest_in_linear,
+)
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
+from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
+from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+from optfair.methods.cluster_counterfactuals.evidence import (
+    PRODUCTS,
+    BoundaryProof,
+    Setting,
+    named_multipliers,
+    out_of_reach,
+    outcome,
+    unreachable,
+    with_products,
+)
+from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
+from optfair.numbers import check_positive, check_seconds, checked, one_of
+from optfair.transforms.integrality import recovered
+from optfair.transforms.shor_relaxation import shor
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+
+# Routes of the structures ``half-space``, ``one-quadratic`` and ``cell``: one exact projection each.
+
+# Routes of the structures ``half-space`` and ``cell``: the nearest point of a polyhedron.
+
+
+def run_linear(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Project the row on the half-spaces of all boundaries and on the bounds."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = cast(ClusterCounterfactual, problem)
+    s = Setting.of(p)
+    m, f = len(s.sections), s.free.size
+    normals = np.array([s.normal(k) for k in range(m)]).reshape(m, f)
+    right = -np.array([section.level for section in s.sections])
+    bounds = {"lower": s.lower[None], "upper": s.upper[None]} if s.bounded else {}
+    clock = begin, time.perf_counter()
+    found = nearest_in_linear(np.zeros((1, f)), normals, right, metric=s.metric, **bounds)
+    weights = found.multipliers[0, :m]
+    if not found.reached[0]:
+        if not found.multipliers.any():
+            raise SolverFailure("the active set did not settle", remedy="name another solver")
+        raise unreachable(p, weights)
+    return outcome(p, s.at(found.points[0]), weights, clock)
+
+
+# Route of the structure ``one-quadratic``: the secular equation, with its S-lemma certificate.
+
+
+def run_secular(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the secular equation on the interval where the Lagrangian is convex."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = cast(ClusterCounterfactual, problem)
+    s = Setting.of(p)
+    boundary = s.sections[0].boundary
+    clock = begin, time.perf_counter()
+    found = nearest_behind(s.start[None], boundary, s.free, metric=s.metric)
+    if not found.reached[0]:
+        raise unreachable(p, np.ones(1))
+    return outcome(p, s.at(found.points[0] - s.start[s.free]), found.multipliers[0], clock)
+
+
+# Route of the structure ``several-quadratics``: pair by pair, all at once, then the relaxation.
+
+Floats = NDArray[np.float64]
+
+
+# Relative violation up to which the answer to one pair counts as valid against all.
+VALID = 1e-12
+# Free features beyond which the semidefinite relaxation takes too long to be tried.
+LARGEST = 40
+# Tolerance at which the relaxation is solved where the one asked for is not met.
+ROUGH = 1e-5
+
+
+def run_pairwise(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve every pair; where none of the answers is valid against all, take them together.
+
+    The optimum of a pair alone is a lower bound, so if the farthest of these points satisfies
+    everything, it is the optimum, with its own multiplier as the proof. Else the Lagrangian of
+    all boundaries and bounds is maximised, which proves a point wherever its maximum is not at
+    the edge of its domain. Else the semidefinite relaxation bounds the optimum and a local
+    search improves the points it suggests. Where a gap remains the result does not pass, and the
+    next solver branches and bounds.
+    """
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = cast(ClusterCounterfactual, problem)
+    s = Setting.of(p)
+    clock = begin, time.perf_counter()
+    found = _at_once(p, s, request)
+    if found is not None:
+        return outcome(p, *found, clock)
+    if p.problem_class.convex or s.free.size > LARGEST:
+        # a convex problem needs no relaxation: the next solver takes it as it is
+        return Outcome("no pair is enough", {}, {}, None, {"solve": time.perf_counter() - begin})
+    try:
+        relaxed = _relaxed(p, request)
+    except Infeasible as e:
+        raise (_short(p, request) or e) from None
+    if relaxed.status.primal != "feasible" and (short := _short(p, request)) is not None:
+        raise short
+    seconds = {"compile": clock[1] - begin, "solve": time.perf_counter() - clock[1]}
+    return Outcome("relaxed", relaxed.values, relaxed.multipliers, relaxed.proof, seconds)
+
+
+def _at_once(
+    p: ClusterCounterfactual, s: Setting, request: Request
+) -> tuple[Floats, Floats] | None:
+    """Return point and multipliers of the sides where no relaxation is needed, else None."""
+    k, u, mu = _farthest_pair(p, s)
+    z = s.at(u)
+    if all(t.relative_violation({"point": z}) <= VALID for t in p.constraints.values()):
+        weights = np.zeros(len(s.sections))
+        weights[k] = mu
+        return z, weights
+    free = np.zeros(z.size, dtype=bool)
+    free[s.free] = True
+    together = Several([section.boundary for section in s.sections], free, s.metric)
+    found = together.nearest(s.start, *p.limits, deadline=request.deadline)
+    return None if found is None else (found[0], found[3])
+
+
+def _short(p: ClusterCounterfactual, request: Request) -> Infeasible | None:
+    """Return the error that the target is out of reach, if there is time to prove it."""
+    if time.perf_counter() > request.deadline:
+        return None
+    return out_of_reach(p, time_limit=_left(request))
+
+
+def _left(request: Request) -> float | None:
+    return None if request.time_limit is None else request.seconds_left
+
+
+def _farthest_pair(p: ClusterCounterfactual, s: Setting) -> tuple[int, Floats, float]:
+    """Return the boundary whose own nearest point is farthest, that step, and its multiplier."""
+    best = -1.0
+    kept: tuple[int, Floats, float] = 0, np.zeros(s.free.size), 0.0
+    row = np.zeros((1, s.free.size))
+    for k, section in enumerate(s.sections):
+        if section.linear:
+            found = nearest_in_half_space(row, s.normal(k), -section.level, metric=s.metric)
+        else:
+            found = nearest_behind(s.start[None], section.boundary, s.free, metric=s.metric)
+        if not found.reached[0]:
+            raise unreachable(p, (np.arange(len(s.sections)) == k).astype(float))
+        u = found.points[0] if section.linear else found.points[0] - s.start[s.free]
+        W = s.metric
+        size = u @ u if W is None else u @ (W * u) if W.ndim == 1 else u @ W @ u
+        if size > best:
+            best, kept = float(size), (k, u, float(found.multipliers[0, 0]))
+    return kept
+
+
+def _relaxed(p: ClusterCounterfactual, request: Request) -> Solution:
+    """Return the point and the bound of the semidefinite relaxation."""
+    curved, both = with_products(p)
+    relaxation = shor(curved)
+    try:
+        relaxed = _bounded(relaxation.problem, request.tolerance, request)
+    except SolverFailure:  # a rough one may do: points and multipliers are improved afterwards
+        if time.perf_counter() > request.deadline:
+            raise
+        relaxed = _bounded(relaxation.problem, max(ROUGH, request.tolerance), request)
+        asked = {**relaxed.options, "tolerance": request.tolerance}
+        relaxed = replace(relaxed, options=asked)
+    found = relaxation.recover(relaxed)
+    products = np.zeros(p.free.size)
+    if both.any():
+        products[both] = found.multipliers[PRODUCTS]
+    multipliers = {name: found.multipliers[name] for name in p.constraints}
+    proof = BoundaryProof(p, products)
+    return recovered(p, found, {"point": found["point"]}, multipliers, proof, "products")
+
+
+def _bounded(relaxation: Any, tolerance: float, request: Request) -> Solution:
+    """Solve a relaxation; one that is called unbounded has failed: no distance is below 0."""
+    try:
+        return solve(relaxation, tolerance=tolerance, time_limit=_left(request))
+    except Unbounded as e:
+        raise SolverFailure(
+            "the semidefinite relaxation was not solved", e.evidence, "rescale the features"
+        ) from e
+
+
+@checked(problem=one_of(ClusterCounterfactual), time_limit=check_seconds, tolerance=check_positive)
+def best_known(
+    problem: ClusterCounterfactual, *, time_limit: float = 30.0, tolerance: float = 1e-7
+) -> Solution:
+    r"""Return the best counterfactual found with the best bound, optimal or not.
+
+    First what `solve` does; where no route proves a point optimal in time, the nearest point of
+    convex inner approximations, the relaxation and branch and bound, with the largest of their
+    bounds.
+
+    Parameters
+    ----------
+    problem : ClusterCounterfactual
+        Typically against all of several Gaussian clusters.
+    time_limit : float
+        Seconds altogether.
+    tolerance : float
+        Relative gap at which a result counts as optimal.
+
+    Returns
+    -------
+    Solution
+        ``status.termination`` is "optimal", else "relaxed" or "time_limit"; ``gap`` says how far
+        value and bound are apart.
+
+    Raises
+    ------
+    Infeasible
+        No point satisfies the constraints.
+    SolverFailure
+        Nothing feasible was found in time.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
+    >>> p = ClusterCounterfactual.gaussian(
+    ...     means=[[0.0, 0.0], [3.0, 0.0], [3.0, 2.0]], covariances=[1.0, 0.5, 0.3],
+    ...     factual=[0.0, 1.0], target=1, against="all",
+    ... )
+    >>> s = best_known(p)
+    >>> s.status.termination, s.gap <= 1e-7
+    ('optimal', True)
+    """
+    request = Request(tolerance=tolerance, time_limit=time_limit)
+    names = [profile.name for profile in choose(problem, None)]
+    known: Solution | None = None
+    if not problem.structure_refusal(SEVERAL_QUADRATICS):
+        s = Setting.of(problem)
+        if _at_once(problem, s, request) is not None:
+            try:
+                return solve(problem, names[0], tolerance=tolerance)  # takes milliseconds
+            except SolverFailure:  # a tolerance beyond rounding
+                pass
+        known = _near(problem, s, request)
+        held = _held(problem, request)
+        if held is not None:
+            known = held if known is None else _better(known, held, tolerance)
+        if known is not None and known.is_optimal(tolerance):
+            return known
+        names = names[1:]
+    for name in names:
+        if request.deadline <= time.perf_counter() + 1e-3:
+            break
+        try:
+            found = solve(
+                problem,
+                name,
+                tolerance=tolerance,
+                time_limit=request.seconds_left,
+                warm_start=known,
+            )
+        except (SolverFailure, Unbounded, UnsupportedProblem):
+            continue
+        except Infeasible:
+            if known is None:
+                raise
+            continue  # a point that satisfies everything is at hand
+        return found if known is None else _better(known, found, tolerance)
+    if known is None:
+        raise SolverFailure(
+            f"no counterfactual was found in {time_limit:g} s",
+            "no descent, no relaxation and no branch and bound led to a feasible point",
+            "give more time, or ask for the pair form",
+        )
+    return known
+
+
+def _near(p: ClusterCounterfactual, s: Setting, request: Request) -> Solution | None:
+    """Return a point that no convex approximation improves, with the bound of a convex dual."""
+    begin = time.perf_counter()
+    free = np.zeros(p.factual.size, dtype=bool)
+    free[s.free] = True
+    sides = [section.boundary for section in s.sections]
+    z = near_point(s.start, sides, free, s.metric, p.limits, deadline=request.deadline)
+    if z is None:
+        return None
+    k, _, mu = _farthest_pair(p, s)
+    pair = np.where(np.arange(len(sides)) == k, mu, 0.0)
+    dual = Several(sides, free, s.metric)
+    weights = pair, dual.multipliers(s.start, *p.limits, deadline=request.deadline)
+    values, proof = {"point": z}, BoundaryProof(p)
+    named = [named_multipliers(p, z, w) for w in weights]
+    best = max(named, key=lambda m: proof.check(values, m).bound)
+    profile = choose(p, None)[0]
+    template = Solution(
+        problem=p,
+        solver=profile.name,
+        version=profile.version,
+        status=Status("relaxed", "unknown", "unknown"),
+        objective=np.inf,
+        bound=-np.inf,
+        values=values,
+        multipliers=best,
+        proof=proof,
+        seconds={"solve": time.perf_counter() - begin},
+        options=request.to_dict(),
+    )
+    found = recovered(p, template, values, best, proof, "inner approximations")
+    return found if found.status.primal == "feasible" else None
+
+
+def _held(p: ClusterCounterfactual, request: Request) -> Solution | None:
+    """Return the relaxation's point and bound, None where it has none that is feasible."""
+    if p.problem_class.convex or p.free.size > LARGEST:
+        return None
+    if time.perf_counter() > request.deadline:
+        return None
+    try:
+        found = _relaxed(p, request)
+    except SolverFailure:
+        return None
+    except Infeasible as e:
+        proved = _short(p, request) or e
+        if proved.certificate is None:
+            return None  # one solver's word
+        raise proved from None
+    if found.status.primal == "feasible":
+        return found
+    if (short := _short(p, request)) is not None:
+        raise short
+    return None
+
+
+def _better(earlier: Solution, later: Solution, tolerance: float) -> Solution:
+    """Return the nearer point with the larger bound."""
+    if later.bound >= earlier.bound and later.objective <= earlier.objective:
+        return later
+    if earlier.bound >= later.bound and earlier.objective <= later.objective:
+        return earlier
+    point = min(later, earlier, key=lambda s: s.objective)
+    bound = max(later, earlier, key=lambda s: s.bound)
+    both = replace(
+        point,
+        bound=bound.bound,
+        multipliers=bound.multipliers,
+        proof=bound.proof,
+        status=replace(point.status, dual=bound.status.dual),
+        attempts=(*point.attempts, f"bound {bound.bound:.10g} by {bound.solver}"),
+    )
+    if both.is_optimal(tolerance):
+        return replace(both, status=replace(both.status, termination="optimal"))
+    return both

@@ -1,0 +1,498 @@
+"""Routes for groups: closed forms, forms in d + 1 numbers, and a search over the features that move."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.backends.request import Outcome, Request
+from optfair.backends.solve import solve_as_asked
+from optfair.core.certificate import Certificate, DualCheck, Verdict
+from optfair.core.expressions import Values
+from optfair.core.solution import Solution
+from optfair.core.term import family
+from optfair.errors import Infeasible, SolverFailure
+from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
+from optfair.methods.group_counterfactuals.limits import FREE, covers
+from optfair.methods.group_counterfactuals.map_problem import Reduction, ScoreLine
+from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
+from optfair.proofs.bounds import Unpaid
+from optfair.proofs.rounding import loss
+
+if TYPE_CHECKING:
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+
+
+# Route of the structure ``separable-target``: project every member on its half-space.
+
+Floats = NDArray[np.float64]
+
+
+def run_independent_rows(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Project, and read the multipliers off the steps."""
+    begin = time.perf_counter()
+    request.refuse_options(profile)
+    p = cast(IndependentCounterfactuals, problem)
+    Z = p.projected()
+    v, along = p.normal, p.normal / p.feature_costs
+    short = np.maximum(p.level - p.points @ v, 0.0)
+    y = 2.0 * short / (len(p.points) * float(v @ along))
+    Z.flags.writeable = y.flags.writeable = False
+    seconds = {"compile": 0.0, "solve": time.perf_counter() - begin}
+    return Outcome(
+        "optimal", {"counterfactuals": Z}, {"classification": y}, ProjectionProof(p), seconds
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ProjectionProof:
+    r"""Bound from multipliers y of the target, for weights c of the features.
+
+    .. math::
+        \sum_i \min_z \tfrac1n \|z - x_i\|_c^2 + y_i (t - v^T z)
+        = \sum_i y_i (t - v^T x_i) - \tfrac n4\, y_i^2 \textstyle\sum_j v_j^2 / c_j
+
+    It holds for every y ≥ 0.
+    """
+
+    problem: IndependentCounterfactuals
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound, and how far the pair is from stationary."""
+        p = self.problem
+        X, v, c = p.points, p.normal, p.feature_costs
+        n = X.shape[0]
+        y = np.asarray(multipliers["classification"], dtype=float)
+        Z = np.asarray(values["counterfactuals"], dtype=float)
+        if y.shape != (n,) or Z.shape != X.shape:
+            return DualCheck(-np.inf, np.inf, np.inf, np.inf)
+        short, sure = p.level - X @ v, np.maximum(y, 0.0)
+        # each member's own gradient: the mean over n members must not hide one of them
+        gradient = 2.0 * c * (Z - X) - n * np.outer(y, v)
+        unit = 1.0 + float(np.abs(2.0 * c * (Z - X)).max(initial=0.0))
+        rounding = 8.0 * np.finfo(float).eps * float((c * np.abs(X)).max(initial=0.0))
+        off = max(0.0, float(np.abs(gradient).max(initial=0.0)) - rounding)
+        slack = Z @ v - p.level
+        curve = float(0.25 * n * np.sum(np.square(sure)) * np.sum(v * v / c))
+        parts = abs(p.level) + np.abs(X) @ np.abs(v)
+        return DualCheck(
+            bound=float(sure @ short) - curve - loss(n + v.size, float(sure @ parts) + curve),
+            dual=max(off, n * max(0.0, -float(y.min(initial=0.0)))) / unit,
+            complementarity=n
+            * float(np.abs(y * slack).max(initial=0.0))
+            / (unit * (1.0 + abs(p.level))),
+        )
+
+
+# Route of the structure ``uniform-scale``: the closed form, with its multipliers.
+
+
+def run_scaled_map(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Evaluate the closed form."""
+    p = cast(ScaledMap, problem)
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    w, mean, costs = p.normal, p.moments.mean, p.feature_costs
+    behind = -(p.data["centered"] @ w)
+    last = int(np.argmax(behind))
+    rho, gap = float(behind[last]), p.level - float(w @ mean)
+    Q, T = float(w @ (w / costs)), float(costs @ p.variances)
+    compiled_at = time.perf_counter()
+    scale, pull = 1.0, 0.0
+    if gap + rho > 0.0:
+        least = 0.0 if p.data["k"] is None else 1.0 / p.data["k"]
+        # T = 0 when all members are equal: then every scale is as good
+        free = (T * Q - rho * gap) / (T * Q + rho**2) if T * Q + rho**2 > 0.0 else 1.0
+        scale = 1.0 if p.data["K"] == p.data["k"] == 1.0 else max(least, free)
+        pull = max(gap + scale * rho, 0.0) / Q
+    solved_at = time.perf_counter()
+    y = np.zeros(behind.size)
+    y[last] = 2.0 * pull
+    values = {"mean": mean + pull * w / costs, "scale": np.array(scale)}
+    # stationarity in the scale: 2 T (a - 1) + y rho + upper - lower = 0
+    force = 2.0 * T * (scale - 1.0) + y[last] * rho
+    multipliers: dict[str, Any] = {"classification": y}
+    for name in p.constraints:
+        if name == "factor lower":
+            multipliers[name] = np.array(max(force, 0.0))
+        elif name == "factor upper":
+            multipliers[name] = np.array(max(-force, 0.0))
+        elif name == "factor identity":
+            multipliers[name] = np.array(-force)
+    for array in (*values.values(), *multipliers.values()):
+        array.flags.writeable = False
+    seconds = {
+        "compile": compiled_at - begin,
+        "solve": solved_at - compiled_at,
+        "recover": time.perf_counter() - solved_at,
+    }
+    return Outcome("optimal", values, multipliers, ScoreMapProof(p, p.reduction()), seconds)
+
+
+# Route of the structure ``score-factors``: solve in d + 1 numbers, lift, prove on the map.
+
+# The reduced problem is solved to this share of the tolerance.
+SHARE = 0.25
+
+
+def run_score_map(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the reduced problem by the default solvers of its class, and lift the result."""
+    p: Any = problem
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    reduced = ScoreLine(p)
+    reduction: Reduction = reduced.data["reduction"]
+    limit = None if request.time_limit is None else request.seconds_left
+    declared_at = time.perf_counter()
+    found = reduced.solve(tolerance=max(SHARE * request.tolerance, 1e-12), time_limit=limit)
+    solved_at = time.perf_counter()
+    step = (float(found["score"]) - reduced.data["start"]) / reduced.data["weight"]
+    mean = p.moments.mean + step * p.normal / p.feature_costs
+    values = reduction.lift(mean, np.asarray(found["factors"], dtype=float))
+    multipliers: dict[str, Floats] = {}
+    for name, term in p.constraints.items():
+        part = name.removeprefix("factor ")
+        if part in found.multipliers:
+            multipliers[name] = np.array(found.multipliers[part], dtype=float)
+            continue
+        # a bound on the whole matrix was left out: it is slack, or this is not the optimum
+        off = term.relative_violation(values)
+        if off > request.tolerance:
+            raise SolverFailure(f"{name!r} is active", f"left out, it is violated by {off:.1e}")
+        multipliers[name] = np.zeros(term.shape)
+    for array in (*values.values(), *multipliers.values()):
+        array.flags.writeable = False
+    compiled = declared_at - begin + float(found.seconds.get("compile", 0.0))
+    return Outcome(
+        found.status.termination,
+        values,
+        multipliers,
+        ScoreMapProof(p, reduction),
+        {
+            "compile": compiled,
+            "solve": solved_at - begin - compiled,
+            "recover": time.perf_counter() - solved_at,
+        },
+        found.progress,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMapProof:
+    r"""Bound from multipliers y of the members and λ of the bounds on the factors.
+
+    .. math::
+        q(y, \lambda) = (t - s_0) \sum_i y_i - \tfrac14 Q \big(\textstyle\sum_i y_i\big)^2
+        + g^T f_0 - \tfrac14 \|h\|^2 - \lambda_u^T u + \lambda_l^T l,\qquad
+        g = \lambda_u - \lambda_l - T^T \sum_i y_i (x_i - \mu) = R^T h
+
+    the minimum of the Lagrangian over all maps of the problem.
+    """
+
+    problem: Any
+    reduction: Reduction
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute bound and residuals."""
+        p, r = self.problem, self.reduction
+        w, mean, centered = p.normal, p.moments.mean, p.data["centered"]
+        image, factors = np.asarray(values["mean"], dtype=float), r.factors(values)
+        y = np.asarray(multipliers["classification"], dtype=float)
+        sure = np.maximum(y, 0.0)  # the bound holds for signs that are right only
+        total, Q = float(sure.sum()), float(w @ (w / p.feature_costs))
+        slope = -(r.turn.T @ (sure @ centered))
+        unit = 1.0 + float(np.abs(total * w).max()) + float(np.abs(slope).max())
+        bound = total * (p.level - float(w @ mean)) - 0.25 * Q * total**2
+        outside, products = -float(y.min(initial=0.0)), 0.0
+        sizes = total * (abs(p.level) + float(np.abs(w) @ np.abs(mean))) + 0.25 * Q * total**2
+        sizes += float(sure @ (np.abs(centered) @ np.abs(r.turn).sum(axis=1)))
+        edges = self._edges()
+        for name in multipliers:
+            rate = np.asarray(multipliers[name], dtype=float)
+            if name in edges:
+                sign, edge = edges[name]
+                if name != "factor identity":
+                    outside = max(outside, -float(rate.min(initial=0.0)))
+                    rate = np.maximum(rate, 0.0)
+                slope = slope + sign * rate
+                sizes += abs(edge) * float(np.abs(rate).sum())
+                bound -= sign * edge * float(rate.sum())
+                products = max(products, float(np.abs(rate * (factors - edge)).max(initial=0.0)))
+            elif name != "classification":  # left out of the bound, so nothing may be claimed
+                outside = max(outside, float(np.abs(rate).max(initial=0.0)))
+        h = np.linalg.lstsq(r.root.T, slope, rcond=None)[0]
+        bound += float(slope @ r.center) - 0.25 * float(h @ h)
+        left = np.abs(r.root.T @ h - slope)
+        rest = float(left.max(initial=0.0))
+        sizes += float(np.abs(slope) @ np.abs(r.center)) + float(h @ h)
+        bound -= loss(y.size + w.size + h.size, sizes)
+        # what no factor cancels is paid with their bounds, or holds near the origin only
+        K = p.data["K"]
+        boxed = K is not None and "factor upper" in edges and "factor lower" in edges
+        bound -= float(left.sum()) * K * (1.0 + 1e-12) if boxed else 0.0
+        away = np.abs(factors)
+        unpaid = Unpaid(
+            np.arange(left.size),
+            float(left.sum()),
+            0.0,
+            float(away.max(initial=0.0)),
+            float(left @ away),
+        )
+        apart = float(np.abs(2.0 * p.feature_costs * (image - mean) - total * w).max())
+        turned = 2.0 * (r.root.T @ (r.root @ (factors - r.center))) + slope
+        cheapest = r.lift(image, factors)
+        drift = (
+            np.abs(np.asarray(values[name]) - best).max() / (1.0 + np.abs(best).max())
+            for name, best in cheapest.items()
+        )
+        slack = centered @ (r.turn @ factors) + float(w @ image) - p.level
+        return DualCheck(
+            bound=bound,
+            dual=max(max(apart, float(np.abs(turned).max()), rest, outside) / unit, *drift),
+            complementarity=max(products, float(np.abs(y * slack).max(initial=0.0))) / unit,
+            unpaid=None if boxed or not unpaid.slope else unpaid,
+            free=("factors",),
+        )
+
+    def _edges(self) -> dict[str, tuple[float, float]]:
+        """Return (sign, edge) of the bounds by name: sign (f - edge) <= 0."""
+        K, k = self.problem.data["K"], self.problem.data.get("k")
+        known = {
+            "factor upper": (1.0, K),
+            "factor lower": (-1.0, 0.0 if k is None else 1.0 / k),
+            "factor identity": (1.0, 1.0),
+        }
+        return {name: known[name] for name in self.reduction.bounds}
+
+
+Fixed = tuple[int, ...]
+
+
+# Relaxations are solved to this share of the tolerance.
+BRANCH_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A part of the search tree that needs no further branching.
+
+    Parameters
+    ----------
+    fixed : tuple of int
+        1 or 0 for a feature that may or may not move, -1 where it is free.
+    proof : Solution or Infeasible
+        Of the convex problem with these features fixed.
+    """
+
+    fixed: Fixed
+    proof: Solution | Infeasible
+
+
+def run_support_search(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Search best bound first; every relaxation is solved by the default solvers of its class."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    search = _Search(problem, request)
+    termination = search.run()
+    proof = SupportProof(problem, tuple(search.leaves))
+    values = {k: np.asarray(v, dtype=float) for k, v in search.values.items()}
+    for array in values.values():
+        array.flags.writeable = False
+    seconds = {"compile": 0.0, "solve": time.perf_counter() - begin, "recover": 0.0}
+    return Outcome(termination, values, {}, proof if values else None, seconds)
+
+
+class _Search:
+    def __init__(self, problem: Problem, request: Request) -> None:
+        self.problem, self.request = problem, request
+        (self.name,) = problem.integers
+        self.size = int(problem[self.name].size)
+        self.leaves: list[Leaf] = []
+        self.values: Mapping[str, Any] = {}
+        self.best = np.inf
+        self.heap: list[tuple[float, int, Fixed, Solution]] = []
+        self.count = 0
+
+    def run(self) -> str:
+        self._grow([(FREE,) * self.size])
+        while self.heap:
+            bound, _, fixed, found = heapq.heappop(self.heap)
+            free = np.flatnonzero(np.array(fixed) == FREE)
+            if not free.size or bound >= self.best - self._margin():
+                self.leaves.append(Leaf(fixed, found))
+                continue
+            z = np.asarray(found[self.name], dtype=float)
+            at = int(free[np.argmin(np.abs(z[free] - 0.5))])
+            children = [(*fixed[:at], value, *fixed[at + 1 :]) for value in (1, 0)]
+            try:
+                in_time = time.perf_counter() <= self.request.deadline
+                if in_time:
+                    self._grow(children)
+            except SolverFailure:
+                in_time = time.perf_counter() <= self.request.deadline
+                if in_time:
+                    raise
+            if not in_time:
+                self.leaves.append(Leaf(fixed, found))
+                self.leaves += [Leaf(open_, s) for _, _, open_, s in self.heap]
+                return "time_limit"
+        if not self.values:
+            raise Infeasible(
+                "no choice of the features that move satisfies the constraints",
+                f"{len(self.leaves)} convex problems, which cover all choices, are infeasible",
+                "let more features move, or soften a constraint",
+                certificate=NoChoice(SupportProof(self.problem, tuple(self.leaves))),
+            )
+        return "optimal"
+
+    def _margin(self) -> float:
+        unit = max(self.problem.objective_unit, abs(self.best))
+        return 0.5 * self.request.tolerance * unit
+
+    def _grow(self, nodes: list[Fixed]) -> None:
+        """Solve the relaxations of nodes; nothing is kept unless all of them end."""
+        results = [(fixed, self._relaxation(fixed)) for fixed in nodes]
+        for fixed, found in results:
+            if isinstance(found, Infeasible):
+                self.leaves.append(Leaf(fixed, found))
+                continue
+            z = np.round(np.asarray(found[self.name], dtype=float))
+            if found.objective < self.best:
+                if FREE in fixed:
+                    self._try(self._largest(np.asarray(found[self.name], dtype=float), fixed))
+                else:
+                    self.best, self.values = found.objective, {**found.values, self.name: z}
+            self.count += 1
+            heapq.heappush(self.heap, (found.bound, self.count, fixed, found))
+
+    def _relaxation(self, fixed: Fixed) -> Solution | Infeasible:
+        try:
+            return self._solve(fixed)
+        except Infeasible as e:
+            if e.certificate is None:
+                raise SolverFailure(
+                    "a choice of features could be neither solved nor refuted", str(e)
+                ) from None
+            return e
+
+    def _largest(self, z: Floats, fixed: Fixed) -> Fixed:
+        """Return the choice of as many features as may move, those with the largest z."""
+        # the size of the right-hand side of the count is the number itself
+        count = round(self.problem.constraints[f"{family(self.name)}.count"].largest_side)
+        known = np.array(fixed)
+        order = np.argsort(-np.where(known == FREE, z, 2.0 * known), kind="stable")
+        chosen = np.zeros(self.size, dtype=int)
+        chosen[order[:count]] = 1
+        chosen[known == 0] = 0
+        return tuple(int(v) for v in chosen)
+
+    def _try(self, fixed: Fixed) -> None:
+        """Take the nearest choice for an incumbent, if it is one."""
+        try:
+            found = self._solve(fixed)
+        except (Infeasible, SolverFailure):
+            return
+        if found.objective < self.best:
+            self.best = found.objective
+            self.values = {**found.values, self.name: np.array(fixed, dtype=float)}
+
+    def _solve(self, fixed: Fixed) -> Solution:
+        limit = None if self.request.time_limit is None else max(1.0, self.request.seconds_left)
+        tolerance = max(BRANCH_SHARE * self.request.tolerance, 1e-10)
+        child = branch(self.problem, self.name, fixed)
+        return solve_as_asked(child, None, Request(tolerance=tolerance, time_limit=limit))
+
+
+def branch(problem: Problem, name: str, fixed: Fixed) -> Any:
+    """Return the convex problem with some features allowed or forbidden to move."""
+    relaxed: Any = problem._child(integers=frozenset())
+    known = np.array(fixed)
+    at = np.flatnonzero(known != FREE)
+    if not at.size:
+        return relaxed
+    return relaxed.with_constraints({"branch": problem[name][at] == known[at].astype(float)})
+
+
+@dataclass(frozen=True, eq=False)
+class SupportProof:
+    """The least of the leaves' bounds, each recomputed, over leaves that cover all choices."""
+
+    problem: Problem
+    leaves: tuple[Leaf, ...]
+    source: str = "branch and bound, with a dual bound for every leaf"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound of every leaf and that the leaves cover all choices."""
+        bound, dual = np.inf, 0.0
+        worst: DualCheck | None = None
+        for leaf in self.leaves:
+            if isinstance(leaf.proof, Infeasible):
+                if not leaf.proof.certificate.verify():
+                    bound = -np.inf
+                continue
+            s = leaf.proof
+            if s.proof is None:
+                return DualCheck(-np.inf, np.inf)
+            found = s.proof.check(s.values, s.multipliers)
+            bound, dual = min(bound, found.bound), max(dual, found.dual)
+            if found.reported or found.unpaid is not None:
+                worst = found if worst is None else _weaker(worst, found)
+        bound = bound if self.covers() else -np.inf
+        if worst is None:
+            return DualCheck(bound, dual)
+        return replace(
+            worst, bound=bound, dual=dual, complementarity=0.0, consistency=0.0, estimate=None
+        )
+
+    def covers(self) -> bool:
+        """Whether no two leaves overlap and their shares of all choices add up to 1."""
+        return covers([leaf.fixed for leaf in self.leaves])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoChoice(Certificate):
+    """Every choice is excluded: the leaves cover all, and each has a certificate."""
+
+    proof: SupportProof
+
+    def verify(self) -> Verdict:
+        """Verify the certificate of every leaf, and that the leaves cover all choices."""
+        reasons = [] if self.proof.covers() else ["the cases leave out a choice"]
+        for leaf in self.proof.leaves:
+            if not isinstance(leaf.proof, Infeasible):
+                reasons.append("a case is not excluded")
+            else:
+                reasons += leaf.proof.certificate.verify().reasons
+        return Verdict(not reasons, tuple(dict.fromkeys(reasons)))
+
+    def __str__(self) -> str:
+        return f"{len(self.proof.leaves)} cases, each with a certificate"
+
+    __repr__ = __str__
+
+
+def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:
+    """Return the weaker grade of two leaves: the least of their bounds rests on both."""
+    if first.reported or second.unpaid is None:
+        return first
+    if second.reported or first.unpaid is None:
+        return second
+    a, b = first.unpaid, second.unpaid
+    unpaid = replace(
+        a,
+        columns=a.columns if a.columns.size >= b.columns.size else b.columns,
+        slope=max(a.slope, b.slope),
+        curve=max(a.curve, b.curve),
+        size=max(a.size, b.size),
+        here=max(a.here, b.here),
+    )
+    return replace(first, unpaid=unpaid, free=tuple(dict.fromkeys((*first.free, *second.free))))

@@ -1,0 +1,93 @@
+"""Reported bounds of integer programs are proved by branching; the tree is checked in fractions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends.branching import BranchedBound, Case, Split, cases
+
+REPORTED = [
+    *(f"textbook/knapsack{k}" for k in ("", "_p02", "_p03", "_p04", "_p06")),
+    "textbook/diet_whole",
+    "textbook/integer_least_squares",
+    "textbook/cardinality_portfolio",
+    "textbook/robust_knapsack",
+    "fair_clustering/german_hard_assignment",
+    "cluster_counterfactual/iris_changes",
+    "cluster_counterfactual/whole_rooms",
+]
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_integer_instances_are_proved_on_request(name: str, tmp_path: Path) -> None:
+    s = of.library.load(name).problem().solve()
+    assert s.grade.word == "reported" and not s.is_optimal(1e-6)
+    found = s.certificate.prove()
+    assert found.verify() and found.solution.grade.word == "proved"
+    assert found.solution.is_optimal(1e-6)
+    assert found.solution.objective == pytest.approx(s.objective, rel=1e-6)
+    found.save(tmp_path / "proof.json")
+    saved = of.load_proof(tmp_path / "proof.json")
+    assert saved.verify() and str(saved).startswith("proved: objective")
+    assert not saved.faults(s.problem)
+
+
+def knapsack(capacity: float = 170.0) -> Any:
+    x = cp.Variable(7, integer=True, name="x")
+    values = np.array([442.0, 525, 511, 593, 546, 564, 617])
+    weights = np.array([41.0, 50, 49, 59, 55, 57, 60])
+    goal = cp.Maximize(values @ x)
+    return of.from_cvxpy(cp.Problem(goal, [weights @ x <= capacity, x >= 0, x <= 1]))
+
+
+def test_every_leaf_is_needed_and_looked_at() -> None:
+    found = knapsack().solve().certificate.prove().solution
+    proof = found.proof
+    assert isinstance(proof, BranchedBound) and isinstance(proof.tree, Split)
+    whole = proof.check(found.values, {}).bound
+    assert whole == pytest.approx(1735.0, rel=1e-9) and proof.leaves > 3
+    tree = proof.tree
+    wrong: list[Any] = [
+        replace(tree, limit=tree.limit + 1),  # leaves out an integer
+        replace(tree, below=tree.above),
+        replace(tree, below=Case(None, np.ones(1))),
+        replace(tree, above=Case(np.zeros_like(proof.x), np.zeros(proof.compiled.form.b.size + 1))),
+    ]
+    for changed in wrong:
+        bound = replace(proof, tree=changed).check(found.values, {}).bound
+        assert bound > 1735.0 + 0.1, changed
+
+
+def test_a_column_that_is_not_integer_is_not_branched_on() -> None:
+    p = knapsack()
+    found = p.solve().certificate.prove().solution
+    continuous = of.from_cvxpy(cp.Problem(cp.Maximize(cp.Variable(name="y")), []))
+    proof: Any = found.proof
+    other = replace(proof, problem=continuous.with_integrality())
+    assert not np.isfinite(other.check(found.values, {}).bound)
+
+
+def test_a_better_point_that_is_met_is_kept() -> None:
+    s = knapsack().solve()
+    worse = np.zeros(7)
+    poor = replace(s, values={"x": worse}, objective=0.0)
+    assert poor.certificate.prove().solution.objective == pytest.approx(1735.0)
+
+
+def test_time_and_kind_are_said() -> None:
+    s = knapsack().solve()
+    with pytest.raises(of.SolverFailure, match="not closed in time"):
+        s.certificate.prove(time_limit=0.0)
+    x = cp.Variable(name="x")
+    plain = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1])).solve()
+    assert plain.certificate.prove().solution is plain
+    assert sum(isinstance(n, Case) for _, n in cases(Case(None, np.zeros(0)))) == 1
+    with pytest.raises(of.UnsupportedProblem):
+        plain.problem.certificate.prove()

@@ -1,0 +1,132 @@
+"""Semidefinite programs on their blocks."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import optfair as of
+from optfair.backends.blocks_backend import Beside
+from optfair.backends.interior_point import interior_point
+from optfair.compile.form import compile_problem
+from optfair.proofs.cones import Cone
+from optfair.proofs.residual import in_dual
+
+NAME = "psd-blocks"
+
+
+def solve(problem: cp.Problem, solver: str | None = None) -> of.Solution:
+    return of.solve(of.from_cvxpy(problem), solver=solver)
+
+
+def max_cut(n: int, *, matrix: bool) -> cp.Problem:
+    """Return the relaxation with the matrix as a variable, or its dual, in prices of vertices."""
+    rng = np.random.default_rng(n)
+    W = np.triu((rng.random((n, n)) < 0.4) * rng.integers(1, 5, (n, n)), 1).astype(float)
+    W += W.T
+    L = (np.diag(W.sum(axis=1)) - W) / 4.0
+    if matrix:
+        X = cp.Variable((n, n), name="X", PSD=True)
+        return cp.Problem(cp.Maximize(cp.trace(L @ X)), [cp.diag(X) == 1])
+    y = cp.Variable(n, name="y")
+    return cp.Problem(cp.Minimize(cp.sum(y)), [cp.diag(y) - L >> 0])
+
+
+@pytest.mark.parametrize("n", [5, 30])
+def test_a_program_and_its_dual_have_one_value(n: int) -> None:
+    first = solve(max_cut(n, matrix=True), NAME)
+    second = solve(max_cut(n, matrix=False), NAME)
+    assert first.is_optimal(1e-7) and second.is_optimal(1e-7)
+    assert first.grade.word == second.grade.word == "proved"
+    assert first.objective == pytest.approx(second.objective, rel=2e-7)
+    other = solve(max_cut(n, matrix=True), "clarabel")
+    assert first.objective == pytest.approx(other.objective, rel=2e-6)
+
+
+def test_large_ones_go_to_the_blocks_and_small_ones_do_not() -> None:
+    assert solve(max_cut(30, matrix=True)).solver == NAME
+    assert solve(max_cut(5, matrix=True)).solver != NAME
+
+
+def test_a_quadratic_objective_is_refused_before_anything_is_solved() -> None:
+    X = cp.Variable((3, 3), name="X", PSD=True)
+    nearest = cp.Problem(cp.Minimize(cp.sum_squares(X - np.ones((3, 3)))), [cp.diag(X) == 1])
+    with pytest.raises(of.UnsupportedProblem, match="linear"):
+        solve(nearest, NAME)
+
+
+def test_rows_of_every_kind_beside_blocks() -> None:
+    X = cp.Variable((4, 4), name="X", PSD=True)
+    t, u = cp.Variable(name="t"), cp.Variable(3, name="u")
+    C = np.arange(16.0).reshape(4, 4)
+    terms = [cp.trace(X) == 2, X[0, 1] + u[0] >= 0.3, u >= -1, cp.sum(u) == t, t <= 1, t >= -2]
+    terms.append(cp.bmat([[t, u[1]], [u[1], 1.0]]) >> 0)
+    problem = cp.Problem(cp.Minimize(cp.trace((C + C.T) @ X) + cp.sum(u)), terms)
+    ours, theirs = solve(problem, NAME), solve(problem, "clarabel")
+    assert ours.is_optimal(1e-7)
+    assert ours.objective == pytest.approx(theirs.objective, rel=1e-6, abs=1e-6)
+
+
+def test_the_pair_of_the_dual_is_one_of_the_program() -> None:
+    form = compile_problem(of.from_cvxpy(max_cut(12, matrix=True)), "CLARABEL").form
+    beside = Beside.of(form)
+    assert beside is not None and beside.q.size < form.q.size
+    x, z = beside.back(*(lambda e: (e.x, e.z))(interior_point(*parts(beside), tolerance=1e-9)))
+    r = form.residuals(x, z)
+    assert max(r.primal, r.dual, r.gap) < 1e-7
+    # with one entry in two columns a block is no variable
+    assert (
+        Beside.of(compile_problem(of.from_cvxpy(max_cut(6, matrix=False)), "CLARABEL").form) is None
+    )
+
+
+def parts(program: object) -> tuple[object, ...]:
+    return tuple(getattr(program, name) for name in ("q", "A", "b", "cones"))
+
+
+def test_infeasible_and_unbounded_come_with_certificates() -> None:
+    X = cp.Variable((3, 3), name="X", PSD=True)
+    with pytest.raises(of.Infeasible) as infeasible:
+        solve(cp.Problem(cp.Minimize(0 * X[0, 0]), [X[0, 0] + X[1, 1] == -1]), NAME)
+    assert infeasible.value.certificate.verify()
+    with pytest.raises(of.Unbounded) as unbounded:
+        solve(cp.Problem(cp.Minimize(-X[0, 1]), [X[2, 2] == 1]), NAME)
+    assert unbounded.value.certificate.verify()
+
+
+def test_equations_hold_to_the_last_digits_where_normal_equations_lose_them() -> None:
+    """min t: [[t, 1], [1, u]] >= 0: t u >= 1, so the least value 0 is not attained."""
+    A = sp.csc_array(np.array([[-1.0, 0.0], [0.0, 0.0], [0.0, -1.0]]))
+    b = np.array([0.0, np.sqrt(2.0), 0.0])
+    found = interior_point(np.array([1.0, 0.0]), A, b, [Cone("psd", 0, 3, order=2)])
+    assert 0.0 < found.x[0] < 1e-3 and found.x[1] > 1e2
+    assert np.abs(A.T @ found.z + [1.0, 0.0]).max() < 1e-12
+
+
+def test_a_matrix_with_room_is_proved_to_have_it() -> None:
+    rng = np.random.default_rng(0)
+    cone = Cone("psd", 0, 15, order=5)
+    F = rng.normal(size=(5, 5))
+    Z = F @ F.T + 0.1 * np.eye(5)
+    rows, columns = cone.places
+    z = Z[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+    depth = cone.depth(z)
+    assert 0.04 < depth < np.linalg.eigvalsh(Z)[0]
+    step = rng.normal(size=(200, 15))
+    step *= depth / np.linalg.norm(step, axis=1, keepdims=True)
+    assert min(np.linalg.eigvalsh(cone.matrix(z + s))[0] for s in step) > 0.0
+    assert cone.depth(z - 2.0 * z * (rows == columns)) == 0.0
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_singular_matrix_is_raised_by_rounding_only(rank: int) -> None:
+    rng = np.random.default_rng(rank)
+    cone = Cone("psd", 0, 210, order=20)
+    F = rng.normal(size=(20, rank))
+    rows, columns = cone.places
+    z = (F @ F.T)[rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2.0))
+    inside = in_dual((cone,), z)
+    assert np.abs(inside - z).max() < 1e-12
+    assert np.linalg.eigvalsh(cone.matrix(inside))[0] > -1e-15 * np.abs(z).max()

@@ -1,0 +1,108 @@
+"""Terms that are read say what CVXPY's matrices say, to the last digit."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import optfair as of
+from optfair.compile import stuffing
+from optfair.compile.form import compile_problem
+
+RNG = np.random.default_rng(5)
+A, b, P = RNG.normal(size=(5, 4)), RNG.normal(size=5), RNG.normal(size=(4, 4))
+P = P @ P.T
+A[0, 1] = A[3, 3] = 0.0
+
+
+def terms():
+    x, y, z = cp.Variable((3, 2), name="x"), cp.Variable(4, name="y"), cp.Variable(name="z")
+    t = cp.Variable(name="t")
+    goals = {
+        "linear": cp.Minimize(cp.sum(x) + b[:4] @ y - z + 3.0),
+        "maximised": cp.Maximize(b[:4] @ y - cp.quad_form(y, P)),
+        "form": cp.Minimize(0.3 * cp.quad_form(y[::-1], P) + b[:4] @ y),
+        "squares": cp.Minimize(cp.sum_squares(y) + z),
+        "residual": cp.Minimize(cp.sum_squares(A @ y - b)),
+        "norm": cp.Minimize(cp.norm(A @ y - b) + cp.norm1(y)),
+        "nothing": cp.Minimize(0),
+    }
+    rows = [
+        A @ y <= b,
+        sp.csr_array(A) @ y >= -3.0,
+        y >= 0,
+        y[1:3] == 1.5,
+        y[::-1] >= -9,
+        x[:, 1] <= 2,
+        x[0, 0] >= z,
+        x[1:, ::-1] <= np.ones((2, 2)),
+        cp.sum(y) - z == 1,
+        cp.sum(x[:2]) <= 4,
+        -y <= 4,
+        b[:4] @ y + z <= 3 - y[0],
+        x <= np.arange(6.0).reshape(3, 2),
+        cp.NonNeg(y + 1),
+        cp.Zero(z - t),
+        2 * z <= 5,
+        0.1 * (3 * z + t) <= 5,
+        y <= z + 10,
+        A[0] @ y == A[1] @ y,
+        np.zeros(4) @ y <= 1,
+        cp.norm(A @ y - b) <= t + 9,
+        cp.norm(x[:, 0]) <= 7,
+        cp.SOC(t + 1, y),
+        cp.SOC(z * np.ones(2), x.T[:2, :2], axis=0),
+        cp.norm1(y) <= 30,
+        cp.exp(z) <= 20,
+    ]
+    return goals, rows
+
+
+@pytest.mark.parametrize("goal", terms()[0])
+@pytest.mark.parametrize("interface", ["CLARABEL", "SCS"])
+def test_what_is_read_is_what_cvxpy_would_make(monkeypatch, goal, interface):
+    goals, rows = terms()
+    p = of.from_cvxpy(cp.Problem(goals[goal], rows))
+    read = compile_problem(p, interface)
+    monkeypatch.setattr(stuffing, "_read", lambda part: None)
+    goals, rows = terms()
+    made = compile_problem(of.from_cvxpy(cp.Problem(goals[goal], rows)), interface)
+    for name in ("P", "A"):
+        ours, theirs = getattr(read.form, name), getattr(made.form, name)
+        assert ours.shape == theirs.shape and abs(ours - theirs).nnz == 0
+    np.testing.assert_array_equal(read.form.q, made.form.q)
+    np.testing.assert_array_equal(read.form.b, made.form.b)
+    assert read.form.offset == made.form.offset and read.form.cones == made.form.cones
+    ours, theirs = read.handed[0], made.handed[0]
+    assert ours.keys() == theirs.keys()
+    for key in ("c", "q", "b", "A", "P"):
+        if ours.get(key) is not None:
+            apart = abs(ours[key] - theirs[key])
+            assert apart.sum() == 0.0, key
+
+
+def test_rows_as_they_are_usually_written_need_no_matrices_of_cvxpy(monkeypatch):
+    made = []
+    monkeypatch.setattr(stuffing, "_stuff_group", lambda *given: made.append(given))
+    y = cp.Variable(4, name="y")
+    goal = cp.Minimize(cp.quad_form(y, P) + b[:4] @ y)
+    rows = [A @ y <= b, y >= 0, cp.sum(y) == 1, cp.norm(A @ y - b) <= 9]
+    compile_problem(of.from_cvxpy(cp.Problem(goal, rows)), "CLARABEL")
+    assert not made
+
+
+def test_what_is_written_otherwise_is_left_to_cvxpy():
+    y = cp.Variable(4, name="y")
+    rows = [
+        y + cp.sum(y) <= 5,
+        cp.diff(y) <= 2,
+        cp.hstack([y, y[:2]]) <= 1,
+        A @ (A.T @ (A @ y)) <= 9,
+    ]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(-cp.sum(y)), rows))
+    form = compile_problem(p, "CLARABEL").form
+    x = RNG.normal(size=4)
+    sides = [5 - x - x.sum(), 2 - np.diff(x), 1 - np.hstack([x, x[:2]]), 9 - A @ A.T @ A @ x]
+    np.testing.assert_allclose(form.slack(x), np.concatenate(sides), atol=1e-12)

@@ -1,0 +1,126 @@
+"""Whole problems in other words: logarithms of variables, rows rewritten, levels of a ratio."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+
+x, y, w = (cp.Variable(name=n, pos=True) for n in "xyw")
+v = cp.Variable(3, name="v", pos=True)
+
+GEOMETRIC: list[tuple[Any, list[Any]]] = [
+    (cp.Minimize(x * y), [x * y * y >= 2, x + y <= 10, x >= 0.1]),
+    (
+        cp.Maximize(x * y * w),
+        [2 * (x * y + x * w) <= 200, y * w <= 50, x <= 2 * y, x >= 0.5 * y, y <= 2 * w, y >= w],
+    ),
+    (cp.Minimize(cp.sum(1 / v)), [cp.prod(v) <= 8, v <= [3, 4, 5], v[0] * v[1] == 2]),
+    (cp.Minimize(x / y + cp.sqrt(y * w) / x), [x * w >= 1, w <= 3, w * w + y <= 10]),
+    (cp.Minimize(cp.maximum(x, y) * w), [x * y >= 3, w * x >= 2]),
+]
+
+
+@pytest.mark.parametrize(("goal", "rows"), GEOMETRIC, ids=lambda g: str(g)[:30])
+def test_geometric_programs_have_the_optimum_of_their_logarithms(goal: Any, rows: Any) -> None:
+    plain = cp.Problem(goal, rows)
+    p = of.from_cvxpy(plain)
+    assert p.problem_class.curvature == "log-log convex" and p.certificate.verify()
+    assert "log-log convex" in str(p.explain())
+    s = p.solve()
+    plain.solve(gp=True, solver=cp.CLARABEL)
+    assert s.objective == pytest.approx(plain.value, rel=1e-5)
+    assert s.is_optimal(1e-6) and s.grade.sound
+    sign = 1.0 if p.sense == "minimize" else -1.0
+    assert sign * s.bound <= sign * plain.value * (1 + sign * 1e-7)
+
+
+def test_prices_of_a_geometric_program_are_those_of_its_rows() -> None:
+    def solved(budget: float) -> Any:
+        rows = [x * y * y >= budget, x + y <= 10, x >= 0.1]
+        return of.from_cvxpy(cp.Problem(cp.Minimize(x * y), rows), ["a", "b", "c"]).solve(
+            tolerance=1e-8
+        )
+
+    price = float(solved(2.0).multipliers["a"])
+    h = 1e-3
+    assert price == pytest.approx(
+        (solved(2 + h).objective - solved(2 - h).objective) / 2 / h, rel=1e-3
+    )
+
+
+QUASICONVEX: list[tuple[Any, list[Any], float]] = [
+    (cp.Minimize((x + 1) / (y + 2)), [x >= 0.1, y <= 4, x + y >= 2], 1.1 / 6),
+    (cp.Maximize((2 * x + y) / (x + 3 * y + 1)), [x + y <= 4, x >= 0.5, y >= 0.2], 7.8 / 5.4),
+    (cp.Minimize(x + 2 * y), [x * y >= 3], float(2 * np.sqrt(6))),
+    (cp.Maximize(x), [x * x <= y * w, y + w <= 6], 3.0),
+    (cp.Maximize(x * y), [x * x + y * y <= 2], 1.0),
+    (cp.Minimize(y), [x / (y + 1) <= 0.5, x >= 3], 5.0),
+    (cp.Maximize(cp.sqrt(x) / (y * y + 1)), [x <= 9, y >= 2], 0.6),
+]
+
+
+@pytest.mark.parametrize(("goal", "rows", "truth"), QUASICONVEX, ids=lambda g: str(g)[:30])
+def test_quasiconvex_problems_are_solved_with_a_bound(goal: Any, rows: Any, truth: float) -> None:
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    # products of positive variables are log-log convex as well
+    assert p.problem_class.curvature in ("quasiconvex", "log-log convex")
+    assert p.certificate.verify()
+    s = p.solve()
+    assert s.objective == pytest.approx(truth, rel=2e-6) and s.is_optimal(1e-6) and s.grade.sound
+    sign = 1.0 if p.sense == "minimize" else -1.0
+    assert sign * s.bound <= sign * truth + 1e-9
+
+
+def test_a_denominator_that_may_be_negative_is_not_multiplied_away() -> None:
+    """min z with 1/z <= 1 and z >= -5 has the optimum -5, not 1."""
+    z = cp.Variable(name="z")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z), [1 / z <= 1, z >= -5]))
+    assert p.problem_class.curvature in ("nonconvex", "unverified")
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(z), [1 / z <= 1, z >= 0.001]))
+    assert q.solve().objective == pytest.approx(1.0)
+
+
+def test_logarithms_need_variables_that_are_positive() -> None:
+    a, b = cp.Variable(name="a", nonneg=True), cp.Variable(name="b", nonneg=True)
+    # a = b = 0 is feasible beside a^3 >= 16: logarithms would lose it
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(a), [a <= b * b, 4 * b <= a * a]))
+    assert p.problem_class.curvature != "log-log convex"
+
+
+def test_an_infeasible_geometric_program_is_proved_so() -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x * y), [x * y >= 5, x <= 1, y <= 2]))
+    with pytest.raises(of.Infeasible) as e:
+        p.solve()
+    assert e.value.certificate.verify()
+
+
+def test_what_is_not_attained_is_not_called_unbounded() -> None:
+    falling = of.from_cvxpy(cp.Problem(cp.Minimize(x * y), [x * y * y >= 2]))
+    with pytest.raises(of.SolverFailure, match="no point attains"):
+        falling.solve()
+    with pytest.raises(of.Unbounded) as e:
+        of.from_cvxpy(cp.Problem(cp.Maximize(x * y), [x * y * y >= 2])).solve()
+    assert e.value.certificate.verify()
+
+
+@pytest.mark.parametrize("k", [0, 6])
+def test_changed_numbers_are_noticed(k: int) -> None:
+    goal, rows = GEOMETRIC[0] if k == 0 else QUASICONVEX[0][:2]
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+    moved = {n: np.asarray(a) + 1e-4 for n, a in s.values.items()}
+    assert not replace(s, values=moved).is_optimal(1e-7)
+    other = of.from_cvxpy(cp.Problem(goal, [*rows[:2], x >= 0.2])).solve() if k == 0 else None
+    proof: Any = s.proof
+    if other is not None:
+        assert not np.isfinite(
+            replace(proof, relaxed=other.proof.relaxed).check(s.values, s.multipliers).bound  # type: ignore[union-attr]
+        )
+    else:
+        higher = replace(proof, way=proof.way.at(proof.way.level + 0.1))
+        assert not np.isfinite(higher.check(s.values, s.multipliers).bound)
