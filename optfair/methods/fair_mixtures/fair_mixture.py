@@ -389,8 +389,9 @@ class FairMixture(
         self.hard_labels_ = None
         if self.label_rule != "argmax" and data.grouped:
             joint, whole = s.log_joint(components), self.label_rule == "hard"
-            found = fair_label_prices(joint, data, rules_of(self), whole=whole)
-            self.label_prices_, self.labels_, self.hard_labels_ = found
+            self.label_prices_, self.labels_, self.hard_labels_ = fair_label_prices(
+                joint, data, rules_of(self), whole=whole
+            )
         else:
             self.labels_ = priced_labels(components, s, prices)
         found = summary(components, s.rows, s.index, s.weights, prices)
