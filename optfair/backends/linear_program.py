@@ -33,11 +33,14 @@ class LinearProgramResult:
         Primal values.
     prices : array (m,)
         d(objective)/d(row bound).
+    bound : float
+        Of a program with integers: what no point is below, as the solver says.
     """
 
     status: str
     x: Floats
     prices: Floats
+    bound: float = -np.inf
 
 
 _Status = highspy.HighsModelStatus
@@ -101,10 +104,15 @@ def solve_linear_program(
     *,
     tolerance: float = 1e-10,
     time_limit: float = np.inf,
+    integer: NDArray[np.bool_] | None = None,
+    gap: float = 0.0,
+    start: Floats | None = None,
 ) -> LinearProgramResult:
     """Minimise ``cost @ x`` subject to row and column bounds, by the dual simplex method.
 
-    A basic solution is returned (simplex), which the callers rely on for sparsity.
+    A basic solution is returned (simplex), which the callers rely on for sparsity. Where some
+    columns are integer it branches until incumbent and bound differ by ``gap``, from the point
+    ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
     """
     solver = highspy.Highs()
     solver.silent()
@@ -116,12 +124,22 @@ def solve_linear_program(
     }
     if np.isfinite(time_limit):
         options["time_limit"] = max(time_limit, 1e-3)
+    if integer is not None:
+        del options["solver"]
+        options |= {"mip_rel_gap": 0.0, "mip_abs_gap": gap, "mip_feasibility_tolerance": 1e-9}
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    _passed(solver, cost, rows, row_lower, row_upper, lower, upper)
+    _passed(solver, cost, rows, row_lower, row_upper, lower, upper, integer=integer)
+    if start is not None:
+        known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
+        solver.setSolution(known.size, known, start[known])
     solver.run()
     status = _STATUS.get(solver.getModelStatus(), "failed")
     solution = solver.getSolution()
+    if integer is not None:
+        held = solution.col_value if solution.value_valid else []
+        bound = float(solver.getInfo().mip_dual_bound)
+        return LinearProgramResult(status, np.asarray(held, dtype=float), np.zeros(0), bound)
     return LinearProgramResult(
         status=status,
         x=np.asarray(solution.col_value, dtype=float),

@@ -35,6 +35,13 @@ class Metric(StrEnum):
     l1 = "l1"
 
 
+class Labels(StrEnum):
+    """What obeys the rule: the fractions of rows, or the labels."""
+
+    soft = "soft"
+    hard = "hard"
+
+
 def cluster(
     file: Annotated[Path, typer.Argument(help="CSV file with a header, in UTF-8.")],
     groups: Annotated[str, typer.Option("--groups", "-g", help="Column with the groups.")],
@@ -64,6 +71,12 @@ def cluster(
     metric: Annotated[
         Metric, typer.Option(help="Squared distances (k-means) or absolute ones (k-medians).")
     ] = Metric.sqeuclidean,
+    labels: Annotated[
+        Labels,
+        typer.Option(
+            help="hard: labels that obey the rule; soft: largest fractions, which nearly do."
+        ),
+    ] = Labels.soft,
     n_init: Annotated[int | None, typer.Option(min=1, help="Starts; 10 by default.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the starts.")] = 0,
     out: Annotated[
@@ -109,14 +122,16 @@ def cluster(
             seed=seed,
         )
         shown = 0 if as_json else min(2, max(verbose, int(sys.stderr.isatty())))
-        found = clustered(question, shown)
+        found = clustered(question, shown, labels.value)
         texts: dict[Path, str] = {}
         if out is not None:
             texts[out] = read.with_column(LABELS, found.labels.tolist(), safe=safe_cells)
         if report is not None:
             from optfair.cli.report import rendered
 
-            texts[report] = rendered(found, _command(question, balance, gap, columns, out, report))
+            texts[report] = rendered(
+                found, _command(question, balance, gap, columns, out, report, labels.value)
+            )
         write_files(texts)
         written = [str(path) for path in texts]
         if as_json:
@@ -148,6 +163,7 @@ def _command(
     columns: str | None,
     out: Path | None,
     report: Path,
+    labels: str = "soft",
 ) -> str:
     """Return what was typed, with the options that matter."""
     words = ["optfair", "cluster", str(q.table.path), "--groups", q.group_column]
@@ -157,6 +173,7 @@ def _command(
     words += [] if q.standardize else ["--no-standardize"]
     words += [] if q.metric == Metric.sqeuclidean else ["--metric", q.metric]
     words += [] if q.n_init is None else ["--n-init", str(q.n_init)]
+    words += [] if labels == "soft" else ["--labels", labels]
     words += ["--seed", str(q.seed)]
     words += [] if out is None else ["--out", str(out)]
     return shlex.join([*words, "--report", str(report)])
@@ -190,6 +207,11 @@ def _numbers(found: Any) -> dict[str, Any]:
         "gap": fair.gap_,
         "grade": str(fair.solution_.grade),
         "split_rows": found.split_rows,
+        "asked": dict(zip(("measure", "soft", "labels"), found.achieved, strict=True)),
+        "labels": {
+            "kind": fair.labels,
+            "gap": None if fair.hard_labels_ is None else fair.hard_labels_.gap,
+        },
         "seconds": found.seconds,
         "without_rule": {
             "cost": found.plain.cost_,
@@ -232,6 +254,8 @@ def _print(found: Any, written: list[str]) -> None:
     more = "" if found.price != found.price else f"; the rule costs {found.price:+.1%}"
     lines(
         "",
+        f"  asked      {found.achieved[0]}: {found.achieved[2]:.4f} of the labels,"
+        f" {found.achieved[1]:.4f} soft{_proved(fair)}",
         f"  balance    {fair.balance_:.4f} of the labels, {found.soft_balance:.4f} soft;"
         f" the population has {found.best_balance:.4f}",
         f"  cost       {fair.cost_:.6g} of the labels, {fair.objective_:.6g} soft; {q.units}",
@@ -244,6 +268,14 @@ def _print(found: Any, written: list[str]) -> None:
         *(f"  notice     {text}" for text in found.notices),
         *(f"  wrote      {path}" for path in written),
     )
+
+
+def _proved(fair: Any) -> str:
+    """Say what is known of labels that obey."""
+    hard = fair.hard_labels_
+    if hard is None:
+        return "; --labels hard obeys with whole rows"
+    return f"; labels within {hard.gap:.1e} of the best that obey, by {hard.bound_by}"
 
 
 def _percent(share: float) -> str:

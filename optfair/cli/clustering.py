@@ -68,6 +68,16 @@ class Clustering:
         return float((masses.min(axis=0) / masses.max(axis=0)).min())
 
     @property
+    def achieved(self) -> tuple[str, float, float]:
+        """What the rule is about: its name, its value soft, and its value of the labels."""
+        hard = np.eye(self.question.clusters)[self.labels]
+        if hasattr(self.question.rule, "b"):
+            return "balance", self.soft_balance, float(self.fair.balance_)
+        soft, own = self.fair.soft_assignment_, self.question.groups
+        gap = metrics.additive_gap
+        return "additive gap", gap(own, soft, soft=True), gap(own, hard)
+
+    @property
     def split_rows(self) -> int:
         """Rows that the soft assignment divides between clusters."""
         return int(((self.fair.soft_assignment_ > 1e-9).sum(axis=1) > 1).sum())
@@ -110,7 +120,7 @@ class Clustering:
         return float(self.fair.cost_ / self.plain.cost_ - 1.0)
 
 
-def clustered(question: Question, verbose: int = 0) -> Clustering:
+def clustered(question: Question, verbose: int = 0, labels: str = "soft") -> Clustering:
     """Cluster under the rule, and without it for comparison."""
     FairKMeans = registry.load("estimators", "FairKMeans")
     starts: Any = "auto" if question.n_init is None else question.n_init
@@ -119,7 +129,7 @@ def clustered(question: Question, verbose: int = 0) -> Clustering:
     begin = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        fair = FairKMeans(fairness=question.rule, n_init=starts, **common)
+        fair = FairKMeans(fairness=question.rule, n_init=starts, labels=labels, **common)
         fair.fit(question.X, groups=question.groups)
     middle = time.perf_counter()
     with warnings.catch_warnings():

@@ -95,6 +95,7 @@ def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
 KNOWN = {
     "algorithm": ("exact", "paper"),
     "coupling": ("network-simplex", "sinkhorn"),
+    "labels": ("soft", "hard"),
     "metric": ("sqeuclidean", "l1"),
 }
 # Starts by default, where centers are not given.

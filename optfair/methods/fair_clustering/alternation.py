@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DeclarationError, SolverFailure
-from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.descent import (
+    CENTERS,
+    EMPTY,
+    Assigned,
+    Descent,
+    Flow,
+    best_centers,
+    descend,
+    moved_centers,
+)
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.numbers import (
     check_callable,
@@ -34,60 +43,7 @@ __all__ = [
 ]
 
 
-# Best centers of given clusters, where they have a closed form.
-
 Floats = NDArray[np.float64]
-
-
-def best_centers(metric: str, X: Floats, weights: Floats) -> Floats:
-    r"""Return the centers of least cost.
-
-    .. math:: \mu_k \in \arg\min_\mu \textstyle\sum_i v_{ik}\, D(x_i, \mu)
-
-    Parameters
-    ----------
-    metric : {"sqeuclidean", "l1"}
-        A key of ``CENTERS``: weighted means, or weighted medians of each column (the lower
-        one where an interval is optimal).
-    X : array (n, d)
-        Rows.
-    weights : array (n, K)
-        Weight v of each row in each cluster; every column has a positive sum.
-
-    Returns
-    -------
-    array (K, d)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X, v = np.array([[0.0], [1.0], [9.0]]), np.ones((3, 1))
-    >>> best_centers("l1", X, v).item(), round(best_centers("sqeuclidean", X, v).item(), 3)
-    (1.0, 3.333)
-    """
-    return CENTERS[metric](X, weights)
-
-
-def _means(X: Floats, weights: Floats) -> Floats:
-    return np.asarray((weights.T @ X) / weights.sum(axis=0)[:, None])
-
-
-def _medians(X: Floats, weights: Floats) -> Floats:
-    medians = np.empty((weights.shape[1], X.shape[1]))
-    for j, column in enumerate(X.T):
-        order = np.argsort(column, kind="stable")
-        below = np.cumsum(weights[order], axis=0)
-        medians[:, j] = column[order[(below < 0.5 * below[-1]).sum(axis=0)]]
-    return medians
-
-
-CENTERS: dict[str, Callable[[Floats, Floats], Floats]] = {"sqeuclidean": _means, "l1": _medians}
-
-
-# Alternation of fair assignment and centers.
-
-# Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
-EMPTY = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -240,80 +196,49 @@ def alternate(
     Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, Algorithm 1.
     """
     _check(problem, max_iter, tol)
-    begin = time.perf_counter()
-    slack = 2.0 * float(options.get("tolerance", 1e-7))
-    kept: list[Solution] = []  # the last one; only numbers are kept of the others
-    history: list[float] = []
-    gaps: list[float] = []
-    reseeded: list[tuple[int, int]] = []
-    status = ""
+
+    def assign(
+        centers: Floats, before: Assigned[Solution] | None, left: float
+    ) -> Assigned[Solution] | None:
+        begin = time.perf_counter()
+        try:
+            solution = problem.with_centers(centers).solve(
+                solver,
+                warm_start=warm_start if before is None else before.found,
+                time_limit=None if time_limit is None else left,
+                verbose=max(0, verbose - 1),
+                **options,
+            )
+        except SolverFailure:
+            if time_limit is None or time.perf_counter() - begin < left:
+                raise
+            if before is None:
+                raise SolverFailure(
+                    "the time limit is too short for one assignment", remedy="give more"
+                ) from None
+            return None
+        ended = solution.status.termination
+        return Assigned(solution.objective, solution.gap, ended, centers, solution)
+
     with step_progress(verbose) as report:
-        while not status:
-            left = None if time_limit is None else time_limit - (time.perf_counter() - begin)
-            best = kept[-1] if kept else None
-            try:
-                solution = _assigned(problem, solver, best, warm_start, left, verbose, options)
-            except (KeyboardInterrupt, _OutOfTimeError) as e:
-                if best is None:
-                    raise
-                status = "time_limit" if isinstance(e, _OutOfTimeError) else "interrupted"
-                break
-            if solution.status.termination in ("time_limit", "interrupted"):
-                status = solution.status.termination
-            if best is not None:
-                fell = best.objective - solution.objective
-                if not status:
-                    _check_rise(fell, best, slack)
-                if fell <= tol * abs(best.objective):
-                    status = status or "converged"
-                if fell < 0:  # by less than the tolerance, or cut short: the previous one is better
-                    break
-            kept[:] = [solution]
-            history.append(solution.objective)
-            gaps.append(solution.gap)
-            report(len(history), solution)
-            try:
-                if callback is not None:
-                    callback(len(history), solution)
-            except KeyboardInterrupt:
-                status = "interrupted"
-            if len(history) == max_iter:
-                status = status or "max_iter"
-            if not status:
-                problem, empty = _next(problem, _fractions(solution))
-                reseeded += [(len(history), k) for k in empty]
-    return _finished(kept[-1], history, gaps, reseeded, status, begin)
 
+        def told(iteration: int, step: Assigned[Solution]) -> None:
+            report(iteration, step.found)
+            if callback is not None:
+                callback(iteration, step.found)
 
-class _OutOfTimeError(SolverFailure):
-    """No time is left for another assignment."""
-
-
-def _assigned(
-    problem: FairAssignment,
-    solver: str | None,
-    best: Solution | None,
-    warm_start: Solution | None,
-    left: float | None,
-    verbose: int,
-    options: dict[str, Any],
-) -> Solution:
-    out = _OutOfTimeError("the time limit is too short for one assignment", remedy="give more")
-    if best is not None and left is not None and left <= 0:
-        raise out
-    begin = time.perf_counter()
-    try:
-        return problem.solve(
-            solver,
-            warm_start=best or warm_start,
-            time_limit=left,
-            verbose=max(0, verbose - 1),
-            **options,
+        run = descend(
+            problem.cost.centers,
+            assign,
+            _move,
+            max_iter=max_iter,
+            tol=tol,
+            rise=2.0 * float(options.get("tolerance", 1e-7)),
+            unit=problem.objective_unit,
+            time_limit=time_limit,
+            report=told,
         )
-    except SolverFailure:
-        if left is not None and time.perf_counter() - begin >= left:
-            raise out from None
-        raise
+    return _finished(run)
 
 
 def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
@@ -334,67 +259,28 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
         raise DeclarationError(f"tol={tol!r} is outside [0, 1)", remedy="give e.g. 1e-6")
 
 
-def _check_rise(fell: float, best: Solution, slack: float) -> None:
-    if fell < -slack * max(best.problem.objective_unit, abs(best.objective)):
-        raise SolverFailure(
-            "the objective rose although both steps are exact",
-            f"from {best.objective:.10g} to {best.objective - fell:.10g}",
-            "ask for a smaller tolerance, or another solver",
-        )
+def _move(step: Assigned[Solution]) -> tuple[Floats, list[int]]:
+    """Return the best centers of an assignment, and the clusters that were empty."""
+    fractions = np.asarray(step.found["assignment"], dtype=float)
+    data = step.found.problem.data
+    rows, clusters = np.nonzero(fractions)
+    prices = np.zeros((1, 1))
+    flow = Flow(rows, clusters, fractions[rows, clusters], prices)
+    return moved_centers(data["cost"], data["weights"], step.centers, flow)
 
 
-def _fractions(solution: Solution) -> Floats:
-    return np.asarray(solution["assignment"], dtype=float)
-
-
-def _next(problem: FairAssignment, fractions: Floats) -> tuple[FairAssignment, list[int]]:
-    """Return the problem at the best centers of its assignment, and the reseeded clusters."""
-    cost, w = problem.cost, problem.data["weights"]
-    weighted = w[:, None] * fractions
-    weight = weighted.sum(axis=0)
-    centers = cost.centers.copy()
-    held = weight > 0.0
-    centers[held] = best_centers(cost.metric, cost.points, weighted[:, held])
-    empty = np.flatnonzero(weight <= EMPTY).tolist()
-    reseeded: list[int] = []
-    if empty:
-        spent = np.einsum("ki,ik->i", cost.columns(slice(None)), fractions) * (w > 0)
-        total = float(w @ spent)
-        for row in np.argsort(-spent, kind="stable"):
-            if len(reseeded) == len(empty) or spent[row] <= 0:
-                break
-            k, point = empty[len(reseeded)], cost.points[row]
-            if (centers == point).all(axis=1).any():
-                continue
-            # what little the cluster holds must not cost anything at the new center
-            moved = SeparableCost(cost.metric, cost.points[weighted[:, k] > 0], point[None], cost.p)
-            held_there = weighted[weighted[:, k] > 0, k]
-            if float(moved.columns(slice(None))[0] @ held_there) <= EMPTY * total:
-                centers[k] = point
-                reseeded.append(k)
-            else:
-                empty.remove(k)
-    return problem.with_centers(centers), reseeded
-
-
-def _finished(
-    solution: Solution,
-    history: list[float],
-    gaps: list[float],
-    reseeded: list[tuple[int, int]],
-    status: str,
-    begin: float,
-) -> Alternation:
-    problem, fractions = solution.problem, _fractions(solution)
-    weight = problem.data["weights"] @ fractions
+def _finished(run: Descent[Solution]) -> Alternation:
+    solution = run.best.found
+    fractions = np.asarray(solution["assignment"], dtype=float)
+    weight = solution.problem.data["weights"] @ fractions
     return Alternation(
         solution=solution,
-        centers=problem.data["cost"].centers.copy(),
+        centers=run.best.centers.copy(),
         labels=fractions.argmax(axis=1),
-        history=tuple(history),
-        gaps=tuple(gaps),
-        status=status,
+        history=run.history,
+        gaps=run.gaps,
+        status=run.status,
         empty=tuple(int(k) for k in np.flatnonzero(weight <= EMPTY)),
-        reseeded=tuple(reseeded),
-        seconds=time.perf_counter() - begin,
+        reseeded=run.reseeded,
+        seconds=run.seconds,
     )

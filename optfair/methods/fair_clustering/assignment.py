@@ -301,13 +301,15 @@ class FairAssignment(GroupedRows):
             value=lambda v: cost.mean(w, np.asarray(v["assignment"])),
         )
 
-    def with_centers(self, centers: Any) -> FairAssignment:
+    def with_centers(self, centers: Any, *, prices: Floats | None = None) -> FairAssignment:
         """Return this problem with other centers; rules, groups and weights stay.
 
         Parameters
         ----------
         centers : array-like (K, d)
             As many centers as before.
+        prices : array (G, K), optional
+            Multipliers of ``mass definition`` where a search for them starts.
         """
         old = self.cost
         if old.metric == "precomputed":
@@ -324,7 +326,7 @@ class FairAssignment(GroupedRows):
         cost = SeparableCost(old.metric, old.points, new, old.p)
         objective = {**self.objective, "cost": self._cost_term(cost, self["assignment"])}
         child: FairAssignment = self._child(
-            data=MappingProxyType({**self.data, "cost": cost}),
+            data=MappingProxyType({**self.data, "cost": cost, "prices": prices}),
             objective=MappingProxyType(objective),
         )
         return child

@@ -16,9 +16,11 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DataError, NoSuchResult
+from optfair.errors import DataError, DeclarationError, NoSuchResult
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.coupling import glue
+from optfair.methods.fair_clustering.labels import hard_labels
+from optfair.methods.fair_clustering.metrics import balance
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import (
     Fit,
@@ -42,6 +44,9 @@ from optfair.rows.restarts import run_restarts, unfinished
 Floats = NDArray[np.float64]
 
 __all__ = ["FairKMeans"]
+
+# Wall seconds of branching on labels.
+HARD_SECONDS = 10.0
 
 
 class FairKMeans(
@@ -91,6 +96,10 @@ class FairKMeans(
         Transport inside the blocks of "paper": exact, or an entropic approximation.
     regularization : float
         λ of "sinkhorn".
+    labels : {"soft", "hard"}
+        "soft": the rules hold for ``soft_assignment_``, and ``labels_`` are its largest
+        fractions. "hard": the best start is labelled by `hard_labels`, whole rows that obey the
+        rules, and ``cost_``, ``balance_`` are theirs; linear rules, exact algorithm.
     random_state : int, Generator, RandomState or None
         Seeds the starts.
     n_jobs : int, optional
@@ -104,7 +113,10 @@ class FairKMeans(
     Attributes
     ----------
     labels_ : array (n,) of int
-        Cluster with the largest fraction of each row (hard).
+        Cluster with the largest fraction of each row; with labels="hard" labels that obey the
+        rules.
+    hard_labels_ : HardLabels or None
+        What is proved of the labels with labels="hard": gap, bound, violation.
     soft_assignment_ : array (n, K)
         Fractions A; under linear rules at most G(K-1) rows are split, (G-1)(K-1) under
         perfect fairness.
@@ -183,6 +195,7 @@ class FairKMeans(
         partition_size: int = 1024,
         coupling: str = "network-simplex",
         regularization: float = 0.01,
+        labels: str = "soft",
         random_state: Any = None,
         n_jobs: int | None = None,
         time_limit: float | None = None,
@@ -199,6 +212,7 @@ class FairKMeans(
         self.partition_size = partition_size
         self.coupling = coupling
         self.regularization = regularization
+        self.labels = labels
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.time_limit = time_limit
@@ -232,6 +246,12 @@ class FairKMeans(
         problem = fair_problem(
             rows, labels, rows[:K], self.fairness, metric=self.metric, sample_weight=weights
         )
+        if self.labels == "hard" and self.algorithm == "paper":
+            raise DeclarationError(
+                'labels="hard" does not go with algorithm="paper"',
+                "the printed algorithm proves no prices",
+                'use algorithm="exact", or labels="soft"',
+            )
         if self.algorithm == "paper":
             fit = printed_fit(self, problem, init)
         else:
@@ -273,6 +293,12 @@ class FairKMeans(
         self.status_ = best.record.status
         self.reseeded_ = best.reseeded
         self.solution_ = best.solution
+        self.hard_labels_ = None
+        if self.labels == "hard":
+            found = hard_labels(best.solution, time_limit=HARD_SECONDS)
+            self.hard_labels_, self.labels_ = found, found.labels
+            hard = np.eye(A.shape[1])[found.labels]
+            self.cost_, self.balance_ = found.objective, balance(index, hard, sample_weight=w)
         self._plan = best.plan
         self._index, self._weights = index, w
         if self.status_ != "converged":

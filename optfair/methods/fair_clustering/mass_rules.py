@@ -150,7 +150,8 @@ def warm_prices(p: GroupedRows, request: Request) -> NDArray[np.float64] | None:
         A solution of another kind of problem, or of one with other groups or clusters.
     """
     if request.warm_start is None:
-        return None
+        given_with = p.data.get("prices")
+        return None if given_with is None else np.asarray(given_with, dtype=float)
     given = request.warm_start.multipliers
     if "mass definition" not in given:
         raise DeclarationError(

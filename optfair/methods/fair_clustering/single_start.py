@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,20 @@ from numpy.typing import NDArray
 from optfair.core.composition import Rule
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
+from optfair.methods.fair_clustering.algorithms.descent import (
+    Assigned,
+    Descent,
+    Flow,
+    HeldRows,
+    descend,
+)
 from optfair.methods.fair_clustering.alignment import printed_alignment
-from optfair.methods.fair_clustering.alternation import alternate
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
 from optfair.numbers import check_matrix
-from optfair.rows.restarts import Restart, Step
+from optfair.rows.restarts import Restart, Step, Told, step_progress
 
 __all__ = [
     "INITS",
@@ -28,7 +35,9 @@ __all__ = [
     "check_init",
     "exact_fit",
     "fair_problem",
+    "held_descent",
     "printed_fit",
+    "start_of",
     "starting_centers",
 ]
 
@@ -125,10 +134,14 @@ def starting_centers(
             sample_weight=np.maximum(weights, np.finfo(float).tiny),
             fairness=None,
         )
-        run = alternate(plain, max_iter=100, tol=1e-4)
+        data = plain.data
+        held = HeldRows(
+            compile_rules(plain).program, plain.cost, data["groups"], data["weights"], 1.0
+        )
+        run = descend(centers, held.assign, held.move, max_iter=100, tol=1e-4, rise=RISE)
         if run.status == "interrupted":
             raise KeyboardInterrupt
-        centers = run.centers
+        centers = run.best.centers
     return np.asarray(centers, dtype=float)
 
 
@@ -149,6 +162,8 @@ Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 
 # From this many rows on, the first iterations run on a sample of rows.
 LARGE, SAMPLE = 200_000, 50_000
+# Relative rise of the objective that two exact steps may show.
+RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
 BLOCKS = 1e-3
 
@@ -231,44 +246,86 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
 
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
-        centers = _start(problem, init, seed)
+        centers = start_of(problem, init, seed)
 
-        def options(**more: Any) -> dict[str, Any]:
-            left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
-            verbose = max(0, model.verbose - 1)
-            return {"time_limit": left, "verbose": verbose, "callback": report, **more}
+        def left() -> float | None:
+            return None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
 
-        warm, few_status, max_iter = None, "converged", model.max_iter
+        prices, stopped = None, ""
         if sample is not None:  # the many early iterations need no more than a sample
-            start = sample.with_centers(centers)
-            few = alternate(start, **options(tol=max(model.tol, 1e-5), max_iter=max_iter))
-            centers, warm, few_status = few.centers, few.solution, few.status
-        if few_status in ("interrupted", "time_limit"):  # all rows get one assignment
-            run = alternate(
-                problem.with_centers(centers), max_iter=1, tol=model.tol, warm_start=warm
+            few = held_descent(
+                sample, centers, None, model, left(), report, tol=max(model.tol, 1e-5)
             )
-            run = replace(run, status=few_status)
-        else:
-            run = alternate(
-                problem.with_centers(centers),
-                **options(max_iter=max_iter, tol=model.tol, warm_start=warm),
-            )
-        A = np.asarray(run.solution["assignment"])
-        numbers = _numbers(problem, A, run.centers)
+            centers, prices = few.best.centers, few.best.found.prices
+            stopped = few.status if few.status in ("interrupted", "time_limit") else ""
+        run = held_descent(
+            problem,
+            centers,
+            prices,
+            model,
+            None if stopped else left(),
+            report,
+            tol=model.tol,
+            max_iter=1 if stopped else model.max_iter,
+        )
+        # the last assignment is solved as a problem, from its prices, for its certificate
+        found = run.best.found
+        solution = problem.with_centers(run.best.centers, prices=found.prices).solve()
+        A = np.asarray(solution["assignment"])
         record = Restart(
             seed,
-            run.history[-1],
-            *numbers,
-            run.gaps[-1],
-            run.n_iter,
-            run.status,
+            solution.objective,
+            *_numbers(problem, A, run.best.centers),
+            solution.gap,
+            len(run.history),
+            stopped or run.status,
             time.perf_counter() - begin,
         )
-        return record, Fit(
-            record, run.solution, A, run.centers, run.history, run.gaps, run.reseeded
-        )
+        gaps = (*run.gaps[:-1], solution.gap)
+        history = (*run.history[:-1], min(*run.history[-2:], solution.objective))
+        return record, Fit(record, solution, A, run.best.centers, history, gaps, run.reseeded)
 
     return fit
+
+
+def held_descent(
+    problem: FairAssignment,
+    centers: Floats,
+    prices: Floats | None,
+    model: Any,
+    time_limit: float | None,
+    report: Step,
+    *,
+    tol: float,
+    max_iter: int | None = None,
+) -> Descent[Flow]:
+    """Run one start on rows in memory, from arrays alone; see `descend`."""
+    held = HeldRows(
+        compile_rules(problem).program,
+        problem.cost,
+        problem.data["groups"],
+        problem.data["weights"],
+        problem.objective_unit,
+        prices,
+    )
+    with step_progress(max(0, model.verbose - 1)) as log:
+
+        def told(iteration: int, step: Assigned[Flow]) -> None:
+            now = Told(step.objective, step.gap)
+            log(iteration, now)
+            report(iteration, now)
+
+        return descend(
+            centers,
+            held.assign,
+            held.move,
+            max_iter=model.max_iter if max_iter is None else max_iter,
+            tol=tol,
+            rise=RISE,
+            unit=problem.objective_unit,
+            time_limit=time_limit,
+            report=told,
+        )
 
 
 def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
@@ -285,7 +342,7 @@ def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         run = printed_alignment(
             X,
             groups,
-            _start(problem, init, seed),
+            start_of(problem, init, seed),
             free_share=share,
             partition_size=model.partition_size,
             coupling=model.coupling,
@@ -322,7 +379,8 @@ def _obeys(problem: FairAssignment, assignment: Floats) -> bool:
     return all(t.relative_violation(values) <= BLOCKS for t in rules)
 
 
-def _start(problem: FairAssignment, init: Any, seed: int) -> Floats:
+def start_of(problem: FairAssignment, init: Any, seed: int) -> Floats:
+    """Return the centers that a start begins with: drawn, or given."""
     if not isinstance(init, str):
         return np.asarray(init)
     cost = problem.cost

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError, SolverFailure
+from optfair.methods.fair_clustering.algorithms.descent import Assigned, Descent, descend, reseed
+from optfair.methods.fair_clustering.algorithms.log_rows import MassPass
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import CURVED, POLYHEDRAL
-from optfair.methods.fair_clustering.alternation import EMPTY, alternate
+from optfair.methods.fair_clustering.algorithms.pricing import Box
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
@@ -26,23 +28,32 @@ from optfair.methods.fair_clustering.single_start import (
     check_distinct,
     check_init,
     fair_problem,
-    starting_centers,
+    held_descent,
+    start_of,
 )
 from optfair.methods.fair_clustering.streamed_prices import (
     AssignmentPart,
     AssignmentPass,
+    SmoothedPass,
     StreamedAssignment,
     StreamedSearch,
     joined,
 )
 from optfair.rows.frames import check_parameters, start_seeds
-from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress, unfinished
+from optfair.rows.restarts import (
+    Restart,
+    Shown,
+    Step,
+    Told,
+    run_restarts,
+    step_progress,
+    unfinished,
+)
 from optfair.rows.row_source import RowSource
 from optfair.rows.sources import row_source
 from optfair.rows.survey import Survey, surveyed
 
 __all__ = [
-    "StreamedAlternation",
     "StreamedKMeans",
     "Streams",
     "stream_alternation",
@@ -81,34 +92,6 @@ class Streams:
     n_jobs: int = 1
 
 
-@dataclass(frozen=True, eq=False)
-class StreamedAlternation:
-    """Where the alternation stopped.
-
-    Attributes
-    ----------
-    assignment : StreamedAssignment
-        Last assignment, certified at ``centers``.
-    centers : array (K, d)
-    history, gaps : tuples of float
-        Objective and relative gap per iteration.
-    status : {"converged", "max_iter", "time_limit", "interrupted"}
-    reseeded : tuple of (iteration, cluster)
-    passes : int
-        Passes over the rows.
-    seconds : float
-    """
-
-    assignment: StreamedAssignment
-    centers: Floats
-    history: tuple[float, ...]
-    gaps: tuple[float, ...]
-    status: str
-    reseeded: tuple[tuple[int, int], ...]
-    passes: int
-    seconds: float
-
-
 def stream_alternation(
     streams: Streams,
     centers: Floats,
@@ -117,8 +100,8 @@ def stream_alternation(
     max_iter: int,
     tol: float,
     time_limit: float | None = None,
-    report: Callable[[int, float, float], None] | None = None,
-) -> StreamedAlternation:
+    report: Step | None = None,
+) -> tuple[Descent[StreamedAssignment], int]:
     """Alternate exact fair assignments with the means of their clusters.
 
     Parameters
@@ -132,7 +115,12 @@ def stream_alternation(
     max_iter, tol, time_limit
         As of `alternate`.
     report : callable, optional
-        Called with iteration, objective and gap.
+        Called with the iteration and what is `Told` of it.
+
+    Returns
+    -------
+    Descent, int
+        Where it stopped, and the number of passes.
 
     Raises
     ------
@@ -141,103 +129,69 @@ def stream_alternation(
     SolverFailure
         No assignment was found, or the objective rose.
     """
-    begin = time.perf_counter()
-    deadline = np.inf if time_limit is None else begin + time_limit
     tolerance = POLYHEDRAL if streams.program.polyhedral else CURVED
-    passes = 0
-    best: tuple[StreamedAssignment, Floats] | None = None
-    history: list[float] = []
-    gaps: list[float] = []
-    reseeded: list[tuple[int, int]] = []
-    header, status, far = streams.survey.header, "", False
-    while not status:
-        here = centers
+    passes, header = 0, streams.survey.header
 
-        def make(at: Floats, box: object, thin: bool, here: Floats = here) -> AssignmentPart:
+    def assign(
+        centers: Floats, before: Assigned[StreamedAssignment] | None, left: float
+    ) -> Assigned[StreamedAssignment] | None:
+        def make(at: Floats, box: Box | None) -> AssignmentPart:
             nonlocal passes
             passes += 1
-            function = AssignmentPass(header, here, at, box, thin)  # type: ignore[arg-type]
+            function = AssignmentPass(header, centers, at, box)
             part = streams.source.map_reduce(function, joined, streams.n_jobs)
             _same_rows(part.rows, streams.survey)
             return part
 
+        def soften(at: Floats, tau: float) -> MassPass:
+            nonlocal passes
+            passes += 1
+            function = SmoothedPass(header, centers, at, tau)
+            part: MassPass = streams.source.map_reduce(function, operator.add, streams.n_jobs)
+            return part
+
         # the first assignment is made whatever the limit
-        limit = deadline if best is not None else np.inf
+        deadline = np.inf if before is None else time.perf_counter() + left
         search = StreamedSearch(
-            streams.program, streams.survey, centers, make, tolerance, limit, far
+            streams.program, streams.survey, centers, make, soften, tolerance, deadline
         )
-        found = search.assign(prices if prices is not None else np.zeros(_shape(streams)))
-        far = far or search.far
-        if found is None or found.status in ("time_limit", "interrupted"):
-            status = "interrupted" if found and found.status == "interrupted" else "time_limit"
-            if best is None and found is None:
-                raise SolverFailure(
-                    "no assignment was found in the passes made",
-                    f"{passes} passes",
-                    "give other centers, or fit a sample in memory to see why",
-                )
+        found = search.assign(prices if before is None else before.found.prices)
         if found is None:
-            break
-        if best is not None:
-            if status and not np.isfinite(found.bound):  # cut short: the one before has a proof
-                break
-            fell = best[0].objective - found.objective
-            if not status and fell < -SLACK * max(streams.unit, abs(best[0].objective)):
-                raise SolverFailure(
-                    "the objective rose although both steps are exact",
-                    f"from {best[0].objective:.10g} to {found.objective:.10g}",
-                    "check that the source returns the same rows in every pass",
-                )
-            if fell <= tol * abs(best[0].objective):
-                status = status or "converged"
-            if fell < 0:
-                break
-        best, prices = (found, centers), found.prices
+            if before is not None:
+                return None
+            raise SolverFailure(
+                "no assignment was found in the passes made",
+                f"{passes} passes",
+                "give other centers, or fit a sample in memory to see why",
+            )
         gap = max(0.0, found.objective - found.bound) / max(streams.unit, abs(found.objective))
-        history.append(found.objective)
-        gaps.append(gap)
+        return Assigned(found.objective, gap, found.status, centers, found)
+
+    def told(iteration: int, step: Assigned[StreamedAssignment]) -> None:
         if report is not None:
-            report(len(history), found.objective, gap)
-        if len(history) == max_iter:
-            status = status or "max_iter"
-        if not status and time.perf_counter() > deadline:
-            status = "time_limit"
-        if not status:
-            centers, empty = _means(found, centers)
-            reseeded += [(len(history), k) for k in empty]
-    if best is None:
-        raise KeyboardInterrupt
-    return StreamedAlternation(
-        best[0],
-        best[1],
-        tuple(history),
-        tuple(gaps),
-        status,
-        tuple(reseeded),
-        passes,
-        time.perf_counter() - begin,
+            report(iteration, Told(step.objective, step.gap))
+
+    run = descend(
+        centers,
+        assign,
+        _means,
+        max_iter=max_iter,
+        tol=tol,
+        rise=SLACK,
+        unit=streams.unit,
+        time_limit=time_limit,
+        report=told,
     )
+    return run, passes
 
 
-def _shape(streams: Streams) -> tuple[int, ...]:
-    return streams.program.masses.shape
-
-
-def _means(found: StreamedAssignment, centers: Floats) -> tuple[Floats, list[int]]:
+def _means(step: Assigned[StreamedAssignment]) -> tuple[Floats, list[int]]:
     """Return the means of the clusters; an empty one gets a row that costs much."""
+    found, moved = step.found, step.centers.copy()
     weight = found.masses.sum(axis=0)
-    moved = centers.copy()
     held = weight > 0.0
     moved[held] = found.sums[held] / weight[held, None]
-    reseeded: list[int] = []
-    rows = iter(found.far.X)
-    for k in np.flatnonzero(weight <= EMPTY).tolist():
-        for row in rows:
-            if cdist(row[None], moved).min() > 0.0:
-                moved[k] = row
-                reseeded.append(k)
-                break
-    return moved, reseeded
+    return moved, reseed(moved, weight, found.far.X)
 
 
 def _same_rows(rows: int, survey: Survey) -> None:
@@ -252,7 +206,7 @@ def _same_rows(rows: int, survey: Survey) -> None:
 # What `FairKMeans` can do with rows that are never held: the methods, and the fit behind them.
 
 # What a fit in memory leaves behind and a streamed one cannot have.
-HELD = ("labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
+HELD = ("labels_", "hard_labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
 
 
 class StreamedKMeans:
@@ -333,7 +287,7 @@ class _Start:
 
     seed: int
     centers: Floats
-    prices: Floats
+    prices: Floats | None
     seconds: float
 
 
@@ -359,19 +313,18 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
 
     def went_on(
         start: _Start, left: float | None, report: Step | None, *, stopped: bool = False
-    ) -> StreamedAlternation:
+    ) -> Descent[StreamedAssignment]:
         nonlocal passes
         # while starts run, a bar over them has the terminal
         shown = 0 if model.verbose == 1 and report is not None else model.verbose
         with step_progress(shown) as log:
 
-            def told(iteration: int, objective: float, gap: float) -> None:
-                now = Told(objective, gap)
+            def told(iteration: int, now: Shown) -> None:
                 log(iteration, now)
                 if report is not None:
                     report(iteration, now)
 
-            run = stream_alternation(
+            run, more = stream_alternation(
                 streams,
                 start.centers,
                 start.prices,
@@ -380,19 +333,28 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
                 time_limit=left,
                 report=told,
             )
-        passes += run.passes
+        passes += more
         return replace(run, status="interrupted") if stopped else run
 
     def fit(
         seed: int, limit: float | None, report: Step
-    ) -> tuple[Restart, StreamedAlternation | _Start]:
+    ) -> tuple[Restart, Descent[StreamedAssignment] | _Start]:
         begin = time.perf_counter()
+        centers = start_of(problem, init, seed)
         if survey.rows >= LARGE:
-            return _from_sample(model, problem, init, seed, limit, report)
-        start = _at_once(problem, init, seed)
-        left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
-        run = went_on(start, left, report)
-        return _record(start, run), run
+            left = None if limit is None else _left(begin + limit)
+            run = held_descent(
+                problem, centers, None, model, left, report, tol=max(model.tol, 1e-5)
+            )
+            start = _Start(
+                seed, run.best.centers, run.best.found.prices, time.perf_counter() - begin
+            )
+            # of the sample: what it ranks by, and whether it was interrupted
+            numbers = run.history[-1], np.nan, np.nan, run.gaps[-1], len(run.history), run.status
+            return Restart(seed, *numbers, start.seconds), start
+        start = _Start(seed, centers, None, time.perf_counter() - begin)
+        streamed = went_on(start, None if limit is None else _left(begin + limit), report)
+        return _record(start, streamed), streamed
 
     limit = None if model.time_limit is None else _left(begin + model.time_limit)
     records, best = run_restarts(
@@ -417,6 +379,12 @@ def _check_additive(model: Any) -> None:
             "medians do not add up over chunks",
             'use metric="sqeuclidean", or fit in memory',
         )
+    if model.labels != "soft":
+        raise DeclarationError(
+            f"fit_stream does not take labels={model.labels!r}",
+            "labels that obey need all rows at once",
+            'use labels="soft", or fit in memory',
+        )
     if model.algorithm != "exact":
         raise DeclarationError(
             f"fit_stream does not take algorithm={model.algorithm!r}",
@@ -437,60 +405,11 @@ def _check_rules(problem: FairAssignment) -> None:
         )
 
 
-def _centers(problem: FairAssignment, init: Any, seed: int) -> Floats:
-    if not isinstance(init, str):
-        return np.asarray(init)
-    return starting_centers(
-        problem.cost.points,
-        problem.data["weights"],
-        problem.cost.clusters,
-        init=init,
-        metric="sqeuclidean",
-        seed=seed,
-    )
-
-
-def _at_once(problem: FairAssignment, init: Any, seed: int) -> _Start:
-    begin = time.perf_counter()
-    centers = _centers(problem, init, seed)
-    solution = problem.with_centers(centers).solve()
-    prices = np.asarray(solution.multipliers["mass definition"])
-    return _Start(seed, centers, prices, time.perf_counter() - begin)
-
-
-def _from_sample(
-    model: Any, problem: FairAssignment, init: Any, seed: int, limit: float | None, report: Step
-) -> tuple[Restart, _Start]:
-    begin = time.perf_counter()
-    run = alternate(
-        problem.with_centers(_centers(problem, init, seed)),
-        tol=max(model.tol, 1e-5),
-        max_iter=model.max_iter,
-        time_limit=limit,
-        verbose=max(0, model.verbose - 1),
-        callback=report,
-    )
-    prices = np.asarray(run.solution.multipliers["mass definition"])
-    taken = time.perf_counter() - begin
-    # of the sample: what it ranks by, and whether it was interrupted
-    ranked = Restart(
-        seed, run.history[-1], np.nan, np.nan, run.gaps[-1], run.n_iter, run.status, taken
-    )
-    return ranked, _Start(seed, run.centers, prices, taken)
-
-
-def _record(start: _Start, run: StreamedAlternation) -> Restart:
-    found = run.assignment
-    return Restart(
-        start.seed,
-        run.history[-1],
-        found.hard_cost,
-        _balance(found.hard_masses),
-        run.gaps[-1],
-        len(run.history),
-        run.status,
-        start.seconds + run.seconds,
-    )
+def _record(start: _Start, run: Descent[StreamedAssignment]) -> Restart:
+    found = run.best.found
+    numbers = run.history[-1], found.hard_cost, _balance(found.hard_masses), run.gaps[-1]
+    taken = start.seconds + run.seconds
+    return Restart(start.seed, *numbers, len(run.history), run.status, taken)
 
 
 def _balance(masses: Floats) -> float:
@@ -499,10 +418,14 @@ def _balance(masses: Floats) -> float:
 
 
 def _keep(
-    model: Any, best: StreamedAlternation, survey: Survey, records: list[Restart], passes: int
+    model: Any,
+    best: Descent[StreamedAssignment],
+    survey: Survey,
+    records: list[Restart],
+    passes: int,
 ) -> None:
     """Set the fitted attributes."""
-    found = best.assignment
+    found = best.best.found
     for name in (*HELD, "feature_names_in_"):
         if hasattr(model, name):
             delattr(model, name)
@@ -511,7 +434,7 @@ def _keep(
     model.n_features_in_ = survey.columns
     model.n_rows_, model.n_passes_ = survey.rows, passes
     model.groups_, model.shares_ = survey.group_names, survey.shares
-    model.cluster_centers_ = best.centers
+    model.cluster_centers_ = best.best.centers
     model.masses_, model.prices_ = found.masses, found.prices
     model.objective_ = found.objective
     model.cost_, model.balance_ = found.hard_cost, _balance(found.hard_masses)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -12,8 +11,14 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, solve_master
-from optfair.methods.fair_clustering.algorithms.price_search import Candidate, PriceSearch
+from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle, MassPass, mass_pass
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.price_search import (
+    LARGEST,
+    SMALL,
+    Candidate,
+    PriceSearch,
+)
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
@@ -26,17 +31,20 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.rows.row_source import Chunk
 from optfair.rows.survey import Rows, Survey
 
-__all__ = ["AssignmentPart", "AssignmentPass", "StreamedAssignment", "StreamedSearch", "joined"]
+__all__ = [
+    "AssignmentPart",
+    "AssignmentPass",
+    "SmoothedPass",
+    "StreamedAssignment",
+    "StreamedSearch",
+    "joined",
+]
 
 
 # One pass of fair k-means over a chunk: sums of the rows that are settled, and the few that are not.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
-
-
-# A block r ranks from a boundary holds about r rows.
-BLOCK = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +64,7 @@ class AssignmentPart:
     cost : float
         Σ w_i D_ik of the settled rows.
     open : Rows
-        The other rows, as they are; of a thinned pass, rows that stand for all.
+        The other rows, as they are.
     far : Rows
         The K settled rows that cost most, for clusters that need a new center.
     spent : array (K,)
@@ -103,15 +111,12 @@ class AssignmentPass:
         Λ.
     box : Box or None
         Rows whose cheapest cluster can change in it stay open; None: all rows.
-    thin : bool
-        Return rows that stand for all instead; see `thinned`.
     """
 
     survey: Survey
     centers: Floats
     prices: Floats
     box: Box | None
-    thin: bool = False
 
     def __call__(self, chunk: Chunk) -> AssignmentPart:
         """Return the part of one chunk."""
@@ -125,11 +130,6 @@ class AssignmentPass:
         best = reduced.argmin(axis=0)
         low = reduced[best, here]
         value = float(rows.weights @ low)
-        if self.thin:
-            none = _taken(rows, here[:0])
-            zeros = np.zeros((G, K)), np.zeros((K, rows.X.shape[1]))
-            kept = _thinned_chunk(rows, reduced, best, low)
-            return AssignmentPart(m, value, *zeros, 0.0, kept, none, np.zeros(0))
         free = self._free(rows, reduced, best, low)
         settled = np.flatnonzero(~free)
         w, k = rows.weights[settled], best[settled]
@@ -160,47 +160,20 @@ class AssignmentPass:
         return np.asarray((reduced.min(axis=0) <= low + up) & (rows.weights > 0.0))
 
 
-def _thinned_chunk(rows: Rows, reduced: Floats, best: Integers, low: Floats) -> Rows:
-    K = len(reduced)
-    second, regret = best, np.zeros(best.size)
-    if K > 1:
-        here = np.arange(best.size)
-        reduced[best, here] = np.inf
-        second = reduced.argmin(axis=0)
-        regret = reduced[second, here] - low
-    stratum = (rows.groups * K + best) * K + second
-    return thinned(rows, stratum, regret, None)
+@dataclass(frozen=True, eq=False)
+class SmoothedPass:
+    """The map of a pass whose rows choose softly, at temperature tau; see `smoothed_prices`."""
 
+    survey: Survey
+    centers: Floats
+    prices: Floats
+    tau: float
 
-def thinned(rows: Rows, stratum: Integers, regret: Floats, unit: float | None) -> Rows:
-    """Return few rows that stand for all of them.
-
-    Rows of one stratum are lined up by regret and cut into blocks that double in size: next to
-    a boundary every row stands for itself, far away one stands for many.
-
-    Parameters
-    ----------
-    rows : Rows
-        Rows, or rows that already stand for others.
-    stratum : array (m,) of int
-        Group and the two cheapest clusters.
-    regret : array (m,)
-        Difference of the two.
-    unit : float, optional
-        Weight of a single row, to rank rows that stand for others; None: each is one.
-    """
-    order = np.lexsort((regret, stratum))
-    stratum, n = stratum[order], order.size
-    new = np.diff(stratum, prepend=-1) != 0
-    begin = np.flatnonzero(new)
-    size = np.ones(n) if unit is None else rows.weights[order] / unit
-    before = np.cumsum(size) - size
-    rank = before - np.repeat(before[begin], np.diff(np.append(begin, n)))
-    level = np.floor(np.log(np.maximum(rank, 0.0) + 1.0) / np.log(BLOCK))
-    cut = np.flatnonzero(new | (np.diff(level, prepend=-1.0) != 0.0))
-    middle = order[(cut + np.append(cut[1:], n)) // 2]
-    weight = np.add.reduceat(rows.weights[order], cut)
-    return Rows(rows.X[middle], rows.groups[middle], weight)
+    def __call__(self, chunk: Chunk) -> MassPass:
+        """Return value, masses and curvature of one chunk."""
+        rows = self.survey.read(chunk)
+        far = cdist(rows.X, self.centers, "sqeuclidean") * (-1.0 / self.tau)
+        return mass_pass(far, rows.groups, rows.weights, self.prices)
 
 
 def _taken(rows: Rows, at: Integers) -> Rows:
@@ -217,15 +190,12 @@ def _both(a: Rows, b: Rows) -> Rows:
 
 # The mass-dual search where rows are read in passes and only the undecided ones are held.
 
-# (prices, box, whether to thin) -> the pass over all rows
-PassMaker = Callable[[Floats, Box | None, bool], AssignmentPart]
+#: (prices, box) -> the pass over all rows; (prices, temperature) -> the pass of soft choices
+PassMaker = Callable[[Floats, Box | None], AssignmentPart]
+SoftPassMaker = Callable[[Floats, float], MassPass]
 
-# Rows up to which every row is held and one master is enough.
-SMALL = 100
-# Ranks a box starts with, and bounds on its growth; a master of more open rows is slow.
-FEWEST, MOST, LARGEST = 64.0, 2_400.0, 12_000
-# A master that misses this many rows is far off: thin the rows instead of widening the box.
-FAR, LONG_STEPS, ROUNDS, HALVINGS = 300.0, 4, 60, 30
+# How often a box is halved whose master would be too large.
+HALVINGS = 30
 # No row of weight may leave a cluster at this cost.
 NEVER = 1e30
 
@@ -289,15 +259,16 @@ class StreamedSearch(PriceSearch):
     survey : Survey
         Rows, groups and the sample that boxes are made from.
     centers : array (K, d)
-    make : callable
-        Makes a pass at these centers.
+    make, soften : callable
+        Make passes at these centers.
     tolerance : float
         Relative gap at which the search ends.
     deadline : float
         ``time.perf_counter()`` value after which no new pass starts.
-    far : bool
-        Whether the prices to start from are likely to be far from the optimum.
     """
+
+    # a pass over all rows costs more than a large master
+    growth = (4.0, 16.0)
 
     def __init__(
         self,
@@ -305,18 +276,19 @@ class StreamedSearch(PriceSearch):
         survey: Survey,
         centers: Floats,
         make: PassMaker,
+        soften: SoftPassMaker,
         tolerance: float,
         deadline: float = np.inf,
-        far: bool = False,
     ) -> None:
         few = survey.sample
         cost = SeparableCost("sqeuclidean", few.X, centers)
         super().__init__(program, CostRows(cost, few.groups, few.weights), tolerance, deadline)
-        self.survey, self.centers, self.make = survey, centers, make
-        self.far = far
+        self.size, self.survey, self.centers = survey.rows, survey, centers
+        self.make, self.soften = make, soften
+        self.look: tuple[Box | None, _Opened, FreeRows]  # of the last pass
         self.found: tuple[Candidate, _Opened] | None = None
 
-    def assign(self, prices: Floats) -> StreamedAssignment | None:
+    def assign(self, prices: Floats | None) -> StreamedAssignment | None:
         """Search from given prices; None when time is up before there is an assignment."""
         try:
             status = self.run(prices)
@@ -324,91 +296,34 @@ class StreamedSearch(PriceSearch):
             status = "interrupted"
         return None if self.found is None else self._assignment(status)
 
-    def run(self, prices: Floats | None) -> str:
-        """Search from given prices; return optimal, stalled or time_limit."""
-        n = self.survey.rows
-        at = np.zeros(self.program.masses.shape) if prices is None else prices
-        ranks = np.full(at.shape, np.clip(2e-3 * n, FEWEST, MOST) / min(at.size, 50))
-        steps, quiet, best_gap = LONG_STEPS, 0, np.inf
-        last, inactive = None, False
-        if self.far:
-            steps, at = steps - 1, self._thin(at)
-        self.far = False
-        for _ in range(ROUNDS):
-            box, opened, pricing, free = self._look(at, ranks)
-            if last is not None:
-                bound = pricing.value + self.program.rule_bound(last.y, last.z)
-                if bound > self.bound:
-                    self.bound, self.y, self.z = bound, last.y, last.z
-                gap = self._record(free, last)
-                if gap <= self.tolerance:
-                    return "optimal"
-                if inactive:  # only rounding is left
-                    quiet = 0 if gap <= best_gap / 2.0 else quiet + 1
-                    best_gap = min(gap, best_gap)
-                    if quiet >= 2:
-                        return "stalled"
-            if time.perf_counter() > self.deadline:
-                return "time_limit"
-            master = self._solve(free, at, box)
-            if master is None:
-                return "time_limit" if time.perf_counter() > self.deadline else "stalled"
-            fresh = self._candidate(pricing, free, box, master)
-            inactive = fresh is not None
-            if fresh is not None and (
-                self.candidate is None or fresh.objective < self.candidate.objective
-            ):
-                self.candidate, self.found = fresh, (fresh, opened)
-            last, at = master, self.program.prices(master.y, master.z)
-            if inactive:
-                ranks = np.maximum(ranks / 8.0, 1.0)
-                continue
-            missing = master.slack * n
-            if missing.sum() > FAR and steps > 0:
-                self.far = True
-                steps, last, at = steps - 1, None, self._thin(at)
-            else:
-                active = master.slack > 1e-3 * master.slack.max()
-                # a pass over all rows costs more than a large master
-                wider = np.clip(2.0 * missing, 4.0 * ranks, 16.0 * ranks)
-                ranks = np.where(active, wider, ranks)
-        return "stalled"
-
-    def _look(self, at: Floats, ranks: Floats) -> tuple[Box | None, _Opened, Pricing, FreeRows]:
+    def _price(self, prices: Floats, ranks: Floats) -> Pricing:
         """Make a pass and hand the rows it left open to the master's format."""
         box = None
-        if self.survey.rows > SMALL:
-            scaled = ranks * (self.costs.size / self.survey.rows)
-            box = box_for(self.costs, price(self.costs, at), scaled)
-        part = self.make(at, box, False)
+        if self.size > SMALL:
+            scaled = ranks * (self.costs.size / self.size)
+            box = box_for(self.costs, price(self.costs, prices), scaled)
+        part = self.make(prices, box)
         costs = _few_costs(part, self.centers)
-        pricing = price(costs, at)
+        pricing = price(costs, prices)
         free = select_arcs(costs, pricing, box, self.program.shares)
         for _ in range(HALVINGS):
             if box is None or free.arcs.weight.size <= LARGEST:
                 break
             box = Box(box.down / 2.0, box.up / 2.0)  # what a smaller box opens is at hand
             free = select_arcs(costs, pricing, box, self.program.shares)
-        return box, _Opened(part, costs), replace(pricing, value=part.value), free
+        self.look = box, _Opened(part, costs), free
+        return replace(pricing, value=part.value)
 
-    def _thin(self, at: Floats) -> Floats:
-        """Return prices that are optimal for rows that stand for all of them."""
-        part = self.make(at, None, True)
-        rows = part.open
-        reduced = np.asarray(cdist(self.centers, rows.X, "sqeuclidean")) + at[rows.groups].T
-        K, here = len(self.centers), np.arange(len(rows.X))
-        best = reduced.argmin(axis=0)
-        low = reduced[best, here]
-        reduced[best, here] = np.inf
-        second = reduced.argmin(axis=0)
-        stratum = (rows.groups * K + best) * K + second
-        rows = thinned(rows, stratum, reduced[second, here] - low, 1.0 / self.survey.rows)
-        cost = SeparableCost("sqeuclidean", rows.X, self.centers)
-        few = CostRows(cost, rows.groups, rows.weights)
-        free = select_arcs(few, price(few, at), None, self.program.shares)
-        left = self.deadline - time.perf_counter()
-        master = solve_master(self.program, free.arcs, at, None, left)
-        return self.program.prices(master.y, master.z) if master.status == "optimal" else at
+    def _open(self, pricing: Pricing, ranks: Floats) -> tuple[Box | None, FreeRows]:
+        box, _, free = self.look
+        return box, free
+
+    def _keep(self, candidate: Candidate) -> None:
+        super()._keep(candidate)
+        self.found = candidate, self.look[1]
+
+    def _smoothed(self, tau: float) -> MassOracle:
+        return lambda prices, curvature: self.soften(prices, tau)
 
     def _assignment(self, status: str) -> StreamedAssignment:
         """Put the settled rows and the open ones together."""

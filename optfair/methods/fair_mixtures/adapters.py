@@ -15,17 +15,20 @@ from optfair.backends.request import Outcome, Request
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
+from optfair.methods.fair_clustering.algorithms.entropic_projection import (
+    EntropicProjection,
+    project,
+)
+from optfair.methods.fair_clustering.algorithms.log_rows import (
+    group_log_sums,
+    group_softmax,
+    mass_pass,
+)
 from optfair.methods.fair_clustering.assignment import gathered_masses
 from optfair.methods.fair_clustering.mass_rules import (
     CompiledRules,
     compile_rules,
     warm_prices,
-)
-from optfair.methods.fair_mixtures.algorithms.entropic_projection import EntropicProjection, project
-from optfair.methods.fair_mixtures.algorithms.log_rows import (
-    group_log_sums,
-    group_softmax,
-    mass_pass,
 )
 from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
 from optfair.proofs.rounding import loss

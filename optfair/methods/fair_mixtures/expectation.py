@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.fair_mixtures.algorithms.log_rows import LogRows, MassOracle, group_softmax
+from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOracle, group_softmax
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.rows.frames import MixedRows
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DeclarationError
+from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_clustering.single_start import fair_problem
-from optfair.methods.fair_mixtures.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import Expectation, Passes
 

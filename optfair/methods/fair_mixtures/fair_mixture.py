@@ -162,9 +162,10 @@ class FairMixture(
         Penalty: generalised EM (FMC-EM) or gradient ascent (FMC-GD). Neither lowers ℓ - λΔ.
     inner_steps : int
         Penalty: ascent steps per EM iteration.
-    label_rule : {"argmax", "fair"}
+    label_rule : {"argmax", "fair", "hard"}
         Labels by the largest responsibility, or labels that obey the rules themselves, but for a
-        few rows: the fair E-step at temperature zero. Without a constraint, "fair" means
+        few rows: the fair E-step at temperature zero. "hard": whole rows that obey, with a gap;
+        see `optfair.fair_clustering.hard_labels`. Without a constraint, "fair" and "hard" mean
         perfect fairness.
     categorical : "auto", or list of names or positions
         Categorical columns; "auto" takes the columns of a data frame that are not numbers.
@@ -205,6 +206,8 @@ class FairMixture(
         All of these, with their floors.
     labels_ : array (n,)
         By ``label_rule``.
+    hard_labels_ : HardLabels or None
+        What is proved of the labels with label_rule="hard".
     prices_ : array (G, K)
         Λ: :math:`R_{ik} \propto \pi_k f_k(x_i) e^{-\Lambda_{g_i k}}`; zero without a constraint.
     masses_ : array (G, K)
@@ -383,9 +386,12 @@ class FairMixture(
         self.converged_ = self.status_ == "converged"
         self.reseeded_ = best.reseeded
         self.label_prices_ = prices
-        if self.label_rule == "fair" and data.grouped:
-            joint = s.log_joint(components)
-            self.label_prices_, self.labels_ = fair_label_prices(joint, data, rules_of(self))
+        self.hard_labels_ = None
+        if self.label_rule != "argmax" and data.grouped:
+            joint, whole = s.log_joint(components), self.label_rule == "hard"
+            self.label_prices_, self.labels_, self.hard_labels_ = fair_label_prices(
+                joint, data, rules_of(self), whole=whole
+            )
         else:
             self.labels_ = priced_labels(components, s, prices)
         found = summary(components, s.rows, s.index, s.weights, prices)

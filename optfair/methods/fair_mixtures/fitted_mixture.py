@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.labels import HardLabels, hard_labels
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
@@ -170,9 +171,9 @@ def priced_labels(components: Components, sample: Sample, prices: Floats) -> NDA
 
 
 def fair_label_prices(
-    joint: Floats, data: Any, rules: dict[str, Any]
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Return (prices, labels) of the labels that obey the rules themselves.
+    joint: Floats, data: Any, rules: dict[str, Any], *, whole: bool
+) -> tuple[Floats, NDArray[np.intp], HardLabels | None]:
+    """Return (prices, labels, what is proved of them) of labels that obey the rules themselves.
 
     Parameters
     ----------
@@ -182,11 +183,14 @@ def fair_label_prices(
         Groups and weights.
     rules : dict
         Rules by name.
+    whole : bool
+        No row is split: the labels are those of `hard_labels`.
     """
     s = data.sample
     solution = fair_labels_problem(joint, np.asarray(data.names)[s.index], s.weights, rules).solve()
-    labels = np.asarray(solution["assignment"]).argmax(axis=1)
-    return np.asarray(solution.multipliers["mass definition"]), labels
+    found = hard_labels(solution) if whole else None
+    labels = np.argmax(solution["assignment"], axis=1) if found is None else found.labels
+    return np.asarray(solution.multipliers["mass definition"]), np.asarray(labels), found
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_mixtures.algorithms.entropic_projection import project
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import (
     MemoryPasses,

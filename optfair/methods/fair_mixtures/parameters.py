@@ -35,7 +35,7 @@ __all__ = [
 KNOWN = {
     "covariance_type": SHAPES,
     "algorithm": ("em", "gradient"),
-    "label_rule": ("argmax", "fair"),
+    "label_rule": ("argmax", "fair", "hard"),
 }
 FAIRNESS = ("constraint", "penalty")
 RANGES = {

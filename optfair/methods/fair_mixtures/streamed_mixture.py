@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle, MassPass, mass_pass
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_mixtures.algorithms.log_rows import MassOracle, MassPass, mass_pass
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     BLOCK,
@@ -225,7 +225,7 @@ def _pairs(a: tuple[int, Expectation], b: tuple[int, Expectation]) -> tuple[int,
 # The fit of a mixture to rows that are never held: first passes, starts, and passes to the end.
 
 # What a fit in memory leaves behind and a streamed one cannot have.
-HELD = ("labels_", "_online", "feature_names_in_")
+HELD = ("labels_", "hard_labels_", "_online", "feature_names_in_")
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair import metrics
-from optfair.core.verbs import ProblemVerbs
 from optfair.methods.fair_clustering import single_start as fits
+from optfair.methods.fair_clustering.algorithms.descent import HeldRows
 from optfair.methods.fair_clustering.alternation import alternate
 from optfair.rows.restarts import Restart, _Batch
 
@@ -375,16 +375,16 @@ def test_limits_leave_the_incumbent(data):
 
 
 def interrupting(monkeypatch, at):
-    """Make the at-th solve of the process raise KeyboardInterrupt; return the list of solves."""
-    original, calls = ProblemVerbs.solve, []
+    """Make the at-th assignment of the process raise KeyboardInterrupt; return their rows."""
+    original, calls = HeldRows.assign, []
 
-    def solve(self, *args, **options):
-        calls.append(self)
+    def assign(self, *args):
+        calls.append(self.costs.cost.rows)
         if len(calls) == at:
             raise KeyboardInterrupt
-        return original(self, *args, **options)
+        return original(self, *args)
 
-    monkeypatch.setattr(ProblemVerbs, "solve", solve)
+    monkeypatch.setattr(HeldRows, "assign", assign)
     return calls
 
 
@@ -423,7 +423,7 @@ def test_an_interrupt_on_the_sample_leaves_one_assignment_of_all_rows(monkeypatc
     calls = interrupting(monkeypatch, at=3)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = of.FairKMeans(4, n_init=3, random_state=0).fit(X, groups=g)
-    assert len(calls) == 4 and calls[-1].cost.rows == 3000
+    assert len(calls) == 4 and calls[-1] == 3000
     assert model.labels_.shape == (3000,) and model.gap_ <= 1e-9
 
 

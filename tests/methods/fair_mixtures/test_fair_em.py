@@ -7,8 +7,8 @@ import pytest
 from sklearn.mixture import GaussianMixture
 
 import optfair as of
+from optfair.methods.fair_clustering.algorithms import entropic_projection
 from optfair.methods.fair_mixtures import fair_em as module
-from optfair.methods.fair_mixtures.algorithms import entropic_projection
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     MemoryPasses,

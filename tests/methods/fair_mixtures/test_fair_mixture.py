@@ -444,3 +444,15 @@ def test_a_component_that_dies_is_reported(data):
     # a center that no row is near stays where it was, and dies in the first E-step
     assert model.reseeded_ and model.reseeded_[0] == (1, 3)
     assert np.abs(model.means_[3]).max() < 100 and model.weights_.min() > 1e-4
+
+
+def test_hard_labels_obey_to_the_row() -> None:
+    rng = np.random.default_rng(0)
+    g = rng.choice(3, 600, p=[0.05, 0.35, 0.6])
+    X = rng.normal(size=(600, 2)) + g[:, None]
+    model = FairMixture(4, eps=0.05, label_rule="hard", random_state=0).fit(X, groups=g)
+    assert of.metrics.max_gap(g, np.eye(4)[model.labels_]) <= 0.05 + 1e-9
+    assert model.hard_labels_.exact and model.hard_labels_.gap <= 1e-2
+    fair = FairMixture(4, eps=0.05, label_rule="fair", random_state=0).fit(X, groups=g)
+    assert (fair.labels_ != model.labels_).sum() <= 3 * 4 * 3
+    assert fair.hard_labels_ is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,10 +142,20 @@ class CostRows:
             for g in range(self.group_count)
             for start in range(int(bounds[g]), int(bounds[g + 1]), CHUNK)
         ]
-        self.cost, self.labels = cost, groups
+        self.labels = groups
+        self._take(cost)
+
+    def _take(self, cost: SeparableCost) -> None:
+        self.cost = cost
         self._kept: list[Floats] | None = None
         if self.size * self.clusters <= KEEP:
             self._kept = [self._compute(start, stop) for _, start, stop in self._pieces]
+
+    def moved(self, centers: Floats) -> CostRows:
+        """Return the costs of these rows at other centers."""
+        other = copy(self)
+        other._take(replace(self.cost, centers=centers))
+        return other
 
     def _compute(self, start: int, stop: int) -> Floats:
         return self.cost.columns(self.rows[start:stop])

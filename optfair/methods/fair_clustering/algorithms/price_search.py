@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle
 from optfair.methods.fair_clustering.algorithms.mass_program import (
     MassProgram,
     MasterResult,
@@ -20,19 +21,24 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
     Pricing,
+    Round,
     box_for,
     price,
     repaired,
     select_arcs,
     spread,
 )
+from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
+    WARMEST,
+    SmoothedRows,
+    smoothed_prices,
+    thinned,
+)
 
 __all__ = [
     "Candidate",
     "MassResult",
     "PriceSearch",
-    "Round",
-    "coarse_prices",
     "solve_mass_dual",
 ]
 
@@ -40,59 +46,7 @@ __all__ = [
 POLYHEDRAL, CURVED = 1e-10, 3e-8
 
 
-# Prices from few rows that stand for all of them: the long steps of the search.
-
 Floats = NDArray[np.float64]
-
-
-# A block r ranks from a boundary holds about r rows.
-BLOCK = 2.0
-
-
-def coarse_prices(
-    program: MassProgram, costs: CostRows, prices: Floats, time_limit: float = np.inf
-) -> tuple[Floats, Floats] | None:
-    """Return prices and masses that are optimal for a thinned set of rows, None if that fails.
-
-    Rows of one group with the same two cheapest clusters are lined up by regret and cut into
-    blocks that double in size: next to a boundary every row stands for itself, far away one
-    stands for many. Prices that are r ranks off are put right to a fraction of r, whatever
-    n, so a few calls replace thousands of short steps.
-    """
-    weight, rows = _representatives(costs, prices)
-    few = CostRows(costs.cost, costs.labels, weight, rows)
-    start = price(few, prices)
-    free = select_arcs(few, start, None, program.shares)
-    master = solve_master(program, free.arcs, prices, None, time_limit)
-    if master.status != "optimal":
-        return None
-    return program.prices(master.y, master.z), master.y[program.masses]
-
-
-def _representatives(costs: CostRows, prices: Floats) -> tuple[Floats, NDArray[np.intp]]:
-    """Return weight and row (user's order) of one row per block."""
-    n, K = costs.size, costs.clusters
-    stratum, regret = np.empty(n, dtype=np.intp), np.zeros(n)
-    for g, start, stop, block in costs.blocks():
-        reduced = block + prices[g][:, None]
-        here = np.arange(stop - start)
-        best = reduced.argmin(axis=0)
-        lowest = reduced[best, here]
-        second = best
-        if K > 1:
-            reduced[best, here] = np.inf
-            second = reduced.argmin(axis=0)
-            regret[start:stop] = reduced[second, here] - lowest
-        stratum[start:stop] = (g * K + best) * K + second
-    order = np.lexsort((regret, stratum))
-    stratum = stratum[order]
-    new_stratum = np.diff(stratum, prepend=-1) != 0
-    begin = np.flatnonzero(new_stratum)
-    rank = np.arange(n) - np.repeat(begin, np.diff(np.append(begin, n)))
-    level = np.floor(np.log(rank + 1.0) / np.log(BLOCK))
-    cut = np.flatnonzero(new_stratum | (np.diff(level, prepend=-1.0) != 0.0))
-    middle = (cut + np.append(cut[1:], n)) // 2
-    return np.add.reduceat(costs.weights[order], cut), costs.rows[order[middle]]
 
 
 # The search for the best prices: price all arcs, solve a master that is exact in a box, repeat.
@@ -103,33 +57,11 @@ logger = logging.getLogger("optfair")
 # Rows up to which all arcs enter one master; rows a box may grow to.
 SMALL, LARGEST = 100, 12_000
 # Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
-SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 50
-# A master that misses this many rows is far from the optimum: take a long step instead of many.
-FAR, LONG_STEPS = 300, 4
+SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 400
+# A master that misses this many rows is far from the optimum: take a long step instead of many,
+# from this temperature on.
+FAR, LONG_STEPS, COOL = 300, 2, 1.0
 ROUNDS = 200
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of the search.
-
-    Attributes
-    ----------
-    rows, arcs : int
-        Free rows (identical ones once) and arcs in the master.
-    bound : float
-        Best lower bound on the optimum so far.
-    slack : float
-        Weight by which the master missed the mass definition; 0 when its box was not active.
-    gap : float
-        Relative gap of the candidate, infinite before there is one.
-    """
-
-    rows: int
-    arcs: int
-    bound: float
-    slack: float
-    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +97,9 @@ class PriceSearch:
         Called with each `Round`.
     """
 
+    # how much wider a side of the box gets that was active
+    growth = (2.0, 8.0)
+
     def __init__(
         self,
         program: MassProgram,
@@ -175,7 +110,8 @@ class PriceSearch:
     ) -> None:
         self.program, self.costs = program, costs
         self.tolerance, self.deadline, self.report = tolerance, deadline, report
-        self.cap = max(2 * costs.size, 20_000)
+        self.size, self.cap = costs.size, max(2 * costs.size, 20_000)
+        self.few: CostRows | None = None
         self.bound = -np.inf
         self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
         self.candidate: Candidate | None = None
@@ -187,18 +123,17 @@ class PriceSearch:
     def run(self, prices: Floats | None) -> str:
         """Search from given prices, or from none; return optimal, stalled or time_limit."""
         steps, quiet, best_gap = LONG_STEPS, 0, np.inf
-        rows = min(max(SHARE * self.costs.size, FEWEST), MOST)
+        rows = min(max(SHARE * self.size, FEWEST), MOST)
         if prices is None:
             prices = np.zeros(self.program.masses.shape)
             rows = min(2 * rows, MOST)
-            for _ in range(1 if rows < MOST else 2):
-                if self.costs.size > SMALL and time.perf_counter() < self.deadline:
-                    prices = self._long_step(prices)
+            if self.size > SMALL and time.perf_counter() < self.deadline:
+                prices = self._long_step(prices)
         ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
         for _ in range(ROUNDS):
-            pricing = self.pricing = price(self.costs, prices)
+            pricing = self.pricing = self._price(prices, ranks)
             if opened is not None:
                 free, master = opened
                 bound = pricing.value + self.program.rule_bound(master.y, master.z)
@@ -224,27 +159,43 @@ class PriceSearch:
             if fresh is not None and (
                 self.candidate is None or fresh.objective < self.candidate.objective
             ):
-                self.candidate = fresh
+                self._keep(fresh)
             opened, prices = (free, result), self.program.prices(result.y, result.z)
             if inactive:  # near the optimum a small box is scaled better
                 ranks = np.maximum(ranks / 8.0, 1.0)
+                continue
+            missing = result.slack * self.size
+            if missing.sum() > FAR and steps > 0:
+                steps, opened = steps - 1, None
+                prices = self._long_step(prices, COOL)
             else:
-                missing = result.slack * self.costs.size
-                if missing.sum() > FAR and steps > 0:
-                    steps, opened, prices = steps - 1, None, self._long_step(prices)
-                else:
-                    active = result.slack > 1e-3 * result.slack.max()
-                    wider = np.clip(missing, 2.0 * ranks, 8.0 * ranks)
-                    ranks = np.where(active, wider, ranks)
+                active = result.slack > 1e-3 * result.slack.max()
+                wider = np.clip(2.0 * missing, self.growth[0] * ranks, self.growth[1] * ranks)
+                ranks = np.where(active, wider, ranks)
         return "stalled"
 
-    def _long_step(self, prices: Floats) -> Floats:
-        left = self.deadline - time.perf_counter()
-        step = coarse_prices(self.program, self.costs, prices, left)
-        if step is None:
-            return prices
-        self.masses = step[1]
-        return step[0]
+    def _price(self, prices: Floats, ranks: Floats) -> Pricing:
+        return price(self.costs, prices)
+
+    def _keep(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+
+    def _long_step(self, prices: Floats, warmest: float = WARMEST) -> Floats:
+        if self.few is None:
+            self.few = thinned(self.costs)
+        step = smoothed_prices(
+            self.program,
+            self.few,
+            self._smoothed,
+            self.size,
+            prices,
+            warmest=warmest,
+            deadline=self.deadline,
+        )
+        return prices if step is None else step
+
+    def _smoothed(self, tau: float) -> MassOracle:
+        return SmoothedRows(self.costs, tau)
 
     def gap(self) -> float:
         """Return the relative gap of the candidate, infinite before there is one."""

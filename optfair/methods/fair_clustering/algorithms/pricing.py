@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
-__all__ = ["Box", "FreeRows", "Pricing", "box_for", "price", "repaired", "select_arcs", "spread"]
+__all__ = [
+    "Box",
+    "FreeRows",
+    "Pricing",
+    "Round",
+    "box_for",
+    "price",
+    "repaired",
+    "select_arcs",
+    "spread",
+]
 
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
@@ -23,6 +33,29 @@ Integers = NDArray[np.intp]
 PROBE = 8_192
 # Numbers looked at to see how large costs typically are.
 TYPICAL = 1_024
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the search.
+
+    Attributes
+    ----------
+    rows, arcs : int
+        Free rows (identical ones once) and arcs in the master.
+    bound : float
+        Best lower bound on the optimum so far.
+    slack : float
+        Weight by which the master missed the mass definition; 0 when its box was not active.
+    gap : float
+        Relative gap of the candidate, infinite before there is one.
+    """
+
+    rows: int
+    arcs: int
+    bound: float
+    slack: float
+    gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +146,10 @@ def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
         # arcs that tie are open in any box: ranks count the others
         regret[regret <= grain] = np.inf
         leave = regret.min(axis=0)
-        for k in range(shape[1]):
-            down[g, k] = _ranked(regret[k][best != k], ranks[g, k] / step)
-            up[g, k] = _ranked(leave[best == k], ranks[g, k] / step)
+        down[g] = _ranked(regret, ranks[g] / step)
+        of_cluster = np.full(regret.shape, np.inf)
+        of_cluster[best, here] = leave
+        up[g] = _ranked(of_cluster, ranks[g] / step)
     return Box(down, up)
 
 
@@ -127,14 +161,21 @@ def _grain(low: Floats, regrets: Floats) -> float:
     return 1e-13 * sum(float(np.median(np.abs(part))) for part in thin)
 
 
-def _ranked(regrets: Floats, rank: float) -> float:
-    """Return the rank-th smallest regret, or infinity when that opens every arc.
+def _ranked(regrets: Floats, ranks: Floats) -> Floats:
+    """Return of each line the regret of its rank, or infinity when that opens every arc.
 
     Below rank 1 it is that part of the first one: of a thinned sample, or of a gap that is
     empty of rows, which would otherwise open everything on both its sides.
     """
-    r = max(1, int(rank))
-    return float(np.partition(regrets, r)[r]) * min(rank, 1.0) if r < regrets.size else np.inf
+    size = regrets.shape[1]
+    at = np.maximum(ranks, 1.0).astype(np.intp)
+    inside = at < size
+    at = np.where(inside, at, 0)
+    if size == 0:
+        return np.full(len(at), np.inf)
+    ordered = np.partition(regrets, np.unique(at), axis=1)
+    part = ordered[np.arange(len(at)), at] * np.minimum(ranks, 1.0)
+    return np.where(inside, part, np.inf)
 
 
 def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floats) -> FreeRows:

@@ -12,15 +12,13 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 import optfair as of
-from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.methods.fair_mixtures import adapters as entropic_mass
-from optfair.methods.fair_mixtures.algorithms import entropic_projection
-from optfair.methods.fair_mixtures.algorithms.entropic_projection import (
+from optfair.methods.fair_clustering.algorithms import entropic_projection
+from optfair.methods.fair_clustering.algorithms.entropic_projection import (
     only_equations,
     project,
     project_masses,
 )
-from optfair.methods.fair_mixtures.algorithms.log_rows import (
+from optfair.methods.fair_clustering.algorithms.log_rows import (
     CHUNK,
     LogRows,
     MassPass,
@@ -28,6 +26,8 @@ from optfair.methods.fair_mixtures.algorithms.log_rows import (
     group_softmax,
     mass_pass,
 )
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_mixtures import adapters as entropic_mass
 from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
 
 Rows = tuple[Any, Any]
@@ -292,7 +292,7 @@ def test_newton_takes_few_passes_and_never_lowers_the_bound() -> None:
 
 
 def test_equations_need_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optfair.methods.fair_mixtures.algorithms import entropic_projection as price_step
+    from optfair.methods.fair_clustering.algorithms import entropic_projection as price_step
 
     def refuse(*a: Any, **k: Any) -> None:
         raise RuntimeError("a cone program was solved")

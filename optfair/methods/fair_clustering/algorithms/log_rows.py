@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-__all__ = ["LogRows", "MassOracle", "MassPass", "group_log_sums", "group_softmax", "mass_pass"]
+__all__ = [
+    "LogRows",
+    "MassOracle",
+    "MassPass",
+    "group_log_sums",
+    "group_softmax",
+    "mass_pass",
+    "pass_over",
+]
 
 # Rows per block: a block of 20 clusters stays in the cache.
 CHUNK = 8_192
@@ -105,20 +113,31 @@ def mass_pass(
     >>> found.masses.round(12).tolist()
     [[0.25, 0.25], [0.1, 0.4]]
     """
+    blocks = ((g, S, weights[rows]) for g, rows, S in _columns(log_prob, labels, len(prices)))
+    return pass_over(blocks, prices, curvature=curvature)
+
+
+def pass_over(
+    blocks: Iterable[tuple[int, Floats, Floats]], prices: Floats, *, curvature: bool = True
+) -> MassPass:
+    """Return the `MassPass` of blocks (group, log densities (K, m), weights); they are used up.
+
+    Sums over clusters run along contiguous memory.
+    """
     G, K = prices.shape
     value, masses = 0.0, np.zeros((G, K))
-    blocks = np.zeros((G, K, K)) if curvature else None
-    for g, rows, R, total in _blocks(log_prob, labels, prices):
-        w = weights[rows]
+    curved = np.zeros((G, K, K)) if curvature else None
+    for g, S, w in blocks:
+        total = _softened(S, prices[g])
         value += float(w @ total)
-        scaled = R * w
+        scaled = S * w
         masses[g] += scaled.sum(axis=1)
-        if blocks is not None:
-            blocks[g] -= scaled @ R.T
-    if blocks is not None:
+        if curved is not None:
+            curved[g] -= scaled @ S.T
+    if curved is not None:
         diagonal = np.arange(K)
-        blocks[:, diagonal, diagonal] += masses
-    return MassPass(value, masses, blocks)
+        curved[:, diagonal, diagonal] += masses
+    return MassPass(value, masses, curved)
 
 
 def group_softmax(log_prob: Floats, labels: Integers, prices: Floats) -> Floats:
@@ -136,8 +155,9 @@ def group_softmax(log_prob: Floats, labels: Integers, prices: Floats) -> Floats:
         Prices Λ of the masses.
     """
     out = np.empty(log_prob.shape)
-    for _, rows, R, _ in _blocks(log_prob, labels, prices):
-        out[rows] = R.T
+    for g, rows, S in _columns(log_prob, labels, len(prices)):
+        _softened(S, prices[g])
+        out[rows] = S.T
     return out
 
 
@@ -147,29 +167,29 @@ def group_log_sums(log_prob: Floats, labels: Integers, prices: Floats) -> Floats
     .. math:: \log\textstyle\sum_k \exp(\ell_{ik} - \Lambda_{g_i k})
     """
     out = np.empty(labels.size)
-    for _, rows, _, total in _blocks(log_prob, labels, prices):
-        out[rows] = total
+    for g, rows, S in _columns(log_prob, labels, len(prices)):
+        out[rows] = _softened(S, prices[g])
     return out
 
 
-def _blocks(
-    log_prob: Floats, labels: Integers, prices: Floats
-) -> Iterator[tuple[int, Integers, Floats, Floats]]:
-    """Yield (group, rows, responsibilities (K, m), log sums (m,)), clusters along the first axis.
-
-    Sums over clusters then run along contiguous memory.
-    """
+def _columns(
+    log_prob: Floats, labels: Integers, groups: int
+) -> Iterator[tuple[int, Integers, Floats]]:
+    """Yield (group, rows, log densities (K, m)), clusters along the first axis."""
     for start in range(0, labels.size, CHUNK):
         here = labels[start : start + CHUNK]
-        for g in range(prices.shape[0]):
+        for g in range(groups):
             rows = np.flatnonzero(here == g) + start
-            if not rows.size:
-                continue
-            S = np.ascontiguousarray(log_prob[rows].T)
-            S -= prices[g][:, None]
-            top = S.max(axis=0)
-            S -= top
-            np.exp(S, out=S)
-            total = S.sum(axis=0)
-            S /= total
-            yield g, rows, S, top + np.log(total)
+            if rows.size:
+                yield g, rows, np.ascontiguousarray(log_prob[rows].T)
+
+
+def _softened(S: Floats, prices: Floats) -> Floats:
+    """Turn log densities (K, m) into responsibilities in place and return their log sums (m,)."""
+    S -= prices[:, None]
+    top = S.max(axis=0)
+    S -= top
+    np.exp(S, out=S)
+    total = S.sum(axis=0)
+    S /= total
+    return np.asarray(top + np.log(total))

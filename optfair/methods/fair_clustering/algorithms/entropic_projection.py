@@ -6,15 +6,17 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import splu
 
 from optfair.backends.cone_program import solve_cone_program
+from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOracle, MassPass
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.price_search import Round
-from optfair.methods.fair_mixtures.algorithms.log_rows import LogRows, MassOracle, MassPass
+from optfair.methods.fair_clustering.algorithms.pricing import Round
 from optfair.proofs.cones import Cone
 
 __all__ = [
@@ -112,20 +114,26 @@ def _equations(
     y[program.masses] = point.masses
     if not form.b.size:
         return PriceStep(y, z, True)
-    B = form.A[:, program.masses.ravel()].toarray()
-    G, K = program.masses.shape
-    blocks = np.asarray(point.curvature)
-    BH = np.einsum("mgk,gkl->mgl", B.reshape(-1, G, K), blocks).reshape(B.shape)
-    values, vectors = np.linalg.eigh(BH @ B.T)
+    B = sp.csc_array(form.A)[:, program.masses.ravel()]
+    newton = sp.csc_array(B @ sp.block_diag(list(np.asarray(point.curvature)), format="csc") @ B.T)
     # equations may follow from others, and rows that are all but hard have no curvature
-    damping = max(float(values[-1]), np.finfo(float).tiny) * RANK
-    along = vectors.T @ (form.A @ y - form.b)
+    damping = max(float(newton.trace()), np.finfo(float).tiny) * RANK
+    left = form.A @ y - form.b
     inside = True
     while True:
-        step = vectors @ (along / (np.maximum(values, 0.0) + damping))
-        if np.abs(B.T @ step).max() <= radius:
+        step = _damped(newton, damping).solve(left)
+        moved = float(np.abs(B.T @ step).max())
+        if moved <= radius:
             return PriceStep(y, z + step, inside)
-        inside, damping = False, 2.0 * damping
+        # where nothing curves, a step is as long as its damping is small
+        inside, damping = False, max(16.0, moved / radius) * damping
+
+
+def _damped(matrix: Any, damping: float) -> Any:
+    """Return the factors of a positive semidefinite matrix with something on its diagonal."""
+    whole = sp.csc_array(matrix + damping * sp.eye_array(matrix.shape[0]))
+    symmetric = {"SymmetricMode": True}
+    return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric)
 
 
 def _model(
@@ -184,7 +192,7 @@ Integers = NDArray[np.intp]
 
 logger = logging.getLogger("optfair")
 
-STEPS = 200
+STEPS, FEW_STEPS = 200, 30
 # Box of the first step in nats: beyond a few, the curvature says little.
 RADIUS, WIDEST, NARROWEST = 4.0, 1e6, 1e-12
 # Shares of the gain the model promised below and above which the box shrinks or grows.
@@ -281,6 +289,7 @@ def project_masses(
     deadline: float = np.inf,
     report: Callable[[Round], None] | None = None,
     size: int = 0,
+    rough: bool = False,
 ) -> EntropicProjection:
     r"""Project responsibilities through an oracle that makes the passes over the rows.
 
@@ -309,8 +318,12 @@ def project_masses(
         Called after each step.
     size : int
         Number of rows, for the report.
+    rough : bool
+        End where the masses are that near, though the prices may still be far: of clusters that
+        hold next to nothing they are. So do 30 steps.
     """
     search = _Search(oracle, program, tolerance, deadline, report, size)
+    search.rough = rough
     try:
         status = search.run(np.zeros(program.masses.shape) if prices is None else prices)
     except KeyboardInterrupt:
@@ -344,6 +357,7 @@ class _Search:
         self.oracle, self.program = oracle, program
         self.tolerance, self.deadline, self.report, self.size = tolerance, deadline, report, size
         self.best: _Point | None = None
+        self.rough, self.promised = False, np.inf
         self.distance = np.inf
         self.history: list[Round] = []
 
@@ -352,7 +366,7 @@ class _Search:
         prices, z = self._first(prices)
         found = self.oracle(prices, True)
         radius, quiet = RADIUS, 0
-        for _ in range(STEPS):
+        for _ in range(FEW_STEPS if self.rough else STEPS):
             left = self.deadline - time.perf_counter()
             if left <= 0.0 and self.best is not None:
                 return "time_limit"
@@ -372,7 +386,9 @@ class _Search:
             self.best, self.distance = fresh, distance
             prices, found, z = fresh.prices, fresh.found, fresh.z
             self._record()
-            if distance <= self.tolerance and step.inside:
+            if self.rough and self.promised <= self.tolerance**2:  # of single rows, or of none
+                return "optimal"
+            if distance <= self.tolerance and (step.inside or self.rough):
                 return "optimal"
             if quiet > PATIENCE:
                 return "stalled"
@@ -385,9 +401,10 @@ class _Search:
         form = self.program.form
         if not only_equations(self.program) or not prices.any():
             return prices, None
-        B = form.A[:, self.program.masses.ravel()].toarray()
+        B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
         own = (prices - form.q[self.program.masses]).ravel()
-        z = np.linalg.lstsq(B.T, own, rcond=None)[0]
+        square = B @ B.T
+        z = _damped(square, RANK * float(square.trace())).solve(B @ own)
         return self.program.prices(np.zeros(form.q.size), z), z
 
     def _point(self, step: PriceStep) -> _Point:
@@ -404,7 +421,7 @@ class _Search:
         curved = float(np.einsum("gk,gkl,gl->", change, np.asarray(found.curvature), change))
         model = found.value - float((found.masses * change).sum()) + 0.5 * curved
         promised = self.program.rule_bound(fresh.y, fresh.z) - model - self.best.bound
-        gained = fresh.bound - self.best.bound
+        self.promised, gained = promised, fresh.bound - self.best.bound
         noise = ROUNDING * (1.0 + abs(fresh.bound) + abs(fresh.found.value))
         if abs(promised) <= noise:  # differences of bounds say nothing any more
             return 1.0 if distance < self.distance else 0.0

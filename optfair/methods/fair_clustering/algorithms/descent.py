@@ -1,0 +1,346 @@
+"""Alternation of exact assignments and centers: the one loop, and its steps on rows in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+
+from optfair.errors import SolverFailure
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.price_search import (
+    CURVED,
+    POLYHEDRAL,
+    PriceSearch,
+)
+from optfair.methods.fair_clustering.algorithms.pricing import spread
+
+__all__ = [
+    "CENTERS",
+    "EMPTY",
+    "Assigned",
+    "Descent",
+    "Flow",
+    "HeldRows",
+    "best_centers",
+    "descend",
+    "moved_centers",
+    "reseed",
+]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+Found = TypeVar("Found")
+
+# Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
+EMPTY = 1e-9
+
+
+# Best centers of given clusters, where they have a closed form.
+
+
+def best_centers(metric: str, X: Floats, weights: Floats) -> Floats:
+    r"""Return the centers of least cost.
+
+    .. math:: \mu_k \in \arg\min_\mu \textstyle\sum_i v_{ik}\, D(x_i, \mu)
+
+    Parameters
+    ----------
+    metric : {"sqeuclidean", "l1"}
+        A key of ``CENTERS``: weighted means, or weighted medians of each column (the lower
+        one where an interval is optimal).
+    X : array (n, d)
+        Rows.
+    weights : array (n, K)
+        Weight v of each row in each cluster; every column has a positive sum.
+
+    Returns
+    -------
+    array (K, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X, v = np.array([[0.0], [1.0], [9.0]]), np.ones((3, 1))
+    >>> best_centers("l1", X, v).item(), round(best_centers("sqeuclidean", X, v).item(), 3)
+    (1.0, 3.333)
+    """
+    return CENTERS[metric](X, weights)
+
+
+def _means(X: Floats, weights: Floats) -> Floats:
+    return np.asarray((weights.T @ X) / weights.sum(axis=0)[:, None])
+
+
+def _medians(X: Floats, weights: Floats) -> Floats:
+    medians = np.empty((weights.shape[1], X.shape[1]))
+    for j, column in enumerate(X.T):
+        order = np.argsort(column, kind="stable")
+        below = np.cumsum(weights[order], axis=0)
+        medians[:, j] = column[order[(below < 0.5 * below[-1]).sum(axis=0)]]
+    return medians
+
+
+CENTERS: dict[str, Callable[[Floats, Floats], Floats]] = {"sqeuclidean": _means, "l1": _medians}
+
+
+# The loop.
+
+
+@dataclass(frozen=True, eq=False)
+class Assigned(Generic[Found]):
+    """One assignment: objective, relative gap, how its search ended, and what centers need of it."""
+
+    objective: float
+    gap: float
+    status: str
+    centers: Floats
+    found: Found
+
+
+@dataclass(frozen=True, eq=False)
+class Descent(Generic[Found]):
+    """Where the alternation stopped.
+
+    Attributes
+    ----------
+    best : Assigned
+        Last assignment that did not raise the objective.
+    history, gaps : tuples of float
+        Objective and relative gap of each assignment.
+    status : {"converged", "max_iter", "time_limit", "interrupted"}
+    reseeded : tuple of (iteration, cluster)
+    seconds : float
+    """
+
+    best: Assigned[Found]
+    history: tuple[float, ...]
+    gaps: tuple[float, ...]
+    status: str
+    reseeded: tuple[tuple[int, int], ...]
+    seconds: float
+
+
+def descend(
+    centers: Floats,
+    assign: Callable[[Floats, Assigned[Found] | None, float], Assigned[Found] | None],
+    move: Callable[[Assigned[Found]], tuple[Floats, list[int]]],
+    *,
+    max_iter: int,
+    tol: float,
+    rise: float,
+    unit: float = 0.0,
+    time_limit: float | None = None,
+    report: Callable[[int, Assigned[Found]], None] | None = None,
+) -> Descent[Found]:
+    """Alternate until the objective falls by at most the share ``tol`` of itself.
+
+    Parameters
+    ----------
+    centers : array (K, d)
+        Start.
+    assign : callable
+        (centers, assignment before or None, seconds left) -> `Assigned`, None when time is up;
+        the first one is made whatever the limit.
+    move : callable
+        assignment -> (next centers, clusters that got a new one because they were empty).
+    max_iter : int
+    tol : float
+    rise : float
+        Relative rise of the objective that two exact steps may show.
+    unit : float
+        Size of a cost; rises are relative to the larger of it and the objective.
+    time_limit : float, optional
+    report : callable, optional
+        Called with the number of each iteration and its assignment; a KeyboardInterrupt that it
+        raises ends the alternation.
+
+    Raises
+    ------
+    SolverFailure
+        The objective rose.
+    """
+    begin = time.perf_counter()
+    best: Assigned[Found] | None = None
+    history: list[float] = []
+    gaps: list[float] = []
+    reseeded: list[tuple[int, int]] = []
+    status = ""
+    while not status:
+        left = np.inf if time_limit is None else time_limit - (time.perf_counter() - begin)
+        try:
+            step = assign(centers, best, left) if best is None or left > 0 else None
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            status = "interrupted"
+            break
+        if step is None:
+            status = "time_limit"
+            break
+        if step.status in ("time_limit", "interrupted"):
+            status = step.status
+        if best is not None:
+            if status and not np.isfinite(step.gap):  # cut short: the one before has a proof
+                break
+            fell = best.objective - step.objective
+            if not status and fell < -rise * max(unit, abs(best.objective)):
+                raise SolverFailure(
+                    "the objective rose although both steps are exact",
+                    f"from {best.objective:.10g} to {step.objective:.10g}",
+                    "ask for a smaller tolerance, or another solver; rows that are read must be"
+                    " the same in every pass",
+                )
+            if fell <= tol * abs(best.objective):
+                status = status or "converged"
+            if fell < 0:  # by less than the tolerance, or cut short: the previous one is better
+                break
+        best = step
+        history.append(step.objective)
+        gaps.append(step.gap)
+        try:
+            if report is not None:
+                report(len(history), step)
+        except KeyboardInterrupt:
+            status = "interrupted"
+        if len(history) == max_iter:
+            status = status or "max_iter"
+        if not status:
+            centers, empty = move(step)
+            reseeded += [(len(history), k) for k in empty]
+    if best is None:
+        raise SolverFailure("the time limit is too short for one assignment", remedy="give more")
+    taken = time.perf_counter() - begin
+    return Descent(best, tuple(history), tuple(gaps), status, tuple(reseeded), taken)
+
+
+def reseed(
+    centers: Floats,
+    weight: Floats,
+    far: Floats,
+    harmless: Callable[[int, Floats], bool] = lambda k, row: True,
+) -> list[int]:
+    """Give clusters without weight the rows ``far``, costliest first, as centers; return them.
+
+    ``harmless`` says whether what little cluster k holds costs nothing to speak of at a row.
+    """
+    reseeded: list[int] = []
+    rows = iter(far)
+    for k in np.flatnonzero(weight <= EMPTY).tolist():
+        for row in rows:
+            if not harmless(k, row):
+                break
+            if cdist(row[None], centers).min() > 0.0:
+                centers[k] = row
+                reseeded.append(k)
+                break
+    return reseeded
+
+
+# Its steps on rows in memory.
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Entries of an assignment, rows in the user's order, and its prices."""
+
+    rows: Integers
+    clusters: Integers
+    fractions: Floats
+    prices: Floats
+
+
+class HeldRows:
+    """Assignments and centers of rows in memory, from arrays alone.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Rules on the masses.
+    cost : SeparableCost
+        Rows and metric; its centers are where the first assignment is.
+    groups, weights : arrays (n,)
+        Group index and weight (total 1) of each row.
+    unit : float
+        Size of a cost, that gaps refer to.
+    prices : array (G, K), optional
+        Where the first search starts.
+    """
+
+    def __init__(
+        self,
+        program: MassProgram,
+        cost: SeparableCost,
+        groups: Integers,
+        weights: Floats,
+        unit: float,
+        prices: Floats | None = None,
+    ) -> None:
+        self.program, self.weights, self.unit, self.prices = program, weights, unit, prices
+        self.costs = CostRows(cost, groups, weights)
+        self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
+
+    def assign(
+        self, centers: Floats, before: Assigned[Flow] | None, left: float
+    ) -> Assigned[Flow] | None:
+        """Return the optimal assignment at given centers, searched from the prices before."""
+        costs = self.costs.moved(centers)
+        deadline = np.inf if before is None else time.perf_counter() + left
+        search = PriceSearch(self.program, costs, self.tolerance, deadline)
+        status = search.run(self.prices if before is None else before.found.prices)
+        best = search.candidate
+        if best is None:
+            if before is not None and status == "time_limit":
+                return None
+            raise SolverFailure(
+                "no assignment was found", f"the search {status}", "rescale the columns"
+            )
+        rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)
+        gap = max(0.0, best.objective - search.bound) / max(self.unit, abs(best.objective))
+        prices = self.program.prices(search.y, search.z)
+        flow = Flow(costs.rows[rows], clusters, fractions, prices)
+        return Assigned(best.objective, gap, status, centers, flow)
+
+    def move(self, step: Assigned[Flow]) -> tuple[Floats, list[int]]:
+        """Return the best centers of an assignment, and the clusters that were empty."""
+        return moved_centers(self.costs.cost, self.weights, step.centers, step.found)
+
+
+def moved_centers(
+    cost: SeparableCost, weights: Floats, centers: Floats, flow: Flow
+) -> tuple[Floats, list[int]]:
+    """Return the best centers of an assignment made at ``centers``, and the clusters that were empty.
+
+    An empty cluster gets the row that costs most as its center, which changes nothing for the
+    assignment at hand.
+    """
+    K = centers.shape[0]
+    held = weights[flow.rows] * flow.fractions
+    A = sp.csr_array((held, (flow.clusters, flow.rows)), shape=(K, cost.rows))
+    weight: Floats = np.asarray(A.sum(axis=1), dtype=float).ravel()
+    moved, some = centers.copy(), weight > 0.0
+    if cost.metric == "sqeuclidean":
+        moved[some] = np.asarray(A @ cost.points)[some] / weight[some, None]
+    else:
+        moved[some] = best_centers(cost.metric, cost.points, A.T.toarray()[:, some])
+    if (weight > EMPTY).all():
+        return moved, []
+    at = replace(cost, centers=centers).columns(flow.rows)
+    paid = flow.fractions * at[flow.clusters, np.arange(flow.rows.size)]
+    far = np.bincount(flow.rows, paid, cost.rows) * (weights > 0.0)
+    worst = np.argsort(-far, kind="stable")[: 10 * K]
+    total = float(weights @ far)
+
+    def harmless(k: int, row: Floats) -> bool:
+        own = flow.rows[flow.clusters == k]
+        there = replace(cost, points=cost.points[own], centers=row[None]).columns(slice(None))
+        return float(there[0] @ held[flow.clusters == k]) <= EMPTY * total
+
+    return moved, reseed(moved, weight, cost.points[worst[far[worst] > 0.0]], harmless)

@@ -1,0 +1,317 @@
+"""Labels that obey the rules: whole rows are assigned, through whole numbers of rows per group and cluster."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.linear_program import solve_linear_program
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
+from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
+    Pricing,
+    box_for,
+    price,
+    select_arcs,
+    spread,
+)
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
+
+__all__ = ["IntegerSearch", "Labelling", "whole_counts"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+# Rows and arcs that branching is tried on at most.
+MOST_ROWS, MOST_ARCS = 20_000, 80_000
+# Rows next to each boundary, steps from the counts at hand, and share of the time, of the
+# branchings around the labels at hand: they look for better ones and prove nothing.
+STAGES = ((8.0, 3.0, 0.3), (16.0, 3.0, 0.3), (16.0, 3.0, 0.3), (16.0, 3.0, 0.3), (32.0, 6.0, 0.2))
+
+
+@dataclass(frozen=True, eq=False)
+class Labelling:
+    """Labels found.
+
+    Attributes
+    ----------
+    labels : array (n,)
+        Cluster of each row, in the user's order.
+    objective : float
+        Mean cost.
+    bound : float
+        No labels that obey the rules cost less: of the soft problem, or of the branching.
+    branched : bool
+        Whether the bound is the branching's.
+    prices : array (G, K)
+        Prices at which each row's label is cheapest.
+    """
+
+    labels: Integers
+    objective: float
+    bound: float
+    branched: bool
+    prices: Floats
+
+
+def whole_counts(costs: CostRows) -> Floats | None:
+    """Return the weight of a row in each group, None where rows of a group weigh differently.
+
+    Rows of weight 0 do not count.
+    """
+    unit = np.zeros(costs.group_count)
+    for g in range(costs.group_count):
+        own = costs.weights[costs.members(g)]
+        own = own[own > 0.0]
+        if own.size == 0 or np.ptp(own) > 1e-9 * own.max():
+            return None
+        unit[g] = own.mean()
+    return unit
+
+
+class IntegerSearch:
+    r"""Minimise over whole numbers of rows :math:`N_{gk}`, which fix masses :math:`w_g N_{gk}`.
+
+    For fixed masses the rows' problem is a transportation problem, whose vertices assign whole
+    rows. So a labelling that obeys the rules is a choice of G·K integers.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Polyhedral rules.
+    costs : CostRows
+        The rows.
+    unit : array (G,)
+        Weight of a row in each group; see `whole_counts`.
+    prices, bound : array (G, K), float
+        Prices of the soft optimum, and the bound that they prove.
+    """
+
+    def __init__(
+        self, program: MassProgram, costs: CostRows, unit: Floats, prices: Floats, bound: float
+    ) -> None:
+        self.program, self.costs, self.unit = program, costs, unit
+        self.prices, self.bound = prices, bound
+        self.pricing = price(costs, prices)
+        held = costs.weights > 0.0
+        self.counts = np.bincount(costs.groups[held], minlength=unit.size).astype(float)
+
+    def first(
+        self, masses: Floats, whole: NDArray[np.bool_] | None = None, time_limit: float = np.inf
+    ) -> Floats | None:
+        """Return counts that obey the rules near given masses, None where there are none.
+
+        Parameters
+        ----------
+        masses : array (G, K)
+            Of the soft optimum.
+        whole : array (G,) of bool, optional
+            Groups whose counts are to be whole; all by default.
+        """
+        G, K = self.program.masses.shape
+        box = box_for(self.costs, self.pricing, np.full((G, K), 2.0))
+        slope = np.stack([box.down, box.up])
+        finite = slope[np.isfinite(slope)]
+        typical = float(finite.mean()) if finite.size and finite.mean() > 0.0 else 1.0
+        slope = np.where(np.isfinite(slope), slope / typical, 1e3) + 1e-3
+        weight = self.unit[:, None] / self.unit.mean()
+        cost, matrix, low, high = self._rules(2 * G * K)
+        # N - up + down = masses in rows
+        deviation = sp.hstack(
+            [self._counts(), -sp.eye_array(G * K), sp.eye_array(G * K)], format="csc"
+        )
+        target = (masses / self.unit[:, None]).ravel()
+        cost[-2 * G * K :] = np.concatenate(
+            [(slope[0] * weight).ravel(), (slope[1] * weight).ravel()]
+        )
+        found = solve_linear_program(
+            cost,
+            sp.vstack([matrix, deviation]),
+            np.concatenate([low, target]),
+            np.concatenate([high, target]),
+            self._lower(2 * G * K),
+            np.full(cost.size, np.inf),
+            tolerance=1e-9,
+            time_limit=time_limit,
+            integer=self._integer(cost.size, whole),
+            gap=0.02 * float(np.abs(cost).max(initial=0.0)),
+        )
+        if not found.x.size:
+            return None
+        return np.asarray(found.x[self.program.masses])
+
+    def labelled(self, counts: Floats, deadline: float = np.inf) -> Labelling | None:
+        """Return the cheapest labels with given counts."""
+        masses = np.round(counts) * self.unit[:, None]
+        masses *= self.program.shares[:, None] / masses.sum(axis=1, keepdims=True)
+        search = PriceSearch(_fixed(self.program, masses), self.costs, 1e-9, deadline)
+        search.run(self.prices)
+        best, costs = search.candidate, self.costs
+        if best is None:
+            return None
+        rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)
+        order = np.lexsort((fractions, rows))
+        last = order[np.diff(rows[order], append=-1) != 0]
+        labels = np.empty(costs.size, dtype=np.intp)
+        labels[rows[last]] = clusters[last]
+        weightless = np.flatnonzero(costs.weights == 0.0)
+        labels[weightless] = self.pricing.best[weightless]
+        if not np.array_equal(self._counted(labels), np.round(counts)):
+            return None
+        prices = search.program.prices(search.y, search.z)
+        return Labelling(labels, self.cost(labels), self.bound, False, prices)
+
+    def cost(self, labels: Integers) -> float:
+        """Return the mean cost of labels."""
+        total = 0.0
+        for _, start, stop, block in self.costs.blocks():
+            own = block[labels[start:stop], np.arange(stop - start)]
+            total += float(self.costs.weights[start:stop] @ own)
+        return total
+
+    def _counted(self, labels: Integers) -> Floats:
+        G, K = self.program.masses.shape
+        held = self.costs.weights > 0.0
+        index = self.costs.groups[held] * K + labels[held]
+        return np.bincount(index, minlength=G * K).reshape(G, K).astype(float)
+
+    def better(self, best: Labelling, gap: float, time_limit: float) -> Labelling:
+        """Branch on the counts until labels and bound differ by the relative gap, or time is up.
+
+        First among the rows next to a boundary at the prices of the labels at hand; then among
+        all that can be part of better ones: a row whose regret at the soft optimum's prices is
+        more than the labels cost above the bound is settled.
+        """
+        end = time.perf_counter() + time_limit
+        G, K = self.program.masses.shape
+        for rows, steps, part in (*STAGES, (np.inf, np.inf, 1.0)):
+            room, left = best.objective - self.bound, end - time.perf_counter()
+            if room <= gap * abs(best.objective) or left <= 0.0:
+                break
+            if np.isfinite(rows):
+                pricing = price(self.costs, best.prices)
+                box = box_for(self.costs, pricing, np.full((G, K), rows))
+            else:
+                pricing, cut = self.pricing, 1.001 * room / self.unit.min()
+                box = Box(np.full((G, K), cut), np.zeros((G, K)))
+            found = self._branched(best, pricing, box, steps, gap, min(left, part * time_limit))
+            if found is None:
+                break
+            counts, bound = found
+            fresh = None if counts is None else self.labelled(counts, end)
+            if fresh is not None and fresh.objective < best.objective:
+                best = fresh
+            if not np.isfinite(rows) and bound > best.bound:
+                best = replace(best, bound=min(bound, best.objective), branched=True)
+        return best
+
+    def _branched(
+        self,
+        best: Labelling,
+        pricing: Pricing,
+        box: Box,
+        steps: float,
+        gap: float,
+        time_limit: float,
+    ) -> tuple[Floats | None, float] | None:
+        program, unit = self.program, float(self.unit.mean())
+        free = select_arcs(self.costs, pricing, box, program.shares)
+        arcs = free.arcs
+        if arcs.weight.size > MOST_ROWS or arcs.row.size > MOST_ARCS:
+            return None
+        G, K = program.masses.shape
+        na = arcs.row.size
+        of_arc = self.unit[arcs.group[arcs.row]]
+        size = np.round(arcs.weight / self.unit[arcs.group])  # rows in each class
+        cost, matrix, low, high = self._rules(na)
+        cost[program.masses.ravel()] -= (pricing.prices * self.unit[:, None]).ravel() / unit
+        cost[-na:] = arcs.regret * of_arc / unit
+        index = arcs.group[arcs.row] * K + arcs.cluster
+        gathered = sp.csc_array((-np.ones(na), (index, np.arange(na))), shape=(G * K, na))
+        spread_rows = sp.csc_array((np.ones(na), (arcs.row, np.arange(na))), shape=(size.size, na))
+        fixed = np.round(arcs.fixed / self.unit[:, None]).ravel()
+        none = sp.csc_array((size.size, program.form.q.size))
+        here = self._counted(best.labels)
+        lower, upper, start = (
+            self._lower(na),
+            np.full(cost.size, np.inf),
+            np.full(cost.size, np.nan),
+        )
+        lower[program.masses], upper[program.masses] = np.maximum(here - steps, 0.0), here + steps
+        start[program.masses] = here
+        found = solve_linear_program(
+            cost,
+            sp.vstack(
+                [matrix, sp.hstack([self._counts(), gathered]), sp.hstack([none, spread_rows])]
+            ),
+            np.concatenate([low, fixed, size]),
+            np.concatenate([high, fixed, size]),
+            lower,
+            upper,
+            tolerance=1e-9,
+            time_limit=time_limit,
+            integer=self._integer(cost.size),
+            start=start,
+            gap=0.5 * gap * abs(best.objective) / unit,
+        )
+        counts = np.asarray(found.x[program.masses]) if found.x.size else None
+        offset = pricing.value + program.form.offset
+        return counts, found.bound * unit + offset
+
+    def _rules(self, more: int) -> tuple[Floats, sp.csc_array, Floats, Floats]:
+        """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns)."""
+        program, form = self.program, self.program.form
+        G, K = program.masses.shape
+        unit = np.ones(form.q.size)
+        unit[program.masses] = self.unit[:, None]
+        A = sp.csc_array(form.A @ sp.diags_array(unit))
+        scale = row_scale(A)
+        simplex = sp.csc_array(
+            (np.ones(G * K), (np.repeat(np.arange(G), K), program.masses.ravel())),
+            shape=(G, form.q.size),
+        )
+        rows = sp.vstack([sp.diags_array(scale) @ A, simplex])
+        matrix = sp.hstack([rows, sp.csc_array((rows.shape[0], more))], format="csc")
+        high = form.b * scale
+        low = np.full(high.size, -np.inf)
+        for c in form.cones:
+            if c.kind == "zero":
+                low[c.start : c.stop] = high[c.start : c.stop]
+        cost = np.concatenate([form.q * unit / float(self.unit.mean()), np.zeros(more)])
+        return cost, matrix, np.concatenate([low, self.counts]), np.concatenate([high, self.counts])
+
+    def _counts(self) -> sp.csc_array:
+        at = self.program.masses.ravel()
+        entries = (np.ones(at.size), (np.arange(at.size), at))
+        return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
+
+    def _lower(self, more: int) -> Floats:
+        lower = np.zeros(self.program.form.q.size + more)
+        free = np.ones(self.program.form.q.size, dtype=bool)
+        free[self.program.masses] = False
+        lower[: free.size][free] = -np.inf
+        return lower
+
+    def _integer(self, size: int, whole: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        integer = np.zeros(size, dtype=bool)
+        groups = np.ones(self.unit.size, dtype=bool) if whole is None else whole
+        integer[self.program.masses[groups].ravel()] = True
+        return integer
+
+
+def _fixed(program: MassProgram, masses: Floats) -> MassProgram:
+    """Return the program whose only rule is that the masses are these."""
+    G, K = masses.shape
+    empty = sp.csc_array((G * K, G * K))
+    A = sp.csc_array(sp.eye_array(G * K))
+    columns = {"masses": slice(0, G * K)}
+    cones = (Cone("zero", 0, G * K),)
+    form = ConicForm(empty, np.zeros(G * K), 0.0, A, masses.ravel(), cones, columns)
+    return MassProgram(form, np.arange(G * K).reshape(G, K), program.shares)

@@ -1,0 +1,196 @@
+"""Labels that obey the rules of a fair assignment, with what is proved of their cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.core.solution import Solution
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.integer_masses import (
+    IntegerSearch,
+    Labelling,
+    whole_counts,
+)
+from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.numbers import check_number
+
+__all__ = ["HardLabels", "hard_labels"]
+
+Floats = NDArray[np.float64]
+
+# Relative violation of a rule that is rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class HardLabels:
+    """Labels of whole rows.
+
+    Attributes
+    ----------
+    labels : array (n,) of int
+        Cluster of each row.
+    objective : float
+        Their mean cost.
+    bound : float
+        No labels that obey the rules cost less at these centers.
+    gap : float
+        Relative difference of the two.
+    soft_gap : float
+        Relative difference to the bound of the soft assignment, recomputed from the rows.
+    bound_by : {"soft assignment", "branching"}
+        What proves the bound: the soft assignment's prices, or a solver's branching, whose word
+        it is.
+    violation : float
+        Largest relative violation of a rule by the masses of the labels; 0 where rows of a group
+        weigh the same, else at most about the largest weight in a group over the group's.
+    exact : bool
+        Whether the rules hold.
+    """
+
+    labels: NDArray[np.intp]
+    objective: float
+    bound: float
+    gap: float
+    soft_gap: float
+    bound_by: str
+    violation: float
+    exact: bool
+
+
+def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10.0) -> HardLabels:
+    r"""Return labels that obey the rules which a soft assignment obeys, and their gap.
+
+    .. math::
+        \min_{N \in \mathbb{Z}^{G \times K}}\; \sum_g w_g T_g(N_g)
+        \quad\text{s.t.}\quad M_{gk} = w_g N_{gk} \text{ obeys the rules},\;
+        N_g 1 = n_g
+
+    where :math:`T_g` is the cost of transporting the rows of a group to clusters of given sizes.
+    Class: MILP in G·K integers, where rows of a group weigh the same: vertices of a
+    transportation problem assign whole rows. The soft assignment is its relaxation. Counts next
+    to the soft masses are labelled first; then branching improves them.
+
+    Where weights differ within a group the largest fraction of each split row is taken, of which
+    there are at most K-1 in a group, and ``violation`` says by how much a rule is missed.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of a `FairAssignment` with linear rules on the masses.
+    gap : float
+        Relative gap at which branching ends.
+    time_limit : float
+        Wall seconds of branching; the first labels are made whatever it is.
+
+    Returns
+    -------
+    HardLabels
+
+    Raises
+    ------
+    DeclarationError
+        Another problem; rules that are not linear.
+    DataError
+        No labels of whole rows obey the rules, with the groups whose number of rows forbids it.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> from optfair.methods.fair_clustering.labels import hard_labels
+    >>> X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    >>> p = of.FairAssignment(X, groups=sex, centers=X[:5], fairness=of.max_gap(0.05))
+    >>> found = hard_labels(p.solve())
+    >>> found.exact, found.gap <= 1e-3
+    (True, True)
+
+    References
+    ----------
+    Bera et al.: Fair Algorithms for Clustering, NeurIPS 2019 (rounding).
+    """
+    begin = time.perf_counter()
+    p = solution.problem
+    if not isinstance(p, FairAssignment) or "mass definition" not in solution.multipliers:
+        raise DeclarationError(
+            f"labels are made of a solved FairAssignment, this is a {type(p).__name__}",
+            remedy="solve a FairAssignment with rules on the masses",
+        )
+    limit = check_number(time_limit, "time_limit")
+    program = compile_rules(p).program
+    if not program.polyhedral:
+        raise DeclarationError(
+            "labels that obey curved rules are not made",
+            "whole numbers of rows are sought by linear programs",
+            'use linear rules, or labels="soft"',
+        )
+    costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
+    unit = whole_counts(costs)
+    masses = np.asarray(solution["masses"], dtype=float)
+    if unit is None:
+        labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
+        objective = _cost(p, labels)
+        found = Labelling(labels, objective, solution.bound, False, masses)
+        return _described(p, found, solution.bound)
+    prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
+    search = IntegerSearch(program, costs, unit, prices, solution.bound)
+    counts = search.first(masses, time_limit=max(limit, 1.0))
+    first = None if counts is None else search.labelled(counts)
+    if first is None:
+        raise _unreachable(p, search, masses)
+    best = search.better(first, gap, max(limit - (time.perf_counter() - begin), 0.0))
+    own = np.empty(costs.size, dtype=np.intp)
+    own[costs.rows] = best.labels
+    return _described(
+        p, Labelling(own, best.objective, best.bound, best.branched, prices), solution.bound
+    )
+
+
+def _described(p: FairAssignment, found: Labelling, soft: float) -> HardLabels:
+    K = p.cost.clusters
+    A = np.eye(K)[found.labels]
+    masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
+    values: dict[str, Any] = {"assignment": A, "masses": masses}
+    rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
+    violation = max((t.relative_violation(values) for t in rules), default=0.0)
+    violation = 0.0 if violation <= ROUNDING else float(violation)
+    unit = abs(found.objective) or 1.0
+    return HardLabels(
+        found.labels,
+        found.objective,
+        found.bound,
+        max(0.0, found.objective - found.bound) / unit,
+        max(0.0, found.objective - soft) / unit,
+        "branching" if found.branched else "soft assignment",
+        violation,
+        violation == 0.0,
+    )
+
+
+def _cost(p: FairAssignment, labels: NDArray[np.intp]) -> float:
+    return p.cost.mean(p.data["weights"], np.eye(p.cost.clusters)[labels])
+
+
+def _unreachable(p: FairAssignment, search: IntegerSearch, masses: Floats) -> DataError:
+    """Name the groups without whose whole numbers of rows the rules could hold."""
+    names, blamed = p.group_names, []
+    for g in range(names.size):
+        whole = np.arange(names.size) != g
+        if search.first(masses, whole, time_limit=1.0) is not None:
+            blamed.append(f"{str(names[g])!r} ({search.counts[g]:.0f} rows)")
+    why = (
+        f"whole rows of group {' or '.join(blamed)} do not divide as the rules ask"
+        if blamed
+        else "whole rows of several groups together do not divide as the rules ask"
+    )
+    return DataError(
+        "no labels of whole rows that obey the rules were found",
+        why,
+        'allow more (a larger eps, a smaller balance), or use labels="soft", whose fractions obey',
+    )

@@ -1,0 +1,125 @@
+"""Labels of whole rows that obey the rules, against all labellings and a mixed-integer solver."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.methods.fair_clustering.labels import hard_labels
+
+
+def masses_of(p: Any, labels: np.ndarray) -> dict[str, np.ndarray]:
+    A = np.eye(p.cost.clusters)[labels]
+    w, g = p.data["weights"], p.data["groups"]
+    M = np.stack([np.bincount(g, w * a, p.shares.size) for a in A.T], axis=1)
+    return {"assignment": A, "masses": M}
+
+
+def obeys(p: Any, labels: np.ndarray) -> bool:
+    values = masses_of(p, labels)
+    return all(t.relative_violation(values) <= 1e-9 for t in p.constraints.values())
+
+
+RULES = {
+    "max gap": lambda: of.max_gap(0.25),
+    "balance": lambda: of.balance(0.3),
+    "additive gap": lambda: of.additive_gap(0.5),
+    "share": lambda: of.cluster_share(lower=0.25, upper=0.5),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rule", RULES)
+def test_no_labelling_is_better(rule: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, g = rng.normal(size=(9, 2)), np.array([0, 0, 0, 0, 1, 1, 1, 1, 1])
+    p = of.FairAssignment(X, groups=g, centers=X[:3], fairness=RULES[rule]())
+    every = [np.array(labels) for labels in product(range(3), repeat=9)]
+    D = p.cost.matrix()
+    best = min((D[np.arange(9), v].mean() for v in every if obeys(p, v)), default=np.inf)
+    found = hard_labels(p.solve(), gap=0.0)
+    assert found.exact and obeys(p, found.labels)
+    assert found.objective == pytest.approx(best, rel=1e-9)
+    assert found.bound <= best * (1 + 1e-9)
+    assert found.gap <= 1e-6 and found.soft_gap >= found.gap
+
+
+def test_the_generic_route_agrees() -> None:
+    rng = np.random.default_rng(1)
+    X, g = rng.normal(size=(60, 2)), rng.integers(0, 3, 60)
+    p = of.FairAssignment(X, groups=g, centers=X[:4], fairness=of.max_gap(0.1))
+    found = hard_labels(p.solve(), gap=1e-9, time_limit=60.0)
+    milp = p.with_integrality("assignment").solve("highs")
+    assert found.objective == pytest.approx(milp.objective, rel=1e-6)
+    assert found.exact and found.bound_by in ("branching", "soft assignment")
+
+
+def test_the_estimator_obeys_what_was_asked_and_says_what_it_costs() -> None:
+    rng = np.random.default_rng(0)
+    g = rng.choice(4, 2_000, p=[0.01, 0.09, 0.4, 0.5])
+    X = rng.normal(size=(2_000, 3)) + g[:, None]
+    soft = of.FairKMeans(5, fairness=of.max_gap(0.05), n_init=1, random_state=0)
+    hard = of.FairKMeans(5, fairness=of.max_gap(0.05), n_init=1, random_state=0, labels="hard")
+    soft.fit(X, groups=g)
+    hard.fit(X, groups=g)
+    eye = np.eye(5)
+    assert of.metrics.max_gap(g, eye[hard.labels_]) <= 0.05 + 1e-9
+    assert of.metrics.max_gap(g, eye[soft.labels_]) > 0.05 + 1e-9  # the case says something
+    assert np.array_equal(soft.cluster_centers_, hard.cluster_centers_)
+    assert hard.hard_labels_.objective == hard.cost_ >= hard.solution_.bound
+    assert hard.hard_labels_.gap <= 1e-2
+    assert hard.balance_ == pytest.approx(of.metrics.balance(g, eye[hard.labels_]), rel=1e-12)
+    assert soft.hard_labels_ is None
+
+
+def test_rows_without_weight_and_weights_by_group() -> None:
+    rng = np.random.default_rng(2)
+    X, g = rng.normal(size=(200, 2)), np.arange(200) % 2
+    w = np.where(g == 0, 1.0, 3.0)
+    w[:10] = 0.0
+    p = of.FairAssignment(X, groups=g, centers=X[:3], sample_weight=w, fairness=of.max_gap(0.05))
+    found = hard_labels(p.solve())
+    assert found.exact and obeys(p, found.labels)
+
+
+def test_unequal_weights_say_by_how_much_a_rule_is_missed() -> None:
+    rng = np.random.default_rng(3)
+    X, g = rng.normal(size=(60, 2)), np.arange(60) % 2
+    w = rng.exponential(size=60)
+    p = of.FairAssignment(X, groups=g, centers=X[:3], sample_weight=w)
+    found = hard_labels(p.solve())
+    assert not found.exact
+    share = p.data["weights"] / p.shares[p.data["groups"]]
+    assert 0.0 < found.violation <= 4 * share.max()
+
+
+def test_groups_that_do_not_divide_are_named() -> None:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(53, 2))
+    g = np.array(["few"] * 3 + ["many"] * 50)
+    rules = {"gap": of.max_gap(0.1), "share": of.cluster_share(lower=0.45)}
+    p = of.FairAssignment(X, groups=g, centers=X[:2], fairness=None).with_constraints(rules)
+    with pytest.raises(of.DataError, match="'few' \\(3 rows\\)"):
+        hard_labels(p.solve())
+
+
+def test_what_it_does_not_take() -> None:
+    import cvxpy as cp
+
+    X, g = np.arange(12.0)[:, None], np.arange(12) % 2
+    p = of.FairAssignment(X, groups=g, centers=X[:2], fairness=None)
+    curved = p.with_constraints(near=cp.norm(p["masses"][0] - p["masses"][1]) <= 0.1)
+    with pytest.raises(of.DeclarationError, match="curved"):
+        hard_labels(curved.solve())
+    with pytest.raises(of.DeclarationError, match="FairAssignment"):
+        hard_labels(of.library.load("textbook/diet").problem().solve())
+    with pytest.raises(of.DeclarationError, match="labels"):
+        of.FairKMeans(2, labels="firm").fit(X, groups=g)
+    with pytest.raises(of.DeclarationError, match="paper"):
+        of.FairKMeans(2, labels="hard", algorithm="paper").fit(X, groups=g)
+    with pytest.raises(of.DeclarationError, match="fit_stream"):
+        of.FairKMeans(2, labels="hard").fit_stream(X, groups=g)

@@ -1,0 +1,92 @@
+"""Prices at falling temperatures: near the optimal ones, whatever the rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.methods.fair_clustering.algorithms import price_search
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.pricing import price
+from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
+    SmoothedRows,
+    smoothed_prices,
+    thinned,
+)
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+
+RULES = {
+    "perfect": of.perfect_fairness(),
+    "max gap": of.max_gap(0.05),
+    "balance": of.balance(0.5),
+    "additive": of.additive_gap(0.1),
+    "share": of.cluster_share(lower=0.1),
+}
+
+
+def case(n: int = 4_000, groups: int = 4, clusters: int = 9, **options: object):
+    rng = np.random.default_rng(0)
+    g = rng.integers(0, groups, n)
+    X = rng.normal(size=(n, 3)) + 0.7 * rng.normal(size=(groups, 3))[g]
+    return of.FairAssignment(X, groups=g, centers=X[:clusters], **options)
+
+
+def start(p):
+    program = compile_rules(p).program
+    costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
+    zero = np.zeros(program.masses.shape)
+    found = smoothed_prices(
+        program, thinned(costs, 2_000), lambda tau: SmoothedRows(costs, tau), costs.size, zero
+    )
+    return costs, found
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_prices_prove_nearly_the_optimum(name: str) -> None:
+    p = case(fairness=RULES[name])
+    s = p.solve("mass-dual")
+    costs, prices = start(p)
+    assert prices is not None
+    # of the rows alone: with the optimal masses it is a bound for any prices
+    bound = price(costs, prices).value - float((prices * s["masses"]).sum())
+    assert s.objective - 2e-3 * s.objective <= bound <= s.objective * (1 + 1e-12)
+
+
+def test_a_cold_search_takes_a_few_small_masters() -> None:
+    p = case(20_000, groups=6, clusters=20)
+    s = p.solve("mass-dual", tolerance=1e-9)
+    assert s.is_optimal(1e-9) and len(s.progress) <= 4
+    assert max(r.rows for r in s.progress) <= 6_000
+
+
+def test_a_warm_search_does_not_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = case()
+    s = p.solve("mass-dual")
+
+    def refuse(*a: object, **k: object) -> None:
+        raise RuntimeError("a long step was taken")
+
+    monkeypatch.setattr(price_search, "smoothed_prices", refuse)
+    again = p.solve("mass-dual", warm_start=s)
+    assert again.objective == pytest.approx(s.objective, rel=1e-12)
+    with pytest.raises(RuntimeError, match="long step"):
+        p.solve("mass-dual")
+
+
+def test_thinned_rows_keep_the_shares_of_groups() -> None:
+    p = case(sample_weight=np.random.default_rng(1).exponential(size=4_000))
+    costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
+    few = thinned(costs, 500)
+    shares = np.bincount(few.groups, few.weights)
+    assert few.size < costs.size and np.abs(shares - p.shares).max() <= 1e-12
+    assert thinned(few, 10**6) is few
+
+
+def test_clusters_far_from_all_rows_and_ties_are_harmless() -> None:
+    p = case(fairness=of.perfect_fairness())
+    far = np.vstack([p.cost.centers[:4], p.cost.centers[:4], p.cost.centers[4:5] + 1e5])
+    s = p.with_centers(far).solve("mass-dual", tolerance=1e-9)
+    assert s.is_optimal(1e-9)
+    one = p.with_centers(np.zeros_like(p.cost.centers))  # every row ties everywhere
+    assert one.solve("mass-dual").is_optimal(1e-9)
