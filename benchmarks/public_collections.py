@@ -168,7 +168,9 @@ def rendered(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", default="", help="collections, or patterns such as sdplib/t*; by default all")
+    parser.add_argument(
+        "--sets", default="", help="collections, or patterns such as sdplib/t*; by default all"
+    )
     parser.add_argument("--solvers", default=DEFAULT, help="default, or names of solvers")
     parser.add_argument("--tolerances", default=",".join(f"{t:g}" for t in TOLERANCES))
     parser.add_argument("--time-limit", type=float, default=60.0)

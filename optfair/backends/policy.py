@@ -89,7 +89,8 @@ def _order(problem: Problem) -> float:
     """
     terms = (t for t in problem.terms if "psd" in t.evidence.problem_class.cones)
     sides = [float(max(getattr(t, "shape", ()), default=0)) for t in terms]
-    return round(sum(n**6 for n in sides) ** (1.0 / 6.0), 6)
+    order: float = round(sum(n**6 for n in sides) ** (1.0 / 6.0), 6)
+    return order
 
 
 def _by_proof(problem: Problem, facts: dict[str, Any]) -> list[str]:

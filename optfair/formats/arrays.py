@@ -155,13 +155,14 @@ def _real(name: str, value: Any) -> Any:
     """Return numbers as floats, the same numbers."""
     if not sp.issparse(value):
         return floats(value, name, infinite=True)
-    if value.dtype.kind not in "biuf":
+    matrix: Any = value
+    if matrix.dtype.kind not in "biuf":
         raise DataError(
             f"{name} has entries that are not numbers",
-            f"they are {value.dtype}",
+            f"they are {matrix.dtype}",
             "give real numbers",
         )
-    return value.astype(float)
+    return matrix.astype(float)
 
 
 def _matrix(name: str, value: Any) -> Any:
