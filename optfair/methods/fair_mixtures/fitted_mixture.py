@@ -18,7 +18,7 @@ from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.penalty import Gaps
-from optfair.numbers import check_count, check_labels, check_weights, checked, encode_groups
+from optfair.numbers import check_labels, check_weights, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
@@ -294,7 +294,6 @@ class MixturePrediction:
         """Return Akaike's information criterion on rows; smaller is better."""
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.components_.free)
 
-    @checked(n_samples=check_count)
     def sample(self, n_samples: int = 1) -> tuple[NDArray[Any], Labels]:
         """Return random rows of the mixture and the component of each.
 
