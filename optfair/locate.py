@@ -34,16 +34,15 @@ def folders(kind: str) -> tuple[Path, ...]:
     extra = os.environ.get(f"OPTFAIR_{kind.upper()}", "")
     return (
         _root() / kind,
-        *_brought(kind),
+        *_brought(kind, tuple(method_folders().values())),
         *(Path(part) for part in extra.split(os.pathsep) if part),
     )
 
 
 @lru_cache(maxsize=4)
-def _brought(kind: str) -> tuple[Path, ...]:
+def _brought(kind: str, packages: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return the folders of that kind that packages bring."""
-    inside = (folder / kind for folder in method_folders().values())
-    return tuple(folder for folder in inside if folder.is_dir())
+    return tuple(folder / kind for folder in packages if (folder / kind).is_dir())
 
 
 @lru_cache(maxsize=1)

@@ -508,7 +508,7 @@ class Taken:
 def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a public function refuse arguments that cannot be what it means.
 
-    None passes where it is the default.
+    None passes where it is the default or the annotation says so.
 
     Parameters
     ----------
@@ -520,7 +520,11 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters
         places = tuple(parameters)
-        free = {name for name, p in parameters.items() if p.default is None}
+        free = {
+            name
+            for name, p in parameters.items()
+            if p.default is None or "None" in str(p.annotation)
+        }
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

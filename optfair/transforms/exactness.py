@@ -16,7 +16,7 @@ from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.core.problem import check_problem
 from optfair.core.quadratic_map import QuadraticMap
-from optfair.errors import ClassError
+from optfair.errors import ClassError, DataError
 from optfair.numbers import check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
@@ -104,11 +104,12 @@ class QuadraticLagrangian:
         for kind, name, given, size in wanted:
             if name not in given:
                 return f"there is no {kind} of {name!r}"
-            entries = floats(given[name], f"the {kind} of {name!r}", infinite=True)
+            try:
+                entries = floats(given[name], f"the {kind} of {name!r}")
+            except DataError as e:
+                return e.cause
             if entries.size != size:
                 return f"the {kind} of {name!r} has {entries.size} entries, not {size}"
-            if not np.isfinite(entries).all():
-                return f"the {kind} of {name!r} is not finite"
         return ""
 
     def vector(self, multipliers: Mapping[str, Any]) -> Floats:

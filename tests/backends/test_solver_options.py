@@ -19,12 +19,14 @@ ASKED = {"time_limit": 20.0, "threads": 2, "seed": 3}
 
 
 def small(solver: str = "") -> Any:
-    """Return a linear program, in integers for a solver that takes no other."""
+    """Return a linear program, in integers or with a matrix for a solver that takes no other."""
     x = cp.Variable(2, name="x")
     rows = [x >= 0, x[0] + 2 * x[1] >= 2, x <= 5]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + x[1]), rows), ["lo", "mix", "up"])
-    whole = solver and "LP" not in profile(solver).classes
-    return p.with_integrality("x") if whole else p
+    classes = profile(solver).classes if solver else ("LP",)
+    if "LP" in classes:
+        return p
+    return p.with_integrality("x") if "MILP" in classes else p.with_constraints(psd=cp.diag(x) >> 0)
 
 
 def knapsack(n: int = 150, rows: int = 50) -> Any:
@@ -84,8 +86,12 @@ def test_silent_means_silent(solver: str, capfd: pytest.CaptureFixture[str]) -> 
     small(solver).solve(solver, tolerance=1e-5)
     x = cp.Variable(name="x")
     slack: Any = of.from_cvxpy(cp.Problem(cp.Minimize(0 * x), [x <= 1, x >= -1]))
-    if "LP" not in profile(solver).classes:
-        slack = slack.with_integrality("x")
+    classes = profile(solver).classes
+    if "LP" not in classes:
+        matrix = cp.bmat([[2.0, x], [x, 2.0]]) >> 0
+        slack = (
+            slack.with_integrality("x") if "MILP" in classes else slack.with_constraints(m=matrix)
+        )
     slack.solve(solver, tolerance=1e-5)
     out = capfd.readouterr()
     assert out.out == "" and out.err == ""

@@ -329,7 +329,6 @@ def test_names_patterns_and_objects():
         ("nothing/*", "no instance matches"),
         ([], "no problem to compare on"),
         (3, "not a problem"),
-        ([cp.Problem(cp.Minimize(0))], "from_cvxpy"),
         ({"all": "textbook/*"}, "stands for"),
     ],
 )
@@ -351,7 +350,7 @@ def test_bad_problems(problems, match):
     ],
 )
 def test_bad_options(options, match):
-    with pytest.raises(of.DeclarationError, match=match):
+    with pytest.raises(of.OptfairError, match=match):
         compare_solvers("textbook/diet", "highs", **options)
 
 

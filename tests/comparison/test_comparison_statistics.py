@@ -168,9 +168,13 @@ def test_what_is_not_a_comparison(tmp_path):
         FOUR.save(tmp_path / "c.xlsx")
     with pytest.raises(of.DataError, match="cannot be written"):
         FOUR.save(tmp_path / "none" / "c.json")
-    with pytest.raises(of.DataError, match="cannot be read"):
+    with pytest.raises(of.DataError, match="there is no file"):
         Comparison.load(tmp_path / "c.json")
-    for text, match in (("{", "not JSON"), ("[]", "not a comparison"), ("{}", "not a comparison")):
+    for text, match in (
+        ("{", "not valid JSON"),
+        ("[]", "not a comparison"),
+        ("{}", "not a comparison"),
+    ):
         (tmp_path / "c.json").write_text(text)
         with pytest.raises(of.DataError, match=match):
             Comparison.load(tmp_path / "c.json")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import gzip
 import hashlib
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -145,15 +145,8 @@ def test_frame_is_a_copy_in_pandas(no_folder):
 
 
 def test_frame_without_pandas(no_folder, monkeypatch):
-    original = builtins.__import__
-
-    def refuse(name, *rest):
-        if name == "pandas":
-            raise ImportError("no pandas here")
-        return original(name, *rest)
-
     data = datasets.load("german_credit")
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(of.NotInstalled, match="pip install pandas"):
         data.frame()
 

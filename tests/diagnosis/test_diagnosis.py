@@ -342,8 +342,10 @@ def test_bad_options_are_refused(options):
 
 
 def test_only_problems_are_diagnosed():
-    with pytest.raises(of.DeclarationError, match="from_cvxpy"):
-        diagnose(cp.Problem(cp.Minimize(cp.Variable())))
+    with pytest.raises(of.DeclarationError, match="not a declared problem"):
+        diagnose(3)
+    x = cp.Variable(name="x")
+    assert diagnose(cp.Problem(cp.Minimize(x), [x >= 1, x <= 0])).verdict == "infeasible"
 
 
 def test_a_weak_conflict_is_not_called_proved():

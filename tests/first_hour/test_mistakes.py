@@ -36,7 +36,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "of.from_cvx": ("did you mean 'from_cvxpy'",),
     "p.solve(solver='higs')": ("unknown solver 'higs'", "'highs'"),
     "p.solve(solver='foo')": ("unknown solver 'foo'", "optfair.solvers()"),
-    "p.solve(solver=['highs'])": ("solver ['highs']", "text"),
+    "p.solve(solver=['highs'])": ("solver is ['highs']", "text"),
     "p['xx']": ("no variable 'xx'", "'x'"),
     "s['xx']": ("no value 'xx'", "'x'"),
     "s.shadow_price['flor']": ("no value 'flor'", "'floor'"),

@@ -339,7 +339,8 @@ def test_corrupt_archives(ending, tmp_path):
 
 
 def test_the_text_of_an_archive_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("optfair.formats.text._LARGEST", 1000)
+    monkeypatch.setattr("optfair.storage.ALWAYS", 1000)
+    monkeypatch.setattr("optfair.storage.EXPANSION", 2)
     file = tmp_path / "p.mps.gz"
     file.write_bytes(gzip.compress(b" " * 5000, mtime=0))
     with pytest.raises(of.DataError, match="holds more than"):

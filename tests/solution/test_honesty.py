@@ -135,10 +135,11 @@ def test_undefined_values_are_no_witness() -> None:
     assert p.problem_class.curvature == "unverified"
 
 
-def test_partly_integer_variables_are_refused() -> None:
+def test_partly_integer_variables_keep_what_they_are() -> None:
     z = cp.Variable(2, boolean=[(0,)], name="z")
-    with pytest.raises(of.DeclarationError, match="'z' is boolean in some entries only"):
-        of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(z)), [z <= 2.5]))
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(z)), [z <= 2.5]))
+    assert p.problem_class.name == "MILP"
+    assert p.solve()["z"].tolist() == pytest.approx([1.0, 2.5])
 
 
 def test_nothing_is_lost_when_names_meet() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,13 +11,13 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError
 from optfair.methods.fair_clustering.labels import HardLabels, hard_labels
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.penalty import Gaps
-from optfair.numbers import check_labels, check_weights, encode_groups
+from optfair.numbers import check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
@@ -294,6 +293,7 @@ class MixturePrediction:
         """Return Akaike's information criterion on rows; smaller is better."""
         return float(-2.0 * self.score_samples(X).sum() + 2.0 * self.components_.free)
 
+    @checked(n_samples=check_count)
     def sample(self, n_samples: int = 1) -> tuple[NDArray[Any], Labels]:
         """Return random rows of the mixture and the component of each.
 
@@ -309,11 +309,6 @@ class MixturePrediction:
         labels : array (n_samples,) of int
         """
         check_is_fitted(self, "components_")
-        asked: Any = n_samples
-        if not isinstance(asked, numbers.Integral) or asked < 1:
-            raise DeclarationError(
-                f"n_samples={n_samples!r} is not a positive integer", remedy="give a number of rows"
-            )
         rng = np.random.default_rng(start_seeds(self.random_state, 1, given=True)[0])
         c, columns = self.components_, self.columns_
         which = np.asarray(rng.choice(c.clusters, n_samples, p=c.weights / c.weights.sum()))

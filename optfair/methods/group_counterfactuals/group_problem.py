@@ -403,7 +403,7 @@ def checked_costs(costs: Any, names: tuple[str, ...]) -> Floats:
             )
         costs = [costs.get(name, 1.0) for name in names]
     c = floats(costs, "feature_costs", infinite=True)
-    if c.shape not in ((), (d,)) or not ((c > 0) & (c <= 1e15)).all():
+    if c.shape not in ((), (d,)) or not ((c > 0) & (c <= 1e30)).all():
         raise DeclarationError(
             f"feature_costs={costs!r} are not {d} positive numbers",
             "a feature that costs nothing could move without limit",

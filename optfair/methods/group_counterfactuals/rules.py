@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -337,7 +338,7 @@ def l1_sparsity(limit: float) -> L1Sparsity:
     return L1Sparsity(limit)
 
 
-@checked(features=check_count, largest=check_positive)
+@checked(features=partial(check_count, least=0), largest=check_positive)
 def at_most(features: int, *, largest: float | None = None) -> AtMost:
     r"""At most so many features are moved by the map; the others stay as they are.
 

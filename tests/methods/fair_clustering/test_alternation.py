@@ -216,11 +216,11 @@ def test_interrupt_returns_what_there_is(data, monkeypatch):
     [
         (lambda X, g, c: of.FairAssignment(X, groups=g, centers=c, metric="lp", p=3), {}, "'lp'"),
         (lambda X, g, c: of.FairAssignment(costs=np.ones((240, 2)), groups=g), {}, "precomputed"),
-        (lambda X, g, c: "k-means", {}, "not on a str"),
+        (lambda X, g, c: "k-means", {}, "no FairAssignment"),
         (lambda X, g, c: of.FairAssignment(X, groups=g, centers=c), {"max_iter": 0}, "max_iter"),
         (lambda X, g, c: of.FairAssignment(X, groups=g, centers=c), {"tol": -1.0}, "tol"),
     ],
 )
 def test_what_cannot_be_alternated(data, make, options, message):
-    with pytest.raises(of.DeclarationError, match=message):
+    with pytest.raises(of.OptfairError, match=message):
         alternate(make(*data), **options)

@@ -383,7 +383,7 @@ def test_draws_come_from_the_mixture(fitted, frame):
     for k in range(3):
         assert own[labels == k].mean() == pytest.approx(model.probabilities_[0][k, 0], abs=0.05)
     for bad in (0, 2.5, "all"):
-        with pytest.raises(DeclarationError, match="n_samples"):
+        with pytest.raises(DataError, match="n_samples"):
             model.sample(bad)
 
 

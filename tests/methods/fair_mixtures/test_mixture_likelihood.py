@@ -139,9 +139,9 @@ def test_projected_responsibilities_obey_what_the_mixture_itself_does_not() -> N
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"n_components": 0}, of.DataError, "positive integer"),
-        ({"n_components": 1.5}, of.DataError, "positive integer"),
-        ({"n_components": True}, of.DataError, "positive integer"),
+        ({"n_components": 0}, of.DataError, "whole number of at least 1|not a finite number"),
+        ({"n_components": 1.5}, of.DataError, "whole number of at least 1|not a finite number"),
+        ({"n_components": True}, of.DataError, "whole number of at least 1|not a finite number"),
         ({"n_components": 16}, of.DataError, "different rows"),
         ({"groups": ["a"] * 16}, of.DataError, "one group"),
         ({"fairness": 0.1}, of.DeclarationError, "not a rule"),

@@ -81,5 +81,5 @@ def test_profiles_by_hand():
     _, hard = category_profile(values, [0, 0, 0, 2, 2, 2], sample_weight=[1, 1, 2, 1, 1, 2])
     np.testing.assert_allclose(hard[[0, 2]], [[0.75, 0.25, 0.0], [0.25, 0.5, 0.25]])
     assert np.isnan(hard[1]).all()
-    with pytest.raises(DataError, match="one value per row"):
+    with pytest.raises(DataError, match="does not fit the rows"):
         category_profile(values[:5], SOFT)

@@ -7,7 +7,7 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, OptfairError
 from optfair.methods.fair_mixtures import paths as module
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
 from optfair.methods.fair_mixtures.paths import eps_path, lambda_path
@@ -73,9 +73,9 @@ def test_interrupted_paths_keep_what_was_fitted(data, monkeypatch):
 @pytest.mark.parametrize("values", [[], [0.1, 0.1], "text", [np.nan], 3.0])
 def test_bad_values(data, values):
     X, sex = data
-    with pytest.raises(DeclarationError, match="lams"):
+    with pytest.raises(OptfairError, match="lams"):
         lambda_path(MODEL, X, groups=sex, lams=values)
-    with pytest.raises(DeclarationError, match="eps"):
+    with pytest.raises(OptfairError, match="eps"):
         eps_path(MODEL, X, groups=sex, eps=values)
 
 

@@ -137,7 +137,7 @@ eye = np.eye(2)
         (lambda: CobbDouglas(prices=[1, 1], budget=1, share=1.0), "share 1 is not below 1"),
         (lambda: CobbDouglas(prices=[1, 1, 1], budget=1, share=0.5), "prices has shape"),
         (lambda: WaterFilling(noise=[1, 0], power=1), "noise has entries that are not positive"),
-        (lambda: WaterFilling(noise=[1, 1], power=-1), "power -1 is not a positive"),
+        (lambda: WaterFilling(noise=[1, 1], power=-1), "power is -1, not a positive"),
         (lambda: Transport(cost=eye, supply=[1, 1], demand=[2, 1]), "demand exceeds supply"),
         (lambda: Transport(cost=eye, supply=[1], demand=[1, 1]), "supply has shape"),
         (lambda: LovaszTheta(adjacency=[[0, 2], [2, 0]]), "not that of a graph"),
@@ -149,7 +149,7 @@ eye = np.eye(2)
         ),
         (
             lambda: RobustKnapsack(values=[1], weights=[1], deviations=[1], capacity=1, size=0),
-            "size 0 is not a positive",
+            "size is 0, not a positive",
         ),
         (lambda: IntegerLeastSquares(A=eye, b=[1, 1], lower=1, upper=0), "lower 1 is above"),
         (

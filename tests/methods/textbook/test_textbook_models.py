@@ -230,8 +230,8 @@ eye = np.eye(2)
         ),
         (lambda: MinimumVariance(returns=[1], covariance=eye, wanted=1), "returns has shape"),
         (lambda: MinimumVariance(returns=[1, 2], covariance=eye, wanted=np.inf), "wanted"),
-        (lambda: RiskBudget(returns=[1, 2], covariance=eye, risk=0), "risk 0 is not a positive"),
-        (lambda: RidgeRegression(A=eye, b=[1, 2], penalty=-1), "penalty -1"),
+        (lambda: RiskBudget(returns=[1, 2], covariance=eye, risk=0), "risk is 0, not a positive"),
+        (lambda: RidgeRegression(A=eye, b=[1, 2], penalty=-1), "penalty is -1"),
         (lambda: RidgeRegression(A=eye, b=[1], penalty=1), "b has shape"),
         (lambda: SimplexRegression(A=eye, b=[1, 2, 3]), "b has shape"),
         (lambda: SmallestBall(points=[[1, np.inf]]), "NaN or infinite"),
@@ -244,9 +244,9 @@ eye = np.eye(2)
         (lambda: NearestCorrelation(estimate=[[1, 2, 3]]), "not square"),
         (lambda: MaximumEntropy(functions=[[1, 2]], moments=[1, 2]), "moments has shape"),
         (lambda: Knapsack(values=[1], weights=[-1], capacity=1), "weights has negative"),
-        (lambda: Knapsack(values=[1], weights=[1], capacity="much"), "capacity 'much'"),
+        (lambda: Knapsack(values=[1], weights=[1], capacity="much"), "capacity is 'much'"),
         (lambda: TrustRegion(H=eye, g=[1, 1], radius=1), "no negative eigenvalue"),
-        (lambda: TrustRegion(H=-eye, g=[1, 1], radius=-1), "radius -1"),
+        (lambda: TrustRegion(H=-eye, g=[1, 1], radius=-1), "radius is -1"),
     ],
 )
 def test_bad_input_is_named(make, message):

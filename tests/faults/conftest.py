@@ -1,0 +1,3 @@
+"""Programs that the tests here run by themselves are no tests."""
+
+collect_ignore = ["calls.py", "damaged_files.py", "harness.py", "interrupts.py", "writers.py"]
