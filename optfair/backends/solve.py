@@ -195,8 +195,9 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     return search.run()
 
 
-# Asks after an answer that nothing proves yet, in the hope of one with a proof.
-HOPE = 2
+# Asks after an answer that nothing proves yet, in the hope of one with a proof; each may take so
+# many times as long as the answer.
+HOPE, WORTH = 2, 5.0
 # Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
 BASIS, BASIS_SECONDS = 2_000, 10.0
 # Share of the time that is left which a solver may take when others are to be asked after it.
@@ -265,10 +266,15 @@ class _Search:
         own = self.problem.problem_class.name
         retries = (r for r in profile.retry if not r.classes or own in r.classes)
         for request in (self.request, *map(self.request.retried, retries)):
+            first = request is self.request
             if self.asked and time.perf_counter() > self.request.deadline:
                 return True
             self.asked += 1
-            self.hope -= self.answer is not None
+            if self.answer is not None:  # a proof is worth some times of what the answer took
+                self.hope -= 1
+                most = max(1.0, WORTH * sum(self.answer.seconds.values()))
+                until = min(self.request.deadline, time.perf_counter() + most)
+                request = replace(request, time_limit=max(1e-3, until - request.started))
             try:
                 solution = self._ask(profile, request, left)
             except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
@@ -280,7 +286,7 @@ class _Search:
                     twice = [c.claim for c in self.claims].count(e.claim) > 1
                     if twice and self.answer is None:
                         return True
-                if request is self.request or self._enough():
+                if first or self._enough():
                     return self._enough()  # no other options make it able to
                 continue
             if solution is not None and (self.answer is None or solution.grade.sound):

@@ -250,7 +250,9 @@ class Problem(ProblemVerbs, Labels):
         """A convex problem with the same solutions, where one is known and this is none."""
         if "_recast" not in self.__dict__:
             found = None
-            if any(not t.evidence.problem_class.convex for t in self.terms):
+            # a model that knows its witness is no other problem in disguise
+            known = type(self).find_witness is not Problem.find_witness
+            if not known and any(not t.evidence.problem_class.convex for t in self.terms):
                 from optfair.convexity.recast import recast
 
                 found = recast(self)

@@ -20,6 +20,8 @@ CONTINUOUS = [
     for n, i in INSTANCES.items()
     if i.optimum is not None and not i.problem_class.startswith(("MI", "nonconvex"))
 ]
+LARGE = [pytest.param(n, marks=pytest.mark.slow) for n in CONTINUOUS if n.endswith("_80")]
+CONTINUOUS = [n for n in CONTINUOUS if not n.endswith("_80")]
 SMALL = [n for n in CONTINUOUS if n.startswith("textbook/") or "bound" in n]
 DUAL_CLASS = {"QCQP": "SOCP"}  # the others keep theirs
 
@@ -28,7 +30,7 @@ def signed(p: Any) -> float:
     return 1.0 if p.sense == "minimize" else -1.0
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", [*CONTINUOUS, *LARGE])
 def test_strong_duality_over_the_library(name: str) -> None:
     p = INSTANCES[name].problem()
     dual = dualize(p)
@@ -46,7 +48,7 @@ def test_strong_duality_over_the_library(name: str) -> None:
         assert np.asarray(back.multipliers[term]) == pytest.approx(np.asarray(s[term]), abs=1e-9)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_the_dual_of_the_dual_has_the_same_optimum(name: str) -> None:
     p = INSTANCES[name].problem()
     twice = dualize(dualize(p).problem)
