@@ -33,7 +33,10 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "camel" else n for n in PROGRAMS],
+)
 def test_the_global_optimum_is_proved(name: str) -> None:
     goal, rows, truth = PROGRAMS[name]
     p = of.from_cvxpy(cp.Problem(goal, rows))

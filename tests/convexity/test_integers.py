@@ -69,7 +69,10 @@ PROGRAMS: dict[str, tuple[Any, list[Any], Callable[[], float]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "curved row" else n for n in PROGRAMS],
+)
 def test_the_optimum_is_that_of_enumeration(name: str) -> None:
     goal, rows, enumerated = PROGRAMS[name]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))

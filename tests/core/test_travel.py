@@ -76,7 +76,9 @@ def test_a_traveller_is_no_stranger(tmp_path: Path) -> None:
     file.write_bytes(pickle.dumps(p))
     code = f"""
 import pickle, cvxpy as cp, optfair as of
-strangers = [cp.Variable(3, name="y") for _ in range({p["x"].id + 50})]
+from cvxpy.lin_ops.lin_utils import ID_COUNTER
+ID_COUNTER.count = max(ID_COUNTER.count, {p["x"].id - 100})
+strangers = [cp.Variable(3, name="y") for _ in range(200)]
 p = pickle.load(open({str(file)!r}, "rb"))
 ids = {{v.id for v in strangers}}
 assert not ids & {{v.id for v in p.variables.values()}} and not ids & set(p._aliases)

@@ -33,7 +33,10 @@ def test_certifies(name):
     assert outcome.ok, repr(outcome)
 
 
-@pytest.mark.parametrize("name", OPTIMA)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.endswith("_80") else n for n in OPTIMA],
+)
 def test_optimum_is_confirmed_by_a_second_solver(name):
     stated = INSTANCES[name].optimum.value
     problem, solver = INSTANCES[name].problem(), second_opinion(name)
