@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.faces import on_face
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -265,7 +266,20 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         float(worst[open_ones] @ near[open_ones]),
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
-    return LowerBound(total, unpaid)
+    return _on_face(form, x, z, upper, LowerBound(total, unpaid))
+
+
+def _on_face(
+    form: ConicForm, x: Floats, z: Floats, upper: float | None, found: LowerBound
+) -> LowerBound:
+    """Return the bound on the face of the multipliers, where that is proved and says as much."""
+    smaller = on_face(form, z) if form.P.nnz == 0 else None
+    if smaller is None:
+        return found
+    near = _lower_bound(smaller[0], x, in_dual(smaller[0].cones, smaller[1]), upper)
+    slight = SLIGHT * max(abs(found.value), form.unit)
+    good = not near.fault and near.unpaid is None and near.value >= found.value - slight
+    return near if good else found
 
 
 class _Moves:
