@@ -273,10 +273,10 @@ def _on_face(
     form: ConicForm, x: Floats, z: Floats, upper: float | None, found: LowerBound
 ) -> LowerBound:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
-    smaller = on_face(form, z) if form.P.nnz == 0 else None
-    if smaller is None:
+    face = on_face(form, z) if form.P.nnz == 0 else None
+    if face is None:
         return found
-    near = _lower_bound(smaller[0], x, in_dual(smaller[0].cones, smaller[1]), upper)
+    near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
     slight = SLIGHT * max(abs(found.value), form.unit)
     good = not near.fault and near.unpaid is None and near.value >= found.value - slight
     return near if good else found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["on_face"]
+__all__ = ["Face", "on_face"]
 
 # Eigenvalues below such a share of the largest may be 0 where the next is so many times as large.
 SMALL, APART = 1e-6, 30.0
@@ -29,10 +31,46 @@ DENOMINATORS, NEAR = (1, 2, 3, 4, 5, 6, 8, 10, 12), 0.05
 EXACT, GRID = 2.0**52, 2.0**20
 # Largest order of a block, and products of two entries of a basis.
 LARGEST, PRODUCTS = 600, 10_000_000
+# Entries of all columns that are looked through for copies; denominators that are tried first, and
+# the largest.
+ENTRIES, SIMPLE, COPIES = 8_000_000, 12, 2_000
 
 
-def on_face(form: ConicForm, z: Floats) -> tuple[ConicForm, Floats] | None:
-    r"""Return a relaxation whose blocks have room where those of the program have none, with multipliers.
+@dataclass(frozen=True, eq=False)
+class Face:
+    """A relaxation whose blocks are smaller, and the way back.
+
+    Attributes
+    ----------
+    form : ConicForm
+        The relaxation; multipliers of its smaller blocks are the entries of W.
+    z : array
+        Multipliers there, nearest to those that showed the face.
+    cones : tuple of Cone
+        Those of the program itself.
+    bases : dict
+        V by the number of the cone.
+    """
+
+    form: ConicForm
+    z: Floats
+    cones: tuple[Cone, ...]
+    bases: dict[int, Floats]
+
+    def whole(self, w: Floats) -> Floats:
+        """Return multipliers of the program itself, in floats."""
+        z = np.zeros(self.cones[-1].stop)
+        for k, (inner, c) in enumerate(zip(self.form.cones, self.cones, strict=True)):
+            own = w[inner.start : inner.stop]
+            if k in self.bases:
+                (i, j), V = c.places, self.bases[k]
+                own = (V @ inner.matrix(own) @ V.T)[i, j] * np.where(i == j, 1.0, c.root)
+            z[c.start : c.stop] = own
+        return z
+
+
+def on_face(form: ConicForm, z: Floats) -> Face | None:
+    r"""Return a relaxation whose blocks have room where those of the program have none.
 
     Equations may force :math:`Z N = 0` on all multipliers of a block, as
     :math:`\langle e e^T, Z \rangle = 0` does. Then none is inside the cone, and nothing proves
@@ -45,7 +83,9 @@ def on_face(form: ConicForm, z: Floats) -> tuple[ConicForm, Floats] | None:
     eigenvectors of Z in floats; after a wrong guess less is proved, and nothing false. Blocks
     count in the entries that were declared, before those off the diagonal were multiplied by the
     root of 2, and every product is exact: blocks of other numbers than integers over a power of
-    two are left alone. This is facial reduction (Borwein, Wolkowicz 1981) by looking at an answer.
+    two are left alone. Columns that are combinations of others there, costs included, are taken
+    out, where integers show it. This is facial reduction (Borwein, Wolkowicz 1981) by looking at an
+    answer.
 
     Parameters
     ----------
@@ -56,30 +96,69 @@ def on_face(form: ConicForm, z: Floats) -> tuple[ConicForm, Floats] | None:
 
     Returns
     -------
-    (ConicForm, array) or None
+    Face or None
         None where no block has a face that can be written down.
     """
     columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
-    blocks, parts, own, start, smaller = [], [], [], 0, False
-    for c in form.cones:
+    blocks, parts, own, bases, start = [], [], [], {}, 0
+    for k, c in enumerate(form.cones):
         at = slice(c.start, c.stop)
-        made = _restricted(c, columns[at], z[at]) if c.kind == "psd" else None
-        smaller |= made is not None
-        cone, rows, multipliers = (c, columns[at], z[at]) if made is None else made
-        size = multipliers.size
-        blocks.append(replace(cone, start=start, stop=start + size))
+        cone, rows, multipliers = c, columns[at], z[at]
+        made = _restricted(c, rows, multipliers) if c.kind == "psd" else None
+        if made is not None:
+            cone, rows, multipliers, bases[k] = made
+        blocks.append(replace(cone, start=start, stop=start + multipliers.size))
         parts.append(rows)
         own.append(multipliers)
-        start += size
-    if not smaller:
+        start += multipliers.size
+    if not bases:
         return None
     both = sp.csc_array(sp.vstack(parts))
-    A, b = both[:, :-1], both[:, [-1]].toarray().ravel()
-    return replace(form, A=A, b=b, cones=tuple(blocks)), np.concatenate(own)
+    A, q = _without_copies(both[:, :-1], form.q)
+    smaller = replace(form, q=q, A=A, b=both[:, [-1]].toarray().ravel(), cones=tuple(blocks))
+    return Face(smaller, np.concatenate(own), form.cones, bases)
 
 
-def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats] | None:
-    """Return a block on its face: cone, rows with the sides as last column, multipliers."""
+def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
+    """Return the columns, and 0 for those that are proved to be combinations of others."""
+    m, n = A.shape
+    if m * n > ENTRIES:
+        return A, q
+    M = np.vstack([A.toarray(), q[None, :]])
+    weight = 1.0 / np.maximum(np.count_nonzero(M, axis=0), 1) ** 2  # short columns are kept
+    _, R, order = scipy.linalg.qr(M * weight, mode="economic", pivoting=True)
+    size = np.abs(np.diag(R))
+    rank = int((size > 1e-10 * size.max(initial=0.0)).sum())
+    kept, others = order[:rank], order[rank:]
+    on_grid = (np.round(M * GRID) == M * GRID).all()
+    if not (others.size and rank and on_grid):
+        return A, q
+    Y = np.linalg.lstsq(M[:, kept], M[:, others], rcond=None)[0]
+    common = _denominators(Y)
+    whole = np.round(Y * common)
+    fits = (GRID * (np.abs(M[:, kept]) @ np.abs(whole) + np.abs(M[:, others]) * common)).max(axis=0)
+    proved = (M[:, kept] @ whole == M[:, others] * common).all(axis=0) & (fits < EXACT)
+    used = np.ones(n)
+    used[others[proved]] = 0.0
+    A = sp.csc_array(A @ sp.diags_array(used))
+    A.eliminate_zeros()
+    return A, q * used
+
+
+def _denominators(Y: Floats) -> Floats:
+    """Return an integer for each column that makes it one of integers, nearly; a guess."""
+    common, left = np.ones(Y.shape[1]), np.ones(Y.shape[1], dtype=bool)
+    for d in range(1, SIMPLE + 1):
+        near = left & (np.abs(np.round(Y * d) - Y * d) <= 1e-6).all(axis=0)
+        common[near], left = d, left & ~near
+    for j in np.flatnonzero(left):
+        parts = {Fraction(v).limit_denominator(COPIES).denominator for v in Y[:, j].tolist()}
+        common[j] = min(math.lcm(*parts), COPIES)
+    return common
+
+
+def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats, Floats] | None:
+    """Return a block on its face: cone, rows with the sides as last column, multipliers, basis."""
     if c.root == 1.0 or c.order > LARGEST:
         return None
     Z = c.matrix(z)
@@ -99,7 +178,7 @@ def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats] | Non
     found.eliminate_zeros()
     inverse = np.linalg.pinv(V)
     W = inverse @ Z @ inverse.T
-    return own, found, 0.5 * (W + W.T)[p, q]
+    return own, found, 0.5 * (W + W.T)[p, q], V
 
 
 def _declared(c: Cone, rows: Any) -> Any:

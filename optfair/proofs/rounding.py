@@ -40,7 +40,7 @@ SMALLEST = 1e-270
 # Times that digits of a sum of products are split off.
 PASSES = 6
 # Equations that are solved densely, and entries of their matrix.
-EQUATIONS, ENTRIES = 1_500, 4_000_000
+EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000
 
@@ -312,6 +312,11 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     return sorted(kept)
 
 
+def _too_large(k: int, m: int) -> bool:
+    """Whether a dense factorisation of k rows of m entries takes too long; few rows may be longer."""
+    return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)
+
+
 def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     r"""Return a small vector with :math:`M \Delta \approx -r`, in floats; None when it is too large to try.
 
@@ -327,7 +332,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     rows = sp.csr_array(M)
     k, m = rows.shape
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if not used.size or k > EQUATIONS or k * used.size > ENTRIES or not np.isfinite(residual).all():
+    if not used.size or _too_large(k, used.size) or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     dense = rows[:, used].toarray()
@@ -390,7 +395,7 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         if single.nnz != rows.nnz:
             return None  # entries that stand twice are added up with a rounding
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if k > EQUATIONS or used.size < k or k * used.size > ENTRIES:
+    if used.size < k or _too_large(k, used.size):
         return None
     dense = rows[:, used].toarray()
     weight = np.minimum(room[used], 1.0)
