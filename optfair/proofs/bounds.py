@@ -240,6 +240,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
     found, spent = _peeled(form, found, z, boxes)
     if boxes.unpaid(found).any():
+        if (near := _on_face(form, found, x, z, upper, boxes)) is not None:
+            return near
         z, found, spent = _moved(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
     total = _total(form, x, z, found, spent, boxes)
@@ -266,20 +268,21 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         float(worst[open_ones] @ near[open_ones]),
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
-    return _on_face(form, x, z, upper, LowerBound(total, unpaid))
+    return LowerBound(total, unpaid)
 
 
 def _on_face(
-    form: ConicForm, x: Floats, z: Floats, upper: float | None, found: LowerBound
-) -> LowerBound:
+    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float | None, boxes: Boxes
+) -> LowerBound | None:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
     face = on_face(form, z) if form.P.nnz == 0 else None
     if face is None:
-        return found
+        return None
     near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
-    slight = SLIGHT * max(abs(found.value), form.unit)
-    good = not near.fault and near.unpaid is None and near.value >= found.value - slight
-    return near if good else found
+    total = _total(form, x, z, found, 0.0, boxes)
+    slight = SLIGHT * max(abs(total), form.unit)
+    good = not near.fault and near.unpaid is None and near.value >= total - slight
+    return near if good else None
 
 
 class _Moves:

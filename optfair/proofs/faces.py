@@ -31,6 +31,8 @@ DENOMINATORS, NEAR = (1, 2, 3, 4, 5, 6, 8, 10, 12), 0.05
 EXACT, GRID = 2.0**52, 2.0**20
 # Largest order of a block, and products of two entries of a basis.
 LARGEST, PRODUCTS = 600, 10_000_000
+# Least eigenvalue of the products of normed columns that do not depend on each other.
+APART_COLUMNS = 1e-10
 # Entries of all columns that are looked through for copies; denominators that are tried first, and
 # the largest.
 ENTRIES, SIMPLE, COPIES = 8_000_000, 12, 2_000
@@ -123,6 +125,11 @@ def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
     """Return the columns, and 0 for those that are proved to be combinations of others."""
     m, n = A.shape
     if m * n > ENTRIES:
+        return A, q
+    nonzero = np.flatnonzero(np.diff(A.indptr))
+    size = np.asarray(A.multiply(A).sum(axis=0)).ravel()[nonzero] ** 0.5
+    own = sp.csc_array(A[:, nonzero] @ sp.diags_array(1.0 / size))
+    if nonzero.size and np.linalg.eigvalsh((own.T @ own).toarray())[0] > APART_COLUMNS:
         return A, q
     M = np.vstack([A.toarray(), q[None, :]])
     weight = 1.0 / np.maximum(np.count_nonzero(M, axis=0), 1) ** 2  # short columns are kept
