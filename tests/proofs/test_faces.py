@@ -18,7 +18,9 @@ from optfair.solution.conic_form import ConicForm
 ROUTE = "psd-blocks"
 
 
-def bisection(n: int, seed: int = 0, weight: float = 1.0) -> tuple[of.Problem, np.ndarray[Any, Any]]:
+def bisection(
+    n: int, seed: int = 0, weight: float = 1.0
+) -> tuple[of.Problem, np.ndarray[Any, Any]]:
     """The bound of equal halves of a graph: multipliers have Z e = 0, prices of e eᵀ no end."""
     rng = np.random.default_rng(seed)
     W = np.triu(rng.integers(0, 4, (n, n)) * 0.25, 1)
