@@ -29,6 +29,8 @@ Floats = NDArray[np.float64]
 
 # Steps at most, and between checks after the first.
 STEPS, EVERY, FIRST = 3_000, 10, 3
+# Steps after which a gap that is small for the size of the group is enough.
+PATIENT = 400
 OVER = 1.6
 # Rows that a check adds, and times that the step size may be balanced, by this ratio of residuals.
 ADDED, BALANCED, APART = 8, 12, 8.0
@@ -98,14 +100,14 @@ def split_map(
     low, high : float
         l, u; u may be infinite.
     enough : float
-        Gap to stop at.
+        Gap to stop at, relative to the cost; in the end to the trace of Σ where that is more.
     deadline : float
         ``time.perf_counter()`` to stop at.
     """
     sizes, Q = np.linalg.eigh(covariance)
     own, v = centered @ Q, Q.T @ w
     eye, L = np.eye(v.size), sizes[:, None] + sizes
-    rho = 2.0 * float(np.median(L))
+    rho, unit = 2.0 * float(np.median(L)), float(sizes.sum())
     Z, U = np.clip(1.0, low, high) * eye, np.zeros_like(L)
     rows = [int(np.argmin(own @ (Z @ v)))]
     y, left = np.zeros(1), BALANCED
@@ -114,6 +116,10 @@ def split_map(
     R = _row_matrices(own[rows], v)
     system = _system(R, L, rho)
     k = 0
+
+    def late() -> bool:
+        return time.perf_counter() > deadline
+
     for k in range(1, STEPS + 1):
         start = (L * eye + rho * (Z - U)) / (L + rho)
         y = _prices(system, short - np.tensordot(R, start, 2), y)
@@ -131,7 +137,9 @@ def split_map(
         proved = _bound(L, rho * U, R, y, short, low, high)
         if proved > bound[0]:
             bound = (proved, np.array(rows), y, rho * U)
-        if best[0] - bound[0] <= enough or time.perf_counter() > deadline:
+        # by the cost itself, and where that takes long by the size of the group
+        gap = best[0] - bound[0]
+        if gap <= enough * (best[0] if k < PATIENT else max(best[0], unit)) or late():
             break
         missing = short - 0.5 * float(y.sum()) - own @ (A @ v)
         worst = [int(i) for i in np.argsort(-missing)[:ADDED] if missing[i] > 0.0 and i not in rows]
@@ -250,7 +258,9 @@ class LoewnerProof:
         bound = bent + float((D * (E + np.eye(d))).sum()) + ahead * total - back - edge + floor
         parts = bent + float((size * (np.abs(E) + np.eye(d))).sum()) + back + abs(edge) + floor
         parts += (abs(p.level) + float(np.abs(w) @ np.abs(p.moments.mean))) * total
-        bound -= paid + loss(d * d + d + at.size, parts + c * float((np.abs(E) @ np.abs(root)).max()) ** 2)
+        bound -= paid + loss(
+            d * d + d + at.size, parts + c * float((np.abs(E) @ np.abs(root)).max()) ** 2
+        )
         here = np.asarray(values["matrix"], dtype=float) - np.eye(d)
         turned = c * (sigma @ here + here @ sigma) + D
         unit = 1.0 + float(np.abs(D).max())
@@ -303,7 +313,7 @@ def run_loewner_map(problem: Problem, profile: SolverProfile, request: Request) 
         short,
         0.0 if k is None else 1.0 / k,
         np.inf if K is None else K,
-        enough=SHARE * request.tolerance * max(p.objective_unit / unit, short * short / 10.0),
+        enough=SHARE * request.tolerance,
         deadline=request.deadline,
     )
     solved_at = time.perf_counter()
@@ -320,7 +330,7 @@ def run_loewner_map(problem: Problem, profile: SolverProfile, request: Request) 
     for array in (*values.values(), *multipliers.values()):
         array.flags.writeable = False
     late = time.perf_counter() > request.deadline
-    if found.steps >= STEPS and not late:
+    if found.steps == STEPS and not late:
         raise SolverFailure(
             "the splitting has stalled", f"a gap of {found.gap:.1e} after {found.steps} steps"
         )
