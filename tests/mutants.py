@@ -1,9 +1,9 @@
 """Small changes to the code, each of which some test must notice: ``make mutants``.
 
-A mutant is one changed operator, comparison, constant or statement of one function. The tests of
-the folder that mirrors its file run once with a record of the functions each of them calls; then
-every mutant runs in a fork of that process, with the function replaced in memory and those tests
-only that call it, the quickest first. Which mutants are taken is drawn with a fixed seed. The
+A mutant is one changed operator, comparison, constant or statement of one function. The tests
+that mirror its file run once with a record of the functions each of them calls; then every mutant
+runs in a fork of that process, with the function replaced in memory, against those tests only that
+call it, the quickest first. Which mutants are taken is drawn with a fixed seed. The
 files themselves are never edited. Survivors that are right are listed in mutants.toml, each with
 its reason. Exit: 1 when another one survives.
 """
@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import random
+import re
 import resource
 import signal
 import sys
@@ -45,7 +46,7 @@ SCOPE = {
     "optfair/methods/*/algorithms/*.py": 5,
 }
 # CPU seconds of one test, of the tests of one mutant; wall seconds of one mutant.
-TEST, TESTS, WALL = 1.5, 8.0, 120.0
+TEST, TESTS, WALL = 1.0, 4.0, 200.0
 SWAPPED: dict[type, type] = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq},
     **{ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn},
@@ -338,14 +339,19 @@ def _silent() -> None:
         os.dup2(null, stream)
 
 
-def tests_of(file: str) -> Path:
-    """Return the folder of tests that mirrors a file."""
+def tests_of(file: str) -> tuple[str, ...]:
+    """Return the test files of the folder that mirrors a file: those that name it, else all."""
     parts = Path(file).parts[1:]
-    return ROOT / "tests" / Path(*parts[: 2 if parts[0] == "methods" else 1])
+    folder = ROOT / "tests" / Path(*parts[: 2 if parts[0] == "methods" else 1])
+    every = [*folder.glob("test_*.py")]
+    module = rf"optfair\.{parts[0]}(\.| import .*\b){Path(file).stem}\b"
+    own = [t for t in every if re.search(module, t.read_text(encoding="utf-8"))]
+    own += [t for t in every if t.stem == f"test_{Path(file).stem}" and t not in own]
+    return tuple(str(t) for t in sorted(own or every))
 
 
-def tried(wanted: list[Mutant], tests: Path, jobs: int, end: float) -> dict[Mutant, str]:
-    """Try mutants whose tests are in one folder, in a process of its own."""
+def tried(wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -> dict[Mutant, str]:
+    """Try mutants that have the same tests, in a process of their own."""
     read, write = os.pipe()
     if os.fork() == 0:
         trials = Trials(wanted, jobs, end)
@@ -353,7 +359,7 @@ def tried(wanted: list[Mutant], tests: Path, jobs: int, end: float) -> dict[Muta
         sys.path.insert(0, str(ROOT))
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
-        pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tests)], plugins=[trials])
+        pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[trials])
         with os.fdopen(write, "w") as out:
             json.dump([trials.found.get(m, "not tried") for m in wanted], out)
         os._exit(0)
@@ -369,7 +375,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", help="files, else those in scope")
     parser.add_argument("--count", type=int, help="mutants of each file; -1 all of them")
-    parser.add_argument("--tests", help="folder or file of tests, else the folder that mirrors")
+    parser.add_argument("--tests", nargs="*", type=os.path.abspath, help="else those that mirror")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=30.0)
     asked = parser.parse_args(arguments)
@@ -377,15 +383,14 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ[name] = "1"
     counts = {f.relative_to(ROOT).as_posix(): n for g, n in SCOPE.items() for f in ROOT.glob(g)}
     files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
-    folders: dict[Path, list[Mutant]] = {}
+    groups: dict[tuple[str, ...], list[Mutant]] = {}
     for file, count in files.items():
         own = drawn(file, count if asked.count is None else asked.count)
-        tests = ROOT / asked.tests if asked.tests else tests_of(file)
-        folders.setdefault(tests, []).extend(own)
+        groups.setdefault(tuple(asked.tests or tests_of(file)), []).extend(own)
     end, known, wrong = time.monotonic() + 60.0 * asked.minutes, listed(), 0
-    for folder, wanted in folders.items():
-        found = tried(wanted, folder, asked.jobs, end) if wanted else {}
-        print(f"\n{folder.relative_to(ROOT)}")
+    for tests, wanted in groups.items():
+        found = tried(wanted, tests, asked.jobs, end) if wanted else {}
+        print("\n" + ", ".join(str(Path(t).relative_to(ROOT)) for t in tests))
         for file in dict.fromkeys(m.file for m in wanted):
             words = [w for m, w in found.items() if m.file == file]
             told = {w: words.count(w) for w in dict.fromkeys(words)}
