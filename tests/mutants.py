@@ -8,6 +8,7 @@ files themselves are never edited. Survivors that are right are listed in mutant
 its reason. Exit: 1 when another one survives.
 """
 
+# ruff: noqa: T201
 from __future__ import annotations
 
 import argparse
@@ -47,16 +48,21 @@ SCOPE = {
 }
 # CPU seconds of one test, of the tests of one mutant; wall seconds of one mutant.
 TEST, TESTS, WALL = 1.0, 4.0, 200.0
-SWAPPED: dict[type, type] = {
-    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq},
-    **{ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn},
-    **{ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div},
-    **{ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd},
-    **{ast.And: ast.Or, ast.Or: ast.And, ast.LShift: ast.RShift, ast.RShift: ast.LShift},
-}
-NEGATED: dict[type, type] = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
-RENAMED = {a: b for pair in ("max min", "maximum minimum", "any all", "floor ceil")
-           for a, b in (pair.split(), pair.split()[::-1])}  # fmt: skip
+
+
+def _both(pairs: str) -> dict[str, str]:
+    """Return a map of names, both ways."""
+    named = [pair.split() for pair in pairs.split(", ")]
+    return {a: b for pair in named for a, b in (pair, pair[::-1])}
+
+
+RENAMED = _both("max min, maximum minimum, any all, floor ceil")
+SWAPPED = _both(
+    "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, BitAnd BitOr, And Or,"
+    " LShift RShift"
+)
+SWAPPED["Pow"] = "Mult"
+NEGATED = _both("Lt GtE, LtE Gt")
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,11 @@ def _changes(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.Compare):
         for table in (SWAPPED, NEGATED):
             for k, op in enumerate(node.ops):
-                if type(op) in table:
-                    yield other(ops=[*node.ops[:k], table[type(op)](), *node.ops[k + 1 :]])
-    elif isinstance(node, (ast.BoolOp, ast.BinOp)) and type(node.op) in SWAPPED:
-        yield other(op=SWAPPED[type(node.op)]())
+                if type(op).__name__ in table:
+                    new = getattr(ast, table[type(op).__name__])()
+                    yield other(ops=[*node.ops[:k], new, *node.ops[k + 1 :]])
+    elif isinstance(node, (ast.BoolOp, ast.BinOp)) and type(node.op).__name__ in SWAPPED:
+        yield other(op=getattr(ast, SWAPPED[type(node.op).__name__])())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
         yield node.operand
     elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
@@ -134,7 +141,7 @@ def _sites(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, int | None, as
                 if isinstance(child, (ast.FunctionDef, ast.ClassDef)) and not inside:
                     here = f"{name}.{child.name}".lstrip(".")
                     yield from walk(child, here, isinstance(child, ast.FunctionDef))
-                elif inside or isinstance(child, (ast.Assign, ast.AnnAssign)) and name == "":
+                elif inside or (isinstance(child, (ast.Assign, ast.AnnAssign)) and name == ""):
                     if inside or field == "value":
                         for new in _changes(child):
                             yield name, node, field, k if isinstance(value, list) else None, new

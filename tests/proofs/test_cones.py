@@ -294,7 +294,9 @@ def test_points_with_room_are_inside_and_near_the_edge_they_are_not() -> None:
             ball, head = CONES["soc"], size * (1.0 + 1e-9)
             assert ball.outside(np.array([head, *tail]), none) == 0.0
             assert ball.outside(np.array([head, *tail]), np.array([3e-9 * size, 0, 0])) > 0.0
-            assert ball.outside(np.array([head, *tail]), np.full(3, 1e-8) * np.abs([0, *tail])) > 0.0
+            assert (
+                ball.outside(np.array([head, *tail]), np.full(3, 1e-8) * np.abs([0, *tail])) > 0.0
+            )
             up = ball.dual_point(np.array([-1.0, *tail]))
             assert 0.0 <= up[0] / size - 1.0 < 1e-14 and np.array_equal(up[1:], tail)
 
