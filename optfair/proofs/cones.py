@@ -194,8 +194,7 @@ def _lift(Z: Floats) -> float:
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
     if definiteness(Z - slack * np.eye(len(Z))).shift == 0.0:
         return 0.0  # there is room for that
-    found = definiteness(Z)
-    lift = min(found.shift, _beyond(Z)) if found.shift > 0.0 else 0.0
+    lift = min(definiteness(Z).shift, _beyond(Z))
     if not np.isfinite(lift):
         least = float(np.linalg.eigvalsh(Z)[0])
         for more in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
@@ -203,7 +202,7 @@ def _lift(Z: Floats) -> float:
             if np.isfinite(shift := definiteness(Z + lift * np.eye(len(Z))).shift):
                 lift += shift
                 break
-    return float(lift + slack) if lift > 0.0 or slack > 0.0 else 0.0
+    return float(lift + slack)
 
 
 def _beyond(Z: Floats) -> float:

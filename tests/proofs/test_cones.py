@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,6 +42,7 @@ PLACES: list[tuple[str, list[float], float, float]] = [
     ("exp", [-1.0, 0.0, 0.0], 0.0, np.inf),
     ("exp", [0.5, 0.0, 2.0], 0.5, np.inf),
     ("exp", [1.0, -1.0, 2.0], 1.0, np.inf),
+    ("exp", [-5.0, -2.0, 1.0], 2.0, np.inf),
     ("exp", [-1.0, 0.0, np.exp(-1.0)], 0.0, 0.0),  # in the cone, and on the edge of the dual
     # the dual: u < 0 and -u exp(v/u - 1) <= w, or u = 0 and v, w >= 0
     ("exp", [0.0, 1.0, 2.0], np.inf, 0.0),
@@ -62,6 +64,8 @@ PLACES: list[tuple[str, list[float], float, float]] = [
     ("pow", [1.0, -1.4, 0.0], np.inf, 2.0),
     ("pow", [0.3, 0.7, -1.5], np.inf, 0.5),
     ("pow", [4.0, 0.5, 1.2], max(0.0, 1.2 - 4.0**0.3 * 0.5**0.7), np.inf),
+    ("pow", [0.25, 4.0, 2.0], 2.0 - 0.25**0.3 * 4.0**0.7, np.inf),
+    ("pow", [4.0, 0.25, 2.0], 2.0 - 4.0**0.3 * 0.25**0.7, np.inf),
     ("pow", [1.0, 1.0, 1.0], 0.0, 0.0),
     ("pow", [1.0, 1.0, 2.0], 1.0, np.inf),
     ("pow", [-1.0, 1.0, 0.0], 1.0, np.inf),
@@ -246,7 +250,7 @@ def test_a_semidefinite_block_keeps_its_depth() -> None:
         out = np.outer(v, v)[i, j] * np.where(i == j, 1.0, root)
         assert np.linalg.eigvalsh(cone.matrix(s - depth * out))[0] >= 0.0
         assert cone.depth(-s) == 0.0 and cone.depth(np.zeros(6)) == 0.0
-        assert cone.depth(np.full(6, np.nan)) == 0.0
+        assert cone.depth(np.full(6, np.nan)) == cone.depth(np.array([np.nan, *s[1:]])) == 0.0
         assert cone.depth(s * 2.0**40) == depth * 2.0**40 and cone.depth(s * 1e-300) == 0.0
         singular = np.outer([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])[i, j] * np.where(i == j, 1.0, root)
         assert cone.depth(singular) == 0.0
@@ -325,6 +329,69 @@ def test_a_semidefinite_multiplier_is_lifted_by_what_it_lacks() -> None:
             assert PSD.outside(room, np.zeros(6)) == 0.0 < PSD.outside(edge, 1e-9 * np.abs(edge))
             assert PSD.outside(room, 1e-12 * np.abs(edge)) == 0.0
             assert PSD.outside(room, 1e-8 * np.abs(edge)) > 0.0
+
+
+def test_points_and_errors_at_the_ends_of_cones() -> None:
+    exp, power, none = CONES["exp"], CONES["pow"], np.zeros(3)
+
+    def outside(cone: Cone, s: list[float], error: list[float]) -> float:
+        return cone.outside(np.array(s), np.array(error))
+
+    # y exp(x / y) is largest at the lower end of y, or at the upper one
+    for s, error, inside in (
+        ([2.0, 1.0, 28.0], [0.0, 0.5, 0.0], True),
+        ([2.0, 1.0, 20.0], [0.0, 0.5, 0.0], False),
+        ([-1.0, 1.0, 0.8], [0.0, 0.5, 0.0], True),
+        ([-1.0, 1.0, 0.5], [0.0, 0.5, 0.0], False),
+        ([-1.0, 0.0, 1e-3], [0.0, 0.0, 1e-3], True),
+        ([-1.0, 0.0, 1e-3], [0.0, 0.0, 2e-3], False),
+        ([-1.0, 0.0, 1e-3], [2.0, 0.0, 0.0], False),
+        ([-1.0, 0.0, 5.0], [0.0, 1e-9, 0.0], False),
+    ):
+        assert (outside(exp, s, error) == 0.0) == inside, (s, error)
+    assert outside(power, [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]) == 0.0
+    for error in ([2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 0.0, 1e-9], [0.0, 1.0, 1e-9]):
+        assert outside(power, [1.0, 1.0, 0.0], error) > 0.0
+    assert exp.outside(np.array([0.0, 1.0, 0.5]), none) == 0.5
+    one = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
+    for k in range(6):  # an error in one entry alone
+        assert PSD.outside(one, 2.0 * (np.arange(6) == k)) > 0.0
+        assert PSD.outside(one, 0.5 * (np.arange(6) == k)) == 0.0
+    assert exp.dual_point(np.array([0.0, 2.0, 0.5])).tolist() == [0.0, 2.0, 0.5]
+    assert exp.dual_point(np.array([3.0, -1.0, -2.0])).tolist() == [0.0, 0.0, 0.0]
+    low = PSD.dual_point(np.array([1.0, 0.0, -2.0, 0.0, 0.0, 3.0]))
+    assert low[PSD.diagonal].tolist() == [3.0, 0.0, 5.0]
+    assert CONES["zero"].complementarity(np.ones(3), np.ones(3)) == 0.0
+    for cone in CONES.values():
+        assert cone.distance(np.zeros(0)) == cone.complementarity(*np.zeros((2, 0))) == 0.0
+
+
+def test_no_rounding_of_powers_lets_a_point_in() -> None:
+    """Points within a few ulps of the edge, decided with 60 digits."""
+    rng, exp, none = np.random.default_rng(11), CONES["exp"], np.zeros(3)
+    mpmath.mp.dps = 60
+    counts = {True: 0, False: 0}
+    for _ in range(400):
+        ulps = 1.0 + float(rng.integers(-4, 5)) * 2.0**-52
+        y, ratio = 10.0 ** rng.uniform(-3, 3), rng.uniform(-650, 650)
+        s = np.array([ratio * y, y, y * np.exp(ratio) * ulps * 10.0 ** rng.choice([0.0, -12, 12])])
+        if exp.outside(s, none) == 0.0:
+            x, y, z = map(mpmath.mpf, s.tolist())
+            assert y * mpmath.exp(x / y) <= z
+        counts[exp.outside(s, none) == 0.0] += 1
+        u, v, w = map(mpmath.mpf, exp.dual_point(np.array([-y, float(s[0]), 0.0])).tolist())
+        assert u == 0 or -u * mpmath.exp(v / u - 1) <= w
+        a = rng.uniform(0.02, 0.98)
+        power = Cone("pow", 0, 3, power=a)
+        x, y = (10.0 ** rng.uniform(-280, 280) for _ in range(2))
+        s = np.array([x, y, x**a * y ** (1.0 - a) * ulps * 10.0 ** rng.choice([0.0, -12, 12])])
+        p, x, y, z = map(mpmath.mpf, [a, *s.tolist()])
+        if power.outside(s, none) == 0.0:
+            assert x**p * y ** (1 - p) >= z
+        counts[power.outside(s, none) == 0.0] += 1
+        u, v, w = map(mpmath.mpf, power.dual_point(s).tolist())
+        assert (u / p) ** p * (v / (1 - p)) ** (1 - p) >= w
+    assert min(counts.values()) > 100
 
 
 def test_products_of_pairs() -> None:
