@@ -90,6 +90,14 @@ class Unpaid:
         parts = (self.slope * factor, self.curve * factor)
         return replace(self, slope=parts[0], curve=parts[1], here=self.here * factor)
 
+    def joined(self, other: Unpaid | None) -> Unpaid:
+        """Return what the lesser of two bounds may lose."""
+        if other is None:
+            return self
+        names = ("slope", "curve", "size", "here", "natural")
+        parts = {name: max(getattr(self, name), getattr(other, name)) for name in names}
+        return Unpaid(np.union1d(self.columns, other.columns), **parts)
+
     def radius(self, loss: float) -> float:
         """Return the largest R for which the bound is short by no more than ``loss``."""
         if not loss > 0.0:
