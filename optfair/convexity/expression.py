@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,6 +22,7 @@ Factor = tuple["Node", Fraction]
 
 __all__ = [
     "Call",
+    "Exhausted",
     "Leaf",
     "Node",
     "Number",
@@ -30,10 +33,12 @@ __all__ = [
     "constant",
     "constant_value",
     "exact_matrix_product",
+    "limited",
     "linear",
     "rebuilt",
     "scalars",
     "select",
+    "spend",
     "subnodes",
     "text",
 ]
@@ -42,6 +47,43 @@ __all__ = [
 SPLIT = 16
 _SERIAL = itertools.count()
 _INTERNED: WeakValueDictionary[Any, Node] = WeakValueDictionary()
+
+
+_LEFT: ContextVar[list[float] | None] = ContextVar("steps left", default=None)
+
+
+class Exhausted(Exception):
+    """The steps that were allowed are spent."""
+
+
+@contextmanager
+def limited(steps: float) -> Iterator[None]:
+    """Allow so many steps, or what is left of a limit around this one: the same on every machine.
+
+    Raises
+    ------
+    Exhausted
+        Within, when they are spent.
+    """
+    outer = _LEFT.get()
+    own = [steps if outer is None else min(steps, outer[0])]
+    begin = own[0]
+    token = _LEFT.set(own)
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+        if outer is not None:
+            outer[0] -= begin - own[0]
+
+
+def spend(steps: float = 1.0) -> None:
+    """Count steps, about 0.1 ms each, where they are limited."""
+    left = _LEFT.get()
+    if left is not None:
+        left[0] -= steps
+        if left[0] < 0.0:
+            raise Exhausted
 
 
 class Node:
@@ -345,12 +387,14 @@ def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
     offset : array (m,)
         Constants.
     """
+    spend()
     total = np.ravel(np.asarray(offset, dtype=float)) + 0.0
     m = total.size
     kept: dict[Node, list[Any]] = {}
     queue = [(matrix(M), n) for M, n in parts]
     while queue:
         M, node = queue.pop()
+        spend(0.5 + 1e-3 * M.nnz)
         if not M.nnz:
             continue
         if isinstance(node, Sum):

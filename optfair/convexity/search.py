@@ -25,6 +25,7 @@ from optfair.convexity.expression import (
     affine,
     raw_product,
     scalars,
+    spend,
     subnodes,
 )
 from optfair.convexity.intervals import Interval
@@ -100,6 +101,7 @@ class Search:
             if own.name == _LAST[0] and self._broken(goal, domain, context):
                 break
             for data in self._proposals(own.name, goal, algebra):
+                spend(0.2)
                 goals = own.needs(goal.node, goal.kind, algebra, data)
                 if goals is None:
                     continue

@@ -49,7 +49,7 @@ def settled(
     closed = {
         t.name: built(t) for t in rows if t not in open_rows and t.evidence.problem_class.convex
     }
-    domain = domain_of(closed)
+    domain = domain_of(closed, convex=True)
     moved = True
     while moved and open_rows:
         moved = False
