@@ -115,9 +115,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     )
     try:
         found, status = _solved(problem, way, inside, request)
-    except Infeasible as e:
-        if way.way == "logarithm":  # the logarithm of an objective that is 0 is no reason
-            e = _without_goal(way, inside)
+    except Infeasible as met:
+        # the logarithm of an objective that is 0 is no reason
+        e = _without_goal(way, inside) if way.way == "logarithm" else met
         if not isinstance(e.certificate, Certificate):
             raise
         raise Infeasible(

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, spend
+from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum
 from optfair.convexity.intervals import Interval
+from optfair.convexity.steps import spend
 
 Floats = NDArray[np.float64]
 
@@ -91,9 +92,8 @@ def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Inter
             out = [n(2) * t * first, first * (n(2) + n(6) * q), t * first * (n(16) + n(24) * q)]
             smooth = np.isfinite(t.low) & np.isfinite(t.high)  # no pole is met
             return [t, *(_where(smooth, d) for d in (first, *out))][: order + 1]
-        else:
-            first = one - q
-            out = [n(-2) * t * first, first * (n(6) * q - n(2)), t * first * (n(16) - n(24) * q)]
+        first = one - q
+        out = [n(-2) * t * first, first * (n(6) * q - n(2)), t * first * (n(16) - n(24) * q)]
         return [t, first, *out][: order + 1]
     if function == "asinh":
         w, half = one + u.square(), Fraction(1, 2)

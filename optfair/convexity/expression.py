@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 from weakref import WeakValueDictionary
@@ -15,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.convexity.intervals import exact_product, exact_sum
+from optfair.convexity.steps import spend
 
 Floats = NDArray[np.float64]
 Part = tuple[Any, "Node"]
@@ -22,7 +21,6 @@ Factor = tuple["Node", Fraction]
 
 __all__ = [
     "Call",
-    "Exhausted",
     "Leaf",
     "Node",
     "Number",
@@ -33,12 +31,10 @@ __all__ = [
     "constant",
     "constant_value",
     "exact_matrix_product",
-    "limited",
     "linear",
     "rebuilt",
     "scalars",
     "select",
-    "spend",
     "subnodes",
     "text",
 ]
@@ -47,43 +43,6 @@ __all__ = [
 SPLIT = 16
 _SERIAL = itertools.count()
 _INTERNED: WeakValueDictionary[Any, Node] = WeakValueDictionary()
-
-
-_LEFT: ContextVar[list[float] | None] = ContextVar("steps left", default=None)
-
-
-class Exhausted(Exception):
-    """The steps that were allowed are spent."""
-
-
-@contextmanager
-def limited(steps: float) -> Iterator[None]:
-    """Allow so many steps, or what is left of a limit around this one: the same on every machine.
-
-    Raises
-    ------
-    Exhausted
-        Within, when they are spent.
-    """
-    outer = _LEFT.get()
-    own = [steps if outer is None else min(steps, outer[0])]
-    begin = own[0]
-    token = _LEFT.set(own)
-    try:
-        yield
-    finally:
-        _LEFT.reset(token)
-        if outer is not None:
-            outer[0] -= begin - own[0]
-
-
-def spend(steps: float = 1.0) -> None:
-    """Count steps, about 0.1 ms each, where they are limited."""
-    left = _LEFT.get()
-    if left is not None:
-        left[0] -= steps
-        if left[0] < 0.0:
-            raise Exhausted
 
 
 class Node:

@@ -25,13 +25,13 @@ from optfair.convexity.expression import (
     affine,
     raw_product,
     scalars,
-    spend,
     subnodes,
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, quadratic
 from optfair.convexity.rules import RULES, Goal, Kind
 from optfair.convexity.squares import gram
+from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 
 Floats = NDArray[np.float64]

@@ -133,8 +133,8 @@ SQUARE = cp.square(a - 1)
 NO_LOGARITHM: list[tuple[Any, list[Any], float]] = [
     (cp.Minimize(b), [a <= cp.multiply(a, b), a >= 0, b >= 0, a <= 4, b <= 4], 0.0),
     (cp.Minimize(a), [cp.exp(b) <= a * a, b >= 0, a >= -5, a <= 5], -5.0),
-    (cp.Minimize(a + b), [3 <= cp.square(a) * b, b >= 0, a >= -5, a <= 5, b <= 9], -4.88),
-    (cp.Minimize(b), [3 * SQUARE <= SQUARE * b, a >= 0.5, b >= 0.5, a <= 4, b <= 4], 0.5),
+    (cp.Minimize(a + b), [cp.square(a) * b >= 3, b >= 0, a >= -5, a <= 5, b <= 9], -4.88),
+    (cp.Minimize(b), [SQUARE * b >= 3 * SQUARE, a >= 0.5, b >= 0.5, a <= 4, b <= 4], 0.5),
     (cp.Minimize((a + 1) / b), [a >= 0, b >= 0, b <= 1], 1.0),
     (cp.Minimize(-a - 2 * b), [a * b >= 3, a <= 0, b <= 0], float(2 * np.sqrt(6))),
 ]
