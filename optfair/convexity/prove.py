@@ -172,10 +172,16 @@ def proved_where(
     expression: Any, constraints: Mapping[str, Any], curvature: str | None, seconds: float
 ) -> Answer:
     """Return what is known of an expression under constraints, which are read if they are needed."""
-    known = _by_cvxpy(expression, _kinds(curvature), Domain())
-    if known is not None:
-        return known
-    return proved_on(expression, domain_of(constraints), curvature, seconds)
+    known = by_composition(expression, curvature)
+    return known or proved_on(expression, domain_of(constraints), curvature, seconds)
+
+
+_EVERYWHERE = Domain()
+
+
+def by_composition(expression: Any, curvature: str | None) -> CurvatureProof | None:
+    """Return a proof that needs no constraint: composition rules, or a quadratic of many variables."""
+    return _by_cvxpy(expression, _kinds(curvature), _EVERYWHERE)
 
 
 def _kinds(curvature: str | None) -> tuple[Kind, ...]:
