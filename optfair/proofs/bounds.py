@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.faces import on_face
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -250,6 +251,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     if boxes.unpaid(found).any():
         found, spent = _peeled(form, found, z, boxes)
     if boxes.unpaid(found).any():
+        if (near := _on_face(form, found, x, z, upper, boxes)) is not None:
+            return near
         z, found, spent = _moved(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
     total = _total(form, x, z, found, spent, boxes)
@@ -277,6 +280,20 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _on_face(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float | None, boxes: Boxes
+) -> LowerBound | None:
+    """Return the bound on the face of the multipliers, where that is proved and says as much."""
+    face = on_face(form, z) if form.P.nnz == 0 else None
+    if face is None:
+        return None
+    near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
+    total = _total(form, x, z, found, 0.0, boxes)
+    slight = SLIGHT * max(abs(total), form.unit)
+    good = not near.fault and near.unpaid is None and near.value >= total - slight
+    return near if good else None
 
 
 class _Moves:
