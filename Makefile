@@ -41,4 +41,4 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) demo docs/_build docs/gallery
+	rm -rf $(VENV) demo docs/_build docs/gallery docs/textbook

@@ -25,7 +25,16 @@ def _members(cls: type) -> dict[str, list[str]]:
         "methods": [
             n for n, v in shown.items() if inspect.isfunction(v) or isinstance(v, classmethod)
         ],
+        "inherited": _verbs()
+        if issubclass(cls, optfair.Problem) and cls is not optfair.Problem
+        else [],
     }
+
+
+def _verbs() -> list[str]:
+    """Return what every problem can be asked for."""
+    found = _members(optfair.Problem)
+    return sorted([*found["properties"], *found["methods"]])
 
 
 def members_of() -> dict[str, dict[str, list[str]]]:
