@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sphinx.errors import ExtensionError
-
 import optfair
 
 _SPACES = [name for name in optfair.__all__ if inspect.ismodule(getattr(optfair, name))]
@@ -64,7 +62,7 @@ def check(app: Any) -> None:
             if getattr(optfair, n, None) is not getattr(home, n)
         }
     if listed != public:
-        raise ExtensionError(
+        raise LookupError(
             f"api/index.md lacks {sorted(public - listed)}, and has {sorted(listed - public)} too many"
         )
 
