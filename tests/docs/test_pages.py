@@ -43,7 +43,9 @@ def test_twelve_lectures_name_what_there_is() -> None:
 
 def test_every_erratum_has_a_check_that_exists() -> None:
     text = (DOCS / "errata.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ")[-1].strip(" |") for line in text.splitlines() if line.startswith("| ")]
+    rows = [
+        line.split(" | ")[-1].strip(" |") for line in text.splitlines() if line.startswith("| ")
+    ]
     rows = rows[1:]  # the head
     assert len(rows) >= 20
     for where in rows:
@@ -52,17 +54,23 @@ def test_every_erratum_has_a_check_that_exists() -> None:
         elif link := re.fullmatch(r"\[numbers\]\((\w+\.md)#([\w-]+)\)", where):
             page = (DOCS / link[1]).read_text(encoding="utf-8")
             sections = re.split(r"^## ", page, flags=re.MULTILINE)
-            (section,) = (s for s in sections if s.partition("\n")[0].lower().replace(" ", "-") == link[2])
+            (section,) = (
+                s for s in sections if s.partition("\n")[0].lower().replace(" ", "-") == link[2]
+            )
             assert ">>>" in section
         else:
             file, _, test = where.strip("`").partition("::")
             assert f"def {test}(" in (DOCS.parent / file).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", sorted([*DOCS.glob("*.md"), DOCS.parent / "README.md"]), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("*.md"), DOCS.parent / "README.md"]), ids=lambda p: p.stem
+)
 def test_commands_on_pages_have_these_words_and_options(page: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for line in re.findall(r"^(?:\$ )?optfair (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+    for line in re.findall(
+        r"^(?:\$ )?optfair (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE
+    ):
         word, *rest = line.partition("  #")[0].split()
         assert word in commands, line
         known = {name for p in commands[word].params for name in (*p.opts, *p.secondary_opts)}
@@ -72,7 +80,9 @@ def test_commands_on_pages_have_these_words_and_options(page: Path) -> None:
 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in DOCS.glob("*.md"):
-        for target in re.findall(r"\]\(([\w/.]+\.(?:md|html|rst|png))", page.read_text(encoding="utf-8")):
+        for target in re.findall(
+            r"\]\(([\w/.]+\.(?:md|html|rst|png))", page.read_text(encoding="utf-8")
+        ):
             made = target.startswith(("gallery/", "textbook/"))  # when the site is built
             assert made or (page.parent / target).is_file(), (page.name, target)
 
