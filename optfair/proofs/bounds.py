@@ -251,8 +251,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     if boxes.unpaid(found).any():
         found, spent = _peeled(form, found, z, boxes)
     if boxes.unpaid(found).any():
-        if (near := _on_face(form, found, x, z, upper, boxes)) is not None:
-            return near
+        if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
+            return held
         z, found, spent = _moved(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
     total = _total(form, x, z, found, spent, boxes)
