@@ -62,6 +62,8 @@ class Cone:
         """Return how far a block is outside the cone (or its dual), in the largest entry."""
         if entries.size == 0:
             return 0.0
+        if not np.isfinite(entries).all():
+            return np.inf
         if self.kind == "zero":
             return 0.0 if dual else float(np.abs(entries).max())
         if self.kind == "nonneg":
@@ -119,7 +121,7 @@ class Cone:
         """
         Z = self.matrix(z)
         least = 0.5 * float(np.linalg.eigvalsh(Z)[0]) if np.isfinite(Z).all() else 0.0
-        if not least > 0.0 or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
+        if not least > FLOOR or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
             return 0.0
         # entries off the diagonal were divided by the root of 2, those on it rounded once
         size = float(np.abs(Z).sum(axis=1).max()) + least
@@ -129,6 +131,8 @@ class Cone:
         """Return 0 when a block is in the cone wherever it is within the error, else how far off."""
         if not s.any() and not error.any():
             return 0.0
+        if not (np.isfinite(s).all() and np.isfinite(error).all()):
+            return np.inf
         if self.kind == "soc":
             tail = length(np.abs(s[1:]) + error[1:])
             return float(max(0.0, tail - (s[0] - error[0])))
@@ -160,8 +164,8 @@ class Cone:
         apart = M - np.diag(np.diag(M))
         if not apart.any() and not E.any():
             return float(max(0.0, -np.diag(M).min()))
-        # off the diagonal an entry of the matrix is the scaled one over the root of 2
-        loose = float(E.sum(axis=1).max()) + 4.0 * UNIT * float(np.abs(apart).sum(axis=1).max())
+        # an entry off the diagonal is the scaled one over the root of 2, one on it is lowered
+        loose = float((E + 4.0 * UNIT * np.abs(M)).sum(axis=1).max())
         shift = definiteness(M - loose * (1.0 + 1e-6) * np.eye(len(M))).shift
         return 0.0 if shift == 0.0 else max(loose, min(shift, float(np.abs(M).max())))
 
@@ -199,8 +203,7 @@ def _lift(Z: Floats) -> float:
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
     if definiteness(Z - slack * np.eye(len(Z))).shift == 0.0:
         return 0.0  # there is room for that
-    found = definiteness(Z)
-    lift = min(found.shift, _beyond(Z)) if found.shift > 0.0 else 0.0
+    lift = min(definiteness(Z).shift, _beyond(Z))
     if not np.isfinite(lift):
         least = float(np.linalg.eigvalsh(Z)[0])
         for more in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
@@ -208,7 +211,7 @@ def _lift(Z: Floats) -> float:
             if np.isfinite(shift := definiteness(Z + lift * np.eye(len(Z))).shift):
                 lift += shift
                 break
-    return float(lift + slack) if lift > 0.0 or slack > 0.0 else 0.0
+    return float(lift + slack)
 
 
 def _beyond(Z: Floats) -> float:
@@ -218,8 +221,8 @@ def _beyond(Z: Floats) -> float:
     digits it is smaller than what the factorisation of a singular matrix is charged for.
     """
     n = len(Z)
-    if n > LONG or not np.isfinite(Z).all():
-        return np.inf
+    if n > LONG or not (1e-140 < float(np.abs(Z).max()) < np.inf):
+        return np.inf  # squares may underflow; or entries are not known
     sizes, vectors = np.linalg.eigh(Z)
     F = (vectors * np.sqrt(np.maximum(sizes, 0.0))).astype(np.longdouble)
     unit = float(np.finfo(np.longdouble).eps)

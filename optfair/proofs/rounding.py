@@ -437,6 +437,8 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         return None
     # rows in units of their own size, so that one large row does not spoil the others
     own = dense / size[:, None]
+    if not (own * size[:, None] == dense).all():
+        return None  # beside a large entry a small one underflows
     unscaled = R * size
     off = np.abs(np.eye(k) - own @ unscaled)
     off += gamma(2.0 * used.size + 8.0) * (np.abs(own) @ np.abs(unscaled) + 1.0)
