@@ -161,7 +161,7 @@ def run_score_map(problem: Problem, profile: SolverProfile, request: Request) ->
     for name, term in p.constraints.items():
         part = name.removeprefix("factor ")
         if part in found.multipliers:
-            multipliers[name] = np.array(found.multipliers[part], dtype=float)
+            multipliers[name] = np.array(found.multipliers[part], dtype=float) / reduced.unit
             continue
         # a bound on the whole matrix was left out: it is slack, or this is not the optimum
         off = term.relative_violation(values)

@@ -121,16 +121,17 @@ class AffineMap(MapProblem):
         w = self.normal
         pull = w / self.feature_costs
         Q = float(w @ pull)
+        unit = float(2.0 ** np.round(np.log2(np.linalg.norm(w) or 1.0)))  # of the gradient
 
         def lift(mean: Floats, v: Floats) -> dict[str, Floats]:
-            return {"mean": mean, "matrix": np.eye(w.size) + np.outer(pull, v - w) / Q}
+            return {"mean": mean, "matrix": np.eye(w.size) + np.outer(pull, v * unit - w) / Q}
 
         return Reduction(
-            turn=np.eye(w.size),
-            root=self.moments.root.T / np.sqrt(Q),
-            center=w,
+            turn=unit * np.eye(w.size),
+            root=self.moments.root.T * (unit / np.sqrt(Q)),
+            center=w / unit,
             lift=lift,
-            factors=lambda values: np.asarray(values["matrix"], dtype=float).T @ w,
+            factors=lambda values: np.asarray(values["matrix"], dtype=float).T @ w / unit,
         )
 
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:

@@ -127,10 +127,11 @@ class ScoreLine(Problem):
     r"""The reduced problem of a map.
 
     .. math::
-        \min_{f, s}\; \frac{(s - s_0)^2}{Q} + \|R (f - f_0)\|^2
+        \min_{f, s}\; \theta \Bigl( \frac{(s - s_0)^2}{Q} + \|R (f - f_0)\|^2 \Bigr)
         \quad\text{s.t.}\quad s + (x_i - \mu)^T T f \ge t,\; l \le f \le u
 
-    with the score :math:`s_0 = w^T \mu` of the mean and :math:`Q = w^T C^{-1} w`. The image of the
+    with the score :math:`s_0 = w^T \mu` of the mean, :math:`Q = w^T C^{-1} w`, and θ the power of 4
+    near Q, so that the features may be in any units. The image of the
     mean is :math:`\mu + C^{-1} w (s - s_0) / Q`, the cheapest point of its score.
 
     Class: QP.
@@ -163,9 +164,14 @@ class ScoreLine(Problem):
         )
 
     @property
+    def unit(self) -> float:
+        """A power of four by which the cost is multiplied, so that that of the score is near 1."""
+        return float(4.0 ** np.round(np.log2(self.data["weight"]) / 2.0))
+
+    @property
     def objective_unit(self) -> float:
-        """That of the problem it reduces."""
-        return float(self.data["unit"])
+        """That of the problem it reduces, as the cost is multiplied."""
+        return float(self.data["unit"]) * self.unit
 
     def declare(self) -> Declaration:
         """Declare cost, rows and bounds."""
@@ -173,7 +179,9 @@ class ScoreLine(Problem):
         t, start, Q = self.data["level"], self.data["start"], self.data["weight"]
         f, s = cp.Variable(r.center.size, name="factors"), cp.Variable(name="score")
         centered: Floats = self.data["centered"]
-        cost = cp.square((s - start) / np.sqrt(Q)) + cp.sum_squares(r.root @ (f - r.center))
+        root = self.unit**0.5
+        cost = cp.square((s - start) * (root / np.sqrt(Q)))
+        cost += cp.sum_squares((root * r.root) @ (f - r.center))
         rows = lambda index: (centered[index] @ r.turn) @ f + s >= t
         bounds: Terms = {}
         if r.bounds:
