@@ -140,6 +140,10 @@ class RelaxedPoint:
 ROW_BY_ROW = (Equality, Inequality, NonNeg, NonPos, SOC, Zero)
 
 
+# How many times its unit the largest coefficient of an objective may be.
+BESIDE = 1e4
+
+
 class Relaxation:
     """The terms that are short, and some rows of those that are long.
 
@@ -208,9 +212,13 @@ class Relaxation:
 
     @cached_property
     def _unit(self) -> float:
-        """A power of two that brings the largest coefficient of the objective near 1."""
+        """A power of two that brings the largest coefficient of the objective near 1.
+
+        Where the objective itself is small beside it, as it is in small units, solvers would stop
+        too early: then it brings its unit near 1.
+        """
         sizes = np.abs(np.concatenate([self.compiled.form.q, self.compiled.form.P.data]))
-        largest = float(sizes.max(initial=0.0))
+        largest = min(float(sizes.max(initial=0.0)), BESIDE * self.problem.objective_unit)
         return float(2.0 ** -np.round(np.log2(largest))) if largest > 0.0 else 1.0
 
     def solve(self, tolerance: float, time_limit: float) -> RelaxedPoint:
