@@ -156,7 +156,12 @@ def run_score_map(problem: Problem, profile: SolverProfile, request: Request) ->
     solved_at = time.perf_counter()
     step = (float(found["score"]) - reduced.data["start"]) / reduced.data["weight"]
     mean = p.moments.mean + step * p.normal / p.feature_costs
-    values = reduction.lift(mean, np.asarray(found["factors"], dtype=float))
+    # a factor that neither the cost nor a member sees, but for rounding, is that of the identity
+    reach = np.abs(p.data["centered"] @ reduction.turn).max(axis=0, initial=0.0)
+    rounding = 16.0 * np.finfo(float).eps * (np.abs(p.moments.mean) @ np.abs(reduction.turn))
+    seen = reduction.root.any(axis=0) | (reach > rounding)
+    factors = np.where(seen, np.asarray(found["factors"], dtype=float), reduction.center)
+    values = reduction.lift(mean, factors)
     multipliers: dict[str, Floats] = {}
     for name, term in p.constraints.items():
         part = name.removeprefix("factor ")

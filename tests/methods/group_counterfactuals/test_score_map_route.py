@@ -121,3 +121,19 @@ def test_wide_groups_are_fast() -> None:
     begin = time.process_time()
     assert p.solve().certificate.verify()
     assert time.process_time() - begin < 3.0
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1e5])
+def test_units_and_constant_features_change_nothing(unit: float) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((30, 4))
+    X[:, 2] = 0.3
+    w = np.array([1.0, -0.5, 0.8, 0.3])
+    for model, given in ((AffineMap, {}), (DiagonalMap, {"K": 3.0, "k": 3.0})):
+        plain = model(X, score=(w, 0.0), threshold=2.0, **given)
+        scaled = model(X * unit, score=(w / unit, 0.0), threshold=2.0, **given)
+        s, t = plain.solve(tolerance=1e-8), scaled.solve(tolerance=1e-8)
+        assert t.solver == s.solver and t.is_optimal(1e-8)
+        assert t.objective == pytest.approx(s.objective * unit**2, rel=1e-7)
+        if model is AffineMap:  # where nothing varies the map is the identity
+            assert np.array_equal(t["matrix"][:, 2], np.eye(4)[:, 2])
