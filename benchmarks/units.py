@@ -129,9 +129,9 @@ def main() -> None:
     for row in rest:
         print(f"| {' | '.join(map(str, row))} |")
     print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for row in must:
-        word = "reached" if row["reached"] else "NOT reached"
-        print(f"| {row['name']} | {row['target']} | {row['measured']:.3g} | {word} |")
+    for line in must:
+        word = "reached" if line["reached"] else "NOT reached"
+        print(f"| {line['name']} | {line['target']} | {line['measured']:.4g} | {word} |")
 
 
 if __name__ == "__main__":

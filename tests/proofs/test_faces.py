@@ -35,7 +35,7 @@ def split(form: ConicForm, V: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return multipliers V Vᵀ of the only block."""
     (c,) = form.cones
     i, j = c.places
-    return (V @ V.T)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    return np.asarray((V @ V.T)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0)))
 
 
 @pytest.mark.parametrize("weight", [1.0, 2.0, 1.5])
