@@ -149,18 +149,15 @@ def run_score_map(problem: Problem, profile: SolverProfile, request: Request) ->
     request.refuse_options(profile)
     begin = time.perf_counter()
     reduced = ScoreLine(p)
-    reduction: Reduction = reduced.data["reduction"]
+    reduction: Reduction = reduced.data["whole"]
     limit = None if request.time_limit is None else request.seconds_left
     declared_at = time.perf_counter()
     found = reduced.solve(tolerance=max(SHARE * request.tolerance, 1e-12), time_limit=limit)
     solved_at = time.perf_counter()
     step = (float(found["score"]) - reduced.data["start"]) / reduced.data["weight"]
     mean = p.moments.mean + step * p.normal / p.feature_costs
-    # a factor that neither the cost nor a member sees, but for rounding, is that of the identity
-    reach = np.abs(p.data["centered"] @ reduction.turn).max(axis=0, initial=0.0)
-    rounding = 16.0 * np.finfo(float).eps * (np.abs(p.moments.mean) @ np.abs(reduction.turn))
-    seen = reduction.root.any(axis=0) | (reach > rounding)
-    factors = np.where(seen, np.asarray(found["factors"], dtype=float), reduction.center)
+    # a factor that nothing sees is that of the identity
+    factors = np.where(reduced.seen, np.asarray(found["factors"], dtype=float), reduction.center)
     values = reduction.lift(mean, factors)
     multipliers: dict[str, Floats] = {}
     for name, term in p.constraints.items():

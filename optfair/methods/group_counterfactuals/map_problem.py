@@ -122,6 +122,12 @@ class Reduction:
     factors: Callable[[Values], Floats]
     bounds: tuple[str, ...] = ()
 
+    def seen(self, centered: Floats, mean: Floats) -> NDArray[np.bool_]:
+        """Return which factors the cost or a member sees, but for the rounding of a mean."""
+        reach = np.abs(centered @ self.turn).max(axis=0, initial=0.0)
+        rounding = 16.0 * np.finfo(float).eps * (np.abs(mean) @ np.abs(self.turn))
+        return np.asarray(self.root.any(axis=0) | (reach > rounding))
+
 
 class ScoreLine(Problem):
     r"""The reduced problem of a map.
@@ -150,9 +156,13 @@ class ScoreLine(Problem):
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
 
     def __init__(self, problem: Any) -> None:
+        whole: Reduction = problem.reduction()
+        seen = whole.seen(problem.data["centered"], problem.moments.mean)
         super().__init__(
             {
-                "reduction": problem.reduction(),
+                "whole": whole,
+                "reduction": replace(whole, turn=np.where(seen, whole.turn, 0.0)),
+                "seen": seen,
                 "centered": problem.data["centered"],
                 "level": problem.level,
                 "start": float(problem.normal @ problem.moments.mean),
@@ -162,6 +172,11 @@ class ScoreLine(Problem):
                 "k": problem.data.get("k"),
             }
         )
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Factors that rows or costs depend on; the others are free, and left out."""
+        return np.asarray(self.data["seen"])
 
     @property
     def unit(self) -> float:
