@@ -48,7 +48,7 @@ def test_units_change_nothing(unit: float) -> None:
     assert group(K=2.0, k=2.0, unit=mixed).solve().is_optimal(1e-7)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_any_prices_bound_from_below(seed: int) -> None:
     p = group(K=2.0, k=None if seed % 2 else 4.0)
     s = p.solve(ROUTE)
