@@ -178,7 +178,7 @@ class Problem(ProblemVerbs, Labels):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return packed(self)
 
-    def _child(self, **fields: Any) ->Self:
+    def _child(self, **fields: Any) -> Self:
         child: Self = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         for cached in ("_class", "_witness", "_recast", "_constant", "_compiled", "_family"):
@@ -337,7 +337,7 @@ class Problem(ProblemVerbs, Labels):
 
     # --- composing -----------------------------------------------------------------------
 
-    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) ->Self:
+    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Self:
         """Return this problem with further constraints.
 
         Parameters
@@ -394,7 +394,7 @@ class Problem(ProblemVerbs, Labels):
 
         return parameters(self)
 
-    def at(self, values: Mapping[Any, Any] | None = None, **named: Any) ->Self:
+    def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Self:
         """Return this problem at other values of its parameters; this one keeps its own.
 
         What was compiled for one value serves all where CVXPY's rules on parameters hold
@@ -428,7 +428,7 @@ class Problem(ProblemVerbs, Labels):
         moved: Self = at(self, {**(values or {}), **named})
         return moved
 
-    def _proved_anew(self) ->Self:
+    def _proved_anew(self) -> Self:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""
         declared = Declaration(
             self.variables,
@@ -445,7 +445,7 @@ class Problem(ProblemVerbs, Labels):
         )
 
     @checked(variables=check_mapping)
-    def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) ->Self:
+    def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Self:
         """Return this problem with further variables, which no term uses yet.
 
         Parameters
@@ -474,7 +474,7 @@ class Problem(ProblemVerbs, Labels):
         """Return constraints by term name; models that cannot take a rule override this."""
         return composition.bound_parts(self, name, item)
 
-    def without(self, *names: str) ->Self:
+    def without(self, *names: str) -> Self:
         """Return this problem without some constraints (a rule's name removes all its parts)."""
         gone = set()
         for name in names:
@@ -494,7 +494,7 @@ class Problem(ProblemVerbs, Labels):
             _names={v.id: name for name, v in left.items()},
         )._proved_anew()
 
-    def with_integrality(self, *names: str) ->Self:
+    def with_integrality(self, *names: str) -> Self:
         """Return this problem with some variables integer."""
         for name in names:
             self[name]
