@@ -461,10 +461,10 @@ class FileProblem(Problem):
 
     def without(self, *names: str) -> Self:
         """Return this problem without some constraints, or without single rows by label."""
-        child: Any = self
+        child: Self = self
         for name in names:
             if name in child.constraints or not (places := child._terms_of(name)):
-                child = Problem.without(child, name)
+                child = super(FileProblem, child).without(name)
                 continue
             terms: dict[str, ConstraintTerm] = dict(child.constraints)
             for term, at in places:
