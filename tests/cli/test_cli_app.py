@@ -181,7 +181,7 @@ def library_of(request, monkeypatch):
         monkeypatch.setattr(
             of.library,
             "names",
-            lambda: tuple(n for n in instances.names() if n in kept or n not in every),
+            lambda pattern="*": tuple(n for n in instances.names() if n in kept or n not in every),
         )
     return request.param
 
