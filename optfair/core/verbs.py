@@ -6,7 +6,7 @@ These local imports are the only ones that point upwards.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
 
@@ -27,14 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
 
 
-class DiagnoseOptions(TypedDict, total=False):
-    """Options of `diagnose`, for editors and type checkers."""
+class SharedOptions(TypedDict, total=False):
+    """Options of every verb, for editors and type checkers."""
 
     tolerance: float
     time_limit: float | None
 
 
-class SolveOptions(DiagnoseOptions, total=False):
+class DiagnoseOptions(SharedOptions, total=False):
+    """Options of `diagnose`."""
+
+    keep: str | Iterable[str]
+
+
+class SolveOptions(SharedOptions, total=False):
     """Options of `solve`."""
 
     threads: int
