@@ -25,7 +25,7 @@ BLUE, RED, INK = "#0072B2", "#D55E00", "#666666"
 
 def names() -> list[str]:
     """Return the names of the instances, without their family."""
-    return [n.partition("/")[2] for n in of.library.names() if n.startswith(f"{FAMILY}/")]
+    return [n.partition("/")[2] for n in of.library.names(f"{FAMILY}/*")]
 
 
 def page(name: str) -> tuple[str, Figure]:

@@ -43,7 +43,9 @@ class Labels(StrEnum):
 
 
 def cluster(
-    file: Annotated[Path, typer.Argument(help="CSV file with a header, in UTF-8.")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV file with a header, in UTF-8; .csv.gz and .parquet too.")
+    ],
     groups: Annotated[str, typer.Option("--groups", "-g", help="Column with the groups.")],
     k: Annotated[int, typer.Option("-k", "--clusters", min=1, help="Number of clusters.")],
     balance: Annotated[

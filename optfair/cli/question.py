@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import registry
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.numbers import check_weights, encode_groups
+from optfair.storage import read_bytes
 
 __all__ = [
     "Column",
@@ -172,14 +173,15 @@ def safe_cell(text: str) -> str:
 
 
 def read_table(path: Path) -> TableFile:
-    """Read a CSV file in UTF-8, separated by commas, semicolons or tabs.
+    """Read a CSV file in UTF-8, separated by commas, semicolons or tabs; packed, or as parquet.
 
     Raises
     ------
     DataError
         No such file, no text, no header, no rows, rows of another length, with the line.
     """
-    content = _content(path)
+    packed = _content(path)
+    content = _unpacked(path, packed)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -199,7 +201,7 @@ def read_table(path: Path) -> TableFile:
     if not rows:
         raise DataError(f"{path} has a header but no rows", remedy="give at least one row")
     return TableFile(
-        path, header, tuple(rows), tuple(lines), delimiter, hashlib.sha256(content).hexdigest()
+        path, header, tuple(rows), tuple(lines), delimiter, hashlib.sha256(packed).hexdigest()
     )
 
 
@@ -217,6 +219,29 @@ def _content(path: Path) -> bytes:
     except OSError as e:
         raise DataError(
             f"{path} cannot be read", e.strerror or str(e), "give the path of a CSV file"
+        ) from None
+
+
+def _unpacked(path: Path, content: bytes) -> bytes:
+    """Return the bytes of a CSV file that is packed, or that a parquet file would be."""
+    kind = path.suffix.lower()
+    if kind in (".gz", ".bz2"):
+        return read_bytes(path)
+    if kind not in (".parquet", ".pq"):
+        return content
+    try:
+        import pandas as pd
+
+        return bytes(pd.read_parquet(io.BytesIO(content)).to_csv(index=False).encode())
+    except ImportError as e:
+        raise NotInstalled(
+            f"{path} is a parquet file, which needs pandas and pyarrow",
+            str(e),
+            "pip install pandas pyarrow, or save it as CSV",
+        ) from None
+    except Exception as e:  # whatever bad bytes make of pyarrow
+        raise DataError(
+            f"{path} is no parquet file", str(e)[:200], "give a file of columns, or CSV"
         ) from None
 
 

@@ -346,7 +346,7 @@ def measured(problem: Problem, solver: str, tolerance: float, time_limit: float)
 
     facts = profile(solver)
     # one that has no clock is ended from outside
-    limit = {"time_limit": time_limit} if "time_limit" in facts.options else {}
+    limit = time_limit if "time_limit" in facts.options else None
     with threadpool_limits(1):
         _end_after(LOADING + allowance(time_limit))
         _warm_up(facts)
@@ -356,7 +356,7 @@ def measured(problem: Problem, solver: str, tolerance: float, time_limit: float)
         cpu, begin = _cpu_seconds(), time.perf_counter()
         solution, error = None, None
         try:
-            solution = problem.solve(solver, tolerance=tolerance, **limit)
+            solution = problem.solve(solver, tolerance=tolerance, time_limit=limit)
         # whatever a solver's library raises is a finding about that solver
         except Exception as e:
             error = e

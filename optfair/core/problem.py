@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import cvxpy as cp
 
@@ -178,8 +178,8 @@ class Problem(ProblemVerbs, Labels):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return packed(self)
 
-    def _child(self, **fields: Any) -> Any:
-        child = object.__new__(type(self))
+    def _child(self, **fields: Any) -> Self:
+        child: Self = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
         for cached in ("_class", "_witness", "_recast", "_constant", "_compiled", "_family"):
             child.__dict__.pop(cached, None)
@@ -337,7 +337,7 @@ class Problem(ProblemVerbs, Labels):
 
     # --- composing -----------------------------------------------------------------------
 
-    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Any:
+    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Self:
         """Return this problem with further constraints.
 
         Parameters
@@ -394,7 +394,7 @@ class Problem(ProblemVerbs, Labels):
 
         return parameters(self)
 
-    def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Any:
+    def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Self:
         """Return this problem at other values of its parameters; this one keeps its own.
 
         What was compiled for one value serves all where CVXPY's rules on parameters hold
@@ -425,9 +425,10 @@ class Problem(ProblemVerbs, Labels):
         """
         from optfair.core.parameters import at
 
-        return at(self, {**(values or {}), **named})
+        moved: Self = at(self, {**(values or {}), **named})
+        return moved
 
-    def _proved_anew(self) -> Any:
+    def _proved_anew(self) -> Self:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""
         declared = Declaration(
             self.variables,
@@ -444,7 +445,7 @@ class Problem(ProblemVerbs, Labels):
         )
 
     @checked(variables=check_mapping)
-    def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Any:
+    def with_variables(self, variables: Mapping[str, Any] | None = None, **named: Any) -> Self:
         """Return this problem with further variables, which no term uses yet.
 
         Parameters
@@ -473,7 +474,7 @@ class Problem(ProblemVerbs, Labels):
         """Return constraints by term name; models that cannot take a rule override this."""
         return composition.bound_parts(self, name, item)
 
-    def without(self, *names: str) -> Any:
+    def without(self, *names: str) -> Self:
         """Return this problem without some constraints (a rule's name removes all its parts)."""
         gone = set()
         for name in names:
@@ -493,7 +494,7 @@ class Problem(ProblemVerbs, Labels):
             _names={v.id: name for name, v in left.items()},
         )._proved_anew()
 
-    def with_integrality(self, *names: str) -> Any:
+    def with_integrality(self, *names: str) -> Self:
         """Return this problem with some variables integer."""
         for name in names:
             self[name]
@@ -503,7 +504,7 @@ class Problem(ProblemVerbs, Labels):
         self,
         objective: Mapping[str, ObjectiveTerm],
         constraints: Mapping[str, ConstraintTerm],
-    ) -> Any:
+    ) -> Self:
         """Return this problem with its terms replaced; transforms build on it."""
         return self._child(
             objective=MappingProxyType(dict(objective)),

@@ -6,9 +6,9 @@ These local imports are the only ones that point upwards.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
 
 from optfair.core import html
 from optfair.errors import DeclarationError, nearest
@@ -25,6 +25,32 @@ if TYPE_CHECKING:
     from optfair.solution.residuals import Residuals
 
 __all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
+
+
+class SharedOptions(TypedDict, total=False):
+    """Options of every verb, for editors and type checkers."""
+
+    tolerance: float
+    time_limit: float | None
+
+
+class DiagnoseOptions(SharedOptions, total=False):
+    """Options of `diagnose`."""
+
+    keep: str | Iterable[str]
+
+
+class SolveOptions(SharedOptions, total=False):
+    """Options of `solve`."""
+
+    threads: int
+    seed: int | None
+    verbose: int
+    warm_start: Solution | None
+    options: Mapping[str, Any] | None
+    isolate: bool
+    exact: bool
+    write_back: bool
 
 
 def _check_options(verb: Callable[..., Any], options: Mapping[str, Any]) -> None:
@@ -52,7 +78,7 @@ def _no_attribute(owner: object, name: str, advice: Mapping[str, str]) -> str:
 class ProblemVerbs:
     """Verbs of `Problem`."""
 
-    def solve(self, solver: str | None = None, **options: Any) -> Solution:
+    def solve(self, solver: str | None = None, **options: Unpack[SolveOptions]) -> Solution:
         """Choose a solver, compile, solve, recover and verify; see `optfair.solve`."""
         from optfair.backends.solve import solve
 
@@ -77,7 +103,7 @@ class ProblemVerbs:
             }
             raise AttributeError(_no_attribute(self, name, advice))
 
-    def diagnose(self, **options: Any) -> Diagnosis:
+    def diagnose(self, **options: Unpack[DiagnoseOptions]) -> Diagnosis:
         """Say why there is no solution, with evidence; see `optfair.diagnose`."""
         from optfair.diagnosis.diagnose import diagnose
 
@@ -102,11 +128,12 @@ class ProblemVerbs:
 
         return conic_proof(cast("Problem", self), facts, x, z)
 
-    def soften(self, name: str, weight: float) -> Any:
+    def soften(self, name: str, weight: float) -> Self:
         """Replace a constraint by a penalty on its violation; see `optfair.transforms.softening`."""
         from optfair.transforms.softening import soften
 
-        return soften(cast("Problem", self), name, weight)
+        softened: Self = soften(cast("Problem", self), name, weight)
+        return softened
 
 
 class CertificateVerbs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import cvxpy as cp
 import numpy as np
@@ -385,7 +385,7 @@ class FileProblem(Problem):
         sides = [label, suffixed(label, "lower"), suffixed(label, "upper")]
         return [part for side in sides for part in places.get(side, ())]
 
-    def _child(self, **fields: Any) -> Any:
+    def _child(self, **fields: Any) -> Self:
         child = super()._child(**fields)
         child.__dict__.pop("_places", None)
         return child
@@ -459,12 +459,12 @@ class FileProblem(Problem):
 
     # --- composing ---------------------------------------------------------------------------
 
-    def without(self, *names: str) -> Any:
+    def without(self, *names: str) -> Self:
         """Return this problem without some constraints, or without single rows by label."""
-        child: Any = self
+        child: Self = self
         for name in names:
             if name in child.constraints or not (places := child._terms_of(name)):
-                child = Problem.without(child, name)
+                child = super(FileProblem, child).without(name)
                 continue
             terms: dict[str, ConstraintTerm] = dict(child.constraints)
             for term, at in places:
@@ -475,21 +475,21 @@ class FileProblem(Problem):
             child = child._child(constraints=MappingProxyType(ordered))
         return child
 
-    def with_integrality(self, *names: str) -> Any:
+    def with_integrality(self, *names: str) -> Self:
         """Return this problem with some arrays, columns or vectors integer.
 
         Part of a vector becomes integer by a copy of it: a variable ``NAME integer``, and a constraint that both
         are equal.
         """
-        child: Any = self
+        child: Self = self
         for name in names:
             if name in child.variables:
-                child = Problem.with_integrality(child, name)
+                child = super(FileProblem, child).with_integrality(name)
                 continue
             part = child[name]
             copy = cp.Variable(part.shape, name=f"{name} integer")
             child = child.with_variables({f"{name} integer": copy})
-            child = Problem.with_integrality(child, f"{name} integer")
+            child = super(FileProblem, child).with_integrality(f"{name} integer")
             child = child.with_constraints({f"{name} is integer": part == copy})
         return child
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys, fact_files, load_facts
+from optfair.numbers import check_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -191,16 +193,22 @@ _OPTIMUM: dict[str, type] = {"value": float, "certified_by": str, "gap": float, 
 _INFEASIBLE: dict[str, type] = {"conflict": list, "certified_by": str, "checked_by": list}
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all instances, FAMILY/NAME.
+def names(pattern: str = "*") -> tuple[str, ...]:
+    """Return the names of instances, FAMILY/NAME.
+
+    Parameters
+    ----------
+    pattern : str
+        Of the whole name, as in ``"textbook/*"``.
 
     Examples
     --------
     >>> import optfair as of
-    >>> "fair_clustering/german_k5" in of.library.names()
-    True
+    >>> of.library.names("*/diet*")[0]
+    'textbook/diet'
     """
-    return tuple(_files())
+    check_text(pattern, "pattern")
+    return tuple(n for n in _files() if fnmatch(n, pattern))
 
 
 def _files() -> dict[str, Path]:

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from typer.testing import CliRunner
@@ -124,6 +125,28 @@ def test_options_reach_the_model():
     model.fit(X, groups=list(table.column("g").words))
     assert found["objective"] == pytest.approx(model.objective_)
     assert (found["starts"], found["seed"], found["standardize"]) == (2, 3, False)
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".csv.bz2", ".parquet"])
+def test_packed_tables_are_the_same_table(folder, suffix):
+    path = small()
+    frame = pd.read_csv(path)
+    packed = Path(f"packed{suffix}")
+    frame.to_parquet(packed) if suffix == ".parquet" else frame.to_csv(packed, index=False)
+    plain = run(path, "-g", "g", "-k", 2, "--json")
+    found = run(packed, "-g", "g", "-k", 2, "--json")
+    assert found.exit_code == 0, found.stderr
+    ours, theirs = (json.loads(r.stdout) for r in (found, plain))
+    for numbers in (ours, theirs):
+        del numbers["without_rule"]["seconds"]
+    assert {k for k in theirs if ours[k] != theirs[k]} <= {"file", "sha256", "seconds"}
+
+
+@pytest.mark.parametrize("suffix", [".csv.gz", ".parquet"])
+def test_what_is_not_packed_as_its_name_says_is_refused(folder, suffix):
+    Path(f"t{suffix}").write_bytes(b"a,g\n1,x\n")
+    told = refused(f"t{suffix}", "-g", "g", "-k", 2)
+    assert f"t{suffix}" in told and "Traceback" not in told
 
 
 def test_the_summary():

@@ -44,6 +44,8 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "p.without('flor')": ("'flor'", "did you mean 'floor'"),
     "p.soften('flor', 1.0)": ("'flor'", "did you mean 'floor'"),
     "p.with_integrality('z')": ("no variable 'z'", "x"),
+    "of.fair_clustering.hard_labels(X)": ("solution is a ndarray", "what solve() returns"),
+    "of.library.names(3)": ("pattern is 3", "text"),
     "of.library.load('diett')": ("no instance 'diett'", "'diet'"),
     "of.datasets.load('german')": ("no data set 'german'", "'german_credit'"),
     "of.compare_solvers('textbok/*', ['highs'])": ("'textbok/*'", "textbook/"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import cvxpy as cp
 import numpy as np
@@ -503,11 +503,11 @@ class PointProblem(FeatureProblem):
             d["distance"], variables, self.factual, d["metric"], self.free, self.anchor
         )
 
-    def _child(self, **fields: Any) -> Any:
+    def _child(self, **fields: Any) -> Self:
         child = super()._child(**fields)
         return child._substituted() if "constraints" in fields else child
 
-    def _substituted(self) -> PointProblem:
+    def _substituted(self) -> Self:
         """Return this problem with the features that are now held fixed substituted."""
         lower, upper = self.limits
         held = lower == upper

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.solution import Solution
+from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
@@ -116,7 +116,7 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     Bera et al.: Fair Algorithms for Clustering, NeurIPS 2019 (rounding).
     """
     begin = time.perf_counter()
-    p = solution.problem
+    p = check_solution(solution).problem
     if not isinstance(p, FairAssignment) or "mass definition" not in solution.multipliers:
         raise DeclarationError(
             f"labels are made of a solved FairAssignment, this is a {type(p).__name__}",

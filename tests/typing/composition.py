@@ -1,0 +1,25 @@
+"""What a type checker sees: composing keeps the type, and verbs have options with types."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import cvxpy as cp
+
+import optfair as of
+
+
+def composed() -> None:
+    """Is read, not run."""
+    p = of.textbook.Diet(cost=[1.0], nutrition=[[1.0]], minimum=[1.0], maximum=[2.0], most=[3.0])
+    x = p["servings"]
+
+    assert_type(p.with_constraints(few=x <= 2), of.textbook.Diet)
+    assert_type(p.with_constraints({"few": x <= 2}).without("few"), of.textbook.Diet)
+    assert_type(p.with_integrality("servings").soften("most servings", 1.0), of.textbook.Diet)
+    assert_type(p.with_variables(z=cp.Variable(name="z")).at(), of.textbook.Diet)
+    assert_type(p.solve("highs", tolerance=1e-9, threads=1, exact=True), of.Solution)
+    assert_type(p.solve().certificate.prove(time_limit=1.0).solution, of.Solution)
+    assert_type(p.diagnose(time_limit=1.0), of.diagnosis.Diagnosis)
+    p.solve(tolerence=1e-9)  # type: ignore[call-arg]
+    p.solve(tolerance="small")  # type: ignore[arg-type]
