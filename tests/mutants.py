@@ -183,10 +183,14 @@ def drawn(file: str, count: int) -> list[Mutant]:
 
 
 def listed() -> dict[tuple[Any, ...], str]:
-    """Return the reasons of the survivors that are right."""
-    entries = tomllib.loads(LISTED.read_text(encoding="utf-8")).get("survivor", [])
-    names = ("file", "function", "before", "after")
-    return {(*(e[n] for n in names), e.get("nth", 0)): e["reason"] for e in entries}
+    """Return the reasons of the survivors that are right: by file, then by reason."""
+    told = tomllib.loads(LISTED.read_text(encoding="utf-8"))
+    reasons, found = told.pop("reasons"), {}
+    for file, groups in told.items():
+        for reason, entries in groups.items():
+            for function, before, after, *nth in entries:
+                found[file, function, before, after, *(nth or [0])] = reasons[reason]
+    return found
 
 
 def _code(root: CodeType, name: str) -> CodeType | None:
@@ -405,9 +409,8 @@ def main(arguments: list[str] | None = None) -> int:
         for m, word in found.items():
             if word in ("survives", "no test runs it") and m.key not in known:
                 wrong += 1
-                print(f'\n[[survivor]]  # {word}, line {m.line}\nfile = "{m.file}"')
-                print(f"function = {json.dumps(m.function)}\nbefore = {json.dumps(m.before)}")
-                print(f"after = {json.dumps(m.after)}" + (f"\nnth = {m.nth}" if m.nth else ""))
+                entry = [*m.key[1:4], *([m.nth] if m.nth else [])]
+                print(f"  {m.file}:{m.line} {word}: {json.dumps(entry, ensure_ascii=False)}")
         sys.stdout.flush()
     print(f"\n{wrong} survivors that are not listed")
     return int(wrong > 0)
