@@ -125,8 +125,9 @@ def linear_rows(form: ConicForm) -> Rows:
         elif c.kind == "psd":
             on, off = where[c.diagonal], where[~c.diagonal]
             i, j = c.places
-            behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
-            factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
+            if c.root != 1.0:
+                behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
+                factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
             where = on
         elif c.kind == "exp":
             where = where.reshape(-1, 3)[:, 1:].ravel()

@@ -38,6 +38,9 @@ class Cone:
         Whether a psd block lists the upper triangle column by column (else the lower one).
     power : float
         Exponent of a three-dimensional power cone.
+    root : float
+        What multipliers of a psd block are multiplied by off the diagonal, beside those that they
+        are the entries of: 1 in the relaxations of `on_face`, whose rows bear a factor 2 there.
     """
 
     kind: ConeKind
@@ -46,12 +49,13 @@ class Cone:
     order: int = 0
     upper: bool = True
     power: float = 0.5
+    root: float = 2.0**0.5
 
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
         full = np.zeros((self.order, self.order))
         rows, cols = self.places
-        full[rows, cols] = entries / np.where(rows == cols, 1.0, np.sqrt(2.0))
+        full[rows, cols] = entries / np.where(rows == cols, 1.0, self.root)
         return np.asarray(full + full.T - np.diag(np.diag(full)))
 
     def distance(self, entries: Floats, *, dual: bool = False) -> float:
@@ -83,6 +87,11 @@ class Cone:
         """Which rows of a psd block are its diagonal."""
         rows, cols = self.places
         return np.asarray(rows == cols)
+
+    @property
+    def stretch(self) -> float:
+        """How much longer a move of the matrix may be than that of the multipliers it consists of."""
+        return 1.4143 if self.root == 1.0 else 1.0
 
     def dual_point(self, z: Floats) -> Floats:
         """Return a vector near z that is exactly in the dual cone."""
@@ -116,7 +125,7 @@ class Cone:
             return 0.0
         # entries off the diagonal were divided by the root of 2, those on it rounded once
         size = float(np.abs(Z).sum(axis=1).max()) + least
-        return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size)
+        return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size) / self.stretch
 
     def outside(self, s: Floats, error: Floats) -> float:
         """Return 0 when a block is in the cone wherever it is within the error, else how far off."""

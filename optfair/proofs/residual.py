@@ -263,7 +263,7 @@ def _raised(
         if length(own) <= depths.get(c.start, 0.0):
             continue
         where = np.arange(c.start, c.stop)
-        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own)
+        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own) * c.stretch
     return up
 
 

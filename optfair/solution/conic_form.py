@@ -33,6 +33,12 @@ BALANCING = 60
 NEGLIGIBLE = 1e-12
 # Passes that bring the largest entry of every row and column near 1.
 EQUILIBRATIONS = 8
+# What is computed once of the matrices, and of the cones, whatever the other numbers are.
+FACTS = {
+    "P": ("curvature", "bending"),
+    "A": ("columns_of_rows", "rows", "sizes", "across"),
+    "cones": ("equal", "nonnegative"),
+}
 
 
 @dataclass(frozen=True)
@@ -88,9 +94,10 @@ class ConicForm:
     def moved(self, numbers: Mapping[str, Any]) -> ConicForm:
         """Return the form with other numbers in the same places; what is known of the rest stays."""
         made = replace(self, **numbers)
-        for fact, rests_on in (("curvature", "P"), ("columns_of_rows", "A")):
-            if fact in self.__dict__ and rests_on not in numbers:
-                made.__dict__[fact] = self.__dict__[fact]
+        for rests_on, facts in FACTS.items():
+            if rests_on not in numbers:
+                known = {fact: self.__dict__[fact] for fact in facts if fact in self.__dict__}
+                made.__dict__.update(known)
         return made
 
     @property
