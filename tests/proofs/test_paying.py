@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import definiteness, dominant, exactly_semidefinite
-from optfair.proofs.residual import absorbed, in_dual, peeled, polished, residual_of
+from optfair.proofs.residual import (
+    absorbed,
+    in_dual,
+    peeled,
+    polished,
+    repaired,
+    residual_of,
+)
 from optfair.proofs.tilt import tilted
 from optfair.solution.conic_form import ConicForm
 
@@ -319,3 +326,24 @@ def test_open_and_curved_columns_are_all_told() -> None:
     proved = form.lower_bound(np.zeros(3), np.zeros(1))
     assert proved.unpaid is not None and proved.unpaid.columns.tolist() == [0, 1, 2]
     assert proved.unpaid.slope >= 1e-9 and proved.unpaid.curve >= 1e-14
+
+
+def test_a_raised_head_does_not_spoil_what_is_made_exact() -> None:
+    # column 2 is closed behind the head, which must then be raised: that opens column 0
+    A = np.array([[1.0, 1.0, 0.0], [-1.0, -1.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
+    z = np.array([0.25, 1.0, 0.5, 0.25])
+    q = -(A.T @ z) + 1e-9
+    cones = (Cone("zero", 0, 1), Cone("soc", 1, 4))
+    form = ConicForm(
+        *(sp.csc_array((3, 3)), q, 0.0, sp.csc_array(A), np.zeros(4), cones, {"x": slice(0, 3)})
+    )
+    found = residual_of(form, None, z, q)
+    lower, upper = form.column_bounds
+    moved, _ = repaired(form, found, None, z, q, lower, upper)
+    assert not (moved.size == 0.0).all() and moved.unpaid(lower, upper).any()
+    apart = A.copy()
+    apart[1] = 0.0  # with nothing in the head, all three are closed
+    form = replace(form, A=sp.csc_array(apart), q=-(apart.T @ z) + 1e-9)
+    found = residual_of(form, None, z, form.q)
+    moved, cost = repaired(form, found, None, z, form.q, *form.column_bounds)
+    assert (moved.size == 0.0).all() and 0.0 < cost < 1e-290
