@@ -279,6 +279,6 @@ def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
     P = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]) - off * sp.eye_array(n))
     for shift in (0.0, 0.5 * off, off, 2.0 * off, 1e-12, 1e-9):
         for factor in (_sparse, _dense):  # the least eigenvalue is -off exactly
-            assert factor(P, shift) >= off
+            assert factor(P, shift) >= max(off, shift)
     assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
     assert _dense(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9
