@@ -153,7 +153,7 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
 
 
 def _described(found: Labelling, solution: Solution) -> HardLabels:
-    p: FairAssignment = solution.problem
+    p: Any = solution.problem
     K = p.cost.clusters
     A = np.eye(K)[found.labels]
     masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
