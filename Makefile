@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all wheel-test docs docs-test clean
+.PHONY: demo test test-all mutants wheel-test docs docs-test clean
 
 $(VENV)/.plot: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,10 @@ test: $(VENV)/.test
 
 test-all: test
 	$(BIN)/python -m pytest -m slow
+
+# small changes to the code, each of which a test must notice; survivors are in tests/mutants.toml
+mutants: $(VENV)/.test
+	$(BIN)/python tests/mutants.py
 
 # a wheel from the sdist, alone in an environment of each Python that is here, does what the README says
 wheel-test: $(VENV)/.test

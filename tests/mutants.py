@@ -183,10 +183,14 @@ def drawn(file: str, count: int) -> list[Mutant]:
 
 
 def listed() -> dict[tuple[Any, ...], str]:
-    """Return the reasons of the survivors that are right."""
-    entries = tomllib.loads(LISTED.read_text(encoding="utf-8")).get("survivor", [])
-    names = ("file", "function", "before", "after")
-    return {(*(e[n] for n in names), e.get("nth", 0)): e["reason"] for e in entries}
+    """Return the reasons of the survivors that are right: by file, then by reason."""
+    told = tomllib.loads(LISTED.read_text(encoding="utf-8"))
+    reasons, found = told.pop("reasons"), {}
+    for file, groups in told.items():
+        for reason, entries in groups.items():
+            for function, before, after, *nth in entries:
+                found[file, function, before, after, *(nth or [0])] = reasons[reason]
+    return found
 
 
 def _code(root: CodeType, name: str) -> CodeType | None:
@@ -383,6 +387,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("files", nargs="*", help="files, else those in scope")
     parser.add_argument("--count", type=int, help="mutants of each file; -1 all of them")
     parser.add_argument("--tests", nargs="*", type=os.path.abspath, help="else those that mirror")
+    parser.add_argument("--listed", action="store_true", help="those of the list alone")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=30.0)
     asked = parser.parse_args(arguments)
@@ -391,10 +396,11 @@ def main(arguments: list[str] | None = None) -> int:
     counts = {f.relative_to(ROOT).as_posix(): n for g, n in SCOPE.items() for f in ROOT.glob(g)}
     files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
     groups: dict[tuple[str, ...], list[Mutant]] = {}
+    end, known, wrong = time.monotonic() + 60.0 * asked.minutes, listed(), 0
     for file, count in files.items():
         own = drawn(file, count if asked.count is None else asked.count)
+        own = [m for m in mutants(file) if m.key in known] if asked.listed else own
         groups.setdefault(tuple(asked.tests or tests_of(file)), []).extend(own)
-    end, known, wrong = time.monotonic() + 60.0 * asked.minutes, listed(), 0
     for tests, wanted in groups.items():
         found = tried(wanted, tests, asked.jobs, end) if wanted else {}
         print("\n" + ", ".join(str(Path(t).relative_to(ROOT)) for t in tests))
@@ -403,13 +409,13 @@ def main(arguments: list[str] | None = None) -> int:
             told = {w: words.count(w) for w in dict.fromkeys(words)}
             print(f"  {file}: {', '.join(f'{n} {w}' for w, n in told.items())}")
         for m, word in found.items():
-            if word in ("survives", "no test runs it") and m.key not in known:
+            survives = word in ("survives", "no test runs it")
+            if (word == "killed") if asked.listed else (survives and m.key not in known):
                 wrong += 1
-                print(f'\n[[survivor]]  # {word}, line {m.line}\nfile = "{m.file}"')
-                print(f"function = {json.dumps(m.function)}\nbefore = {json.dumps(m.before)}")
-                print(f"after = {json.dumps(m.after)}" + (f"\nnth = {m.nth}" if m.nth else ""))
+                entry = [*m.key[1:4], *([m.nth] if m.nth else [])]
+                print(f"  {m.file}:{m.line} {word}: {json.dumps(entry, ensure_ascii=False)}")
         sys.stdout.flush()
-    print(f"\n{wrong} survivors that are not listed")
+    print(f"\n{wrong} {'listed are killed' if asked.listed else 'survivors are not listed'}")
     return int(wrong > 0)
 
 

@@ -277,7 +277,7 @@ def _proved(fair: Any) -> str:
     hard = fair.hard_labels_
     if hard is None:
         return "; --labels hard obeys with whole rows"
-    return f"; labels within {hard.gap:.1e} of the best that obey, by {hard.bound_by}"
+    return f"; labels within {hard.gap:.1e} of the best that obey, {hard.grade}"
 
 
 def _percent(share: float) -> str:

@@ -75,10 +75,8 @@ def digest(record: Any) -> str:
 
 def triangle(more: Any) -> list[tuple[int, int]]:
     """Return the entries of the matrix that the rows of a semidefinite block hold."""
-    order, upper = more
-    if upper:
-        return [(i, j) for j in range(order) for i in range(j + 1)]
-    return [(i, j) for i in range(order) for j in range(i, order)]
+    lower = [(i, j) for i in range(more[0]) for j in range(i, more[0])]
+    return [(i, j) for j in range(more[0]) for i in range(j + 1)] if more[1] else lower
 
 
 class Form:
@@ -98,7 +96,8 @@ class Form:
             require(len(here) == len(entries), "an entry stands twice or out of range")
         require({(j, i, v) for i, j, v in self.P} == {*self.P}, "P is not symmetric")
         self.sign, self.integer = record["sign"], {*record["integer"]}
-        require(self.integer <= {*range(n)}, "an integer column is out of range")
+        fits = self.integer <= {*range(n)} and self.sign in (1, -1)
+        require(fits, "an integer column is out of range, or the sense is none")
         self.rows: list[dict[int, int]] = [{} for _ in range(m + 1)]
         for i, j, v in [*self.A, *((m, j, v) for j, v in enumerate(self.q) if v)]:
             self.rows[i][j] = v

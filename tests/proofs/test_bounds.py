@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -312,3 +313,77 @@ def test_sides_without_end_are_no_rows() -> None:
     A = sp.csc_array([[1.0]])
     for kind, b in (("nonneg", -np.inf), ("zero", np.inf), ("nonneg", np.nan)):
         assert feasible_near(A, np.array([b]), (Cone(kind, 0, 1),), np.zeros(1)) is None
+
+
+# --- open columns among others, and points that have room ---------------------------------------
+
+
+def test_a_contradiction_pays_with_bounds_that_rows_imply() -> None:
+    # w >= 2 + x and w <= 1 + (1 - 1e-9) x, with -5 - t <= x <= t and t between 0 and 1
+    A = [[-1, 1, 0], [1, 1e-9 - 1, 0], [0, 1, -1], [0, -1, -1], [0, 0, 1], [0, 0, -1]]
+
+    def proved(*b: float) -> bool:
+        form = form_of(A, b, (Cone("nonneg", 0, 6),), np.zeros(3))
+        return infeasibility(form, np.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.0])).proved
+
+    assert proved(-2.0, 1.0, 0.0, 5.0, 1.0, 0.0)
+    assert not proved(-2.0, 1.0, 0.0, 5e9, 1.0, 0.0)  # x may be -4e9
+    assert not proved(-2.0, 2.0 - 1e-9, 0.0, 5.0, 1.0, 0.0)  # x = -6 satisfies all
+
+
+@pytest.mark.parametrize("kind", ["soc", "psd", "exp", "pow"])
+def test_points_in_curved_cones_need_room_for_the_move(kind: str) -> None:
+    inner = {
+        "soc": (Cone("soc", 1, 4), [3.0, 1.0, 1.0]),
+        "psd": (Cone("psd", 1, 4, order=2), [2.0, 0.5, 2.0]),
+        "exp": (Cone("exp", 1, 4), [0.0, 1.0, 2.0]),
+        "pow": (Cone("pow", 1, 4, power=0.5), [1.0, 1.0, 0.5]),
+    }
+    cone, inside = inner[kind]
+    A = np.vstack([[1.0, 1.0, 1.0], -np.eye(3)])
+    cones = (Cone("zero", 0, 1), cone)
+    for off, proved in ((1e-9, True), (1e-3, True), (-1e-3, True), (20.0, False)):
+        b = np.array([sum(inside) + off, 0.0, 0.0, 0.0])
+        step = feasible_near(sp.csc_array(A), b, cones, np.array(inside))
+        assert (step is not None) == proved, off
+        if step is not None:
+            assert 0.3 * abs(off) <= step.max() <= abs(off)
+    # a point outside, and one without an equation to move for
+    assert feasible_near(sp.csc_array(A), b, cones, -np.array(inside)) is None
+    alone = feasible_near(
+        sp.csc_array(A[1:]), b[1:], (replace(cone, start=0, stop=3),), np.array(inside)
+    )
+    assert alone is not None and not alone.any()
+
+
+def test_columns_at_their_bounds_are_held() -> None:
+    # x + y = 1 + 1e-9 off, y at its bound 0: x alone moves; without x nothing does
+    A, cones = [[1.0, 1.0], [0.0, -1.0]], (Cone("zero", 0, 1), Cone("nonneg", 1, 2))
+    step = feasible_near(sp.csc_array(A), np.array([1.0 + 1e-9, 0.0]), cones, np.array([1.0, 0.0]))
+    assert step is not None and step[1] == 0.0 and 1e-9 <= step[0] * (1 + 1e-6) <= 1.1e-9
+    both = [*A, [-1.0, 0.0]]
+    held = feasible_near(
+        *(sp.csc_array(both), np.array([1.0 + 1e-9, 0.0, -1.0])),
+        *((Cone("zero", 0, 1), Cone("nonneg", 1, 3)), np.array([1.0, 0.0])),
+    )
+    assert held is None
+    # a row with less room than the move takes
+    near = [[1.0, 1.0], [1.0, -1.0]]
+    for room, proved in ((1e-3, True), (1e-5, False)):
+        found = feasible_near(
+            *(sp.csc_array(near), np.array([1.0 + 1e-4, room])),
+            *((Cone("zero", 0, 1), Cone("nonneg", 1, 2)), np.array([0.5, 0.5])),
+        )
+        assert (found is not None) == proved
+
+
+def test_what_bends_a_ray_is_said() -> None:
+    bent = form_of(np.zeros((1, 1)), [1.0], (Cone("nonneg", 0, 1),), [-1.0], [[0.5]])
+    assert "bends it by 5.0e-01" in recession_faults(bent, np.array([1.0]))[0]
+    away = form_of([[1.0]], [1.0], (Cone("nonneg", 0, 1),), [-1.0])
+    assert "recession cone" in recession_faults(away, np.array([1.0]))[0]
+    # a direction whose correction is as large as itself is another one
+    assert recession_faults(
+        form_of([[1.0, 1.0]], [0.0], (Cone("zero", 0, 1),), [-1.0, 0.0]),
+        np.array([1.0, -1.0 + 1e-3]),
+    )

@@ -283,6 +283,7 @@ TAMPERED: list[tuple[str, str, Callable[[Document], None]]] = [
     ("branching", "one branch only", one_branch),
     ("branching", "a branch twice", same_branch),
     ("branching", "continuous", continuous_branch),
+    ("lp cut", "no sense", lambda d: d["form"].update({"sign": 5})),
     ("lp cut", "kind", _renamed("kind", "infeasible")),
     ("lp cut", "unknown kind", _renamed("kind", "hope")),
     ("lp cut", "schema", _renamed("schema", 99)),

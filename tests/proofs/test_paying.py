@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import definiteness, dominant, exactly_semidefinite
-from optfair.proofs.residual import absorbed, peeled, residual_of
+from optfair.proofs.residual import (
+    absorbed,
+    in_dual,
+    peeled,
+    polished,
+    repaired,
+    residual_of,
+)
 from optfair.proofs.tilt import tilted
 from optfair.solution.conic_form import ConicForm
 
@@ -216,3 +224,126 @@ def test_a_tilt_makes_residuals_payable() -> None:
     assert not after.unpaid(lower, upper).any()
     proved = form.lower_bound(np.array([0.5, 0.5]), z)
     assert proved.unpaid is None and 1.0 - 1e-9 <= proved.value <= 1.0
+
+
+# --- curved cones, free columns: known optima, multipliers that nearly cancel ------------------
+
+# (cone, a multiplier, a slack with no product with it): all of it exact in floats
+PAIRS: dict[str, tuple[Cone, list[float], list[float]]] = {
+    "zero": (Cone("zero", 0, 2), [-3.0, 2.0], [0.0, 0.0]),
+    "nonneg": (Cone("nonneg", 0, 3), [2.0, 0.0, 1.0], [0.0, 3.0, 0.0]),
+    "soc": (Cone("soc", 0, 3), [5.0, 3.0, 4.0], [5.0, -3.0, -4.0]),
+    "soc inside": (Cone("soc", 0, 3), [4.0, 1.0, 2.0], [0.0, 0.0, 0.0]),
+    "psd": (Cone("psd", 0, 3, order=2), [1.0, 2.0, 2.0], [2.0, -2.0, 1.0]),
+    "psd inside": (Cone("psd", 0, 3, order=2), [3.0, 1.0, 2.0], [0.0, 0.0, 0.0]),
+    "exp": (Cone("exp", 0, 3), [-1.0, -1.0, 1.0], [0.0, 1.0, 1.0]),
+}
+
+
+def conic(kinds: list[str], seed: int) -> tuple[ConicForm, Any, Any, Fraction]:
+    """Return a program over cones with free columns, its optimal pair and its exact optimum."""
+    rng = np.random.default_rng(seed)
+    cones, z, s, at = [], [], [], 0
+    for kind in kinds:
+        c, price, slack = PAIRS[kind]
+        cones.append(replace(c, start=at, stop=at + c.stop))
+        z, s, at = [*z, *price], [*s, *slack], at + c.stop
+    n = int(rng.integers(1, 4))
+    A = rng.integers(-3, 4, (at, n)).astype(float)
+    x = rng.integers(-3, 4, n).astype(float)
+    q = -(A.T @ np.array(z))
+    form = ConicForm(
+        *(sp.csc_array((n, n)), q, 0.0, sp.csc_array(A), A @ x + np.array(s), tuple(cones)),
+        {"x": slice(0, n)},
+    )
+    return form, x, np.array(z), Fraction(float(q @ x))
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        *(["zero", "soc"], ["zero", "psd"], ["zero", "exp"], ["soc", "soc inside"]),
+        *(["psd inside"], ["psd inside", "soc", "nonneg"], ["exp", "soc inside", "zero"]),
+        ["nonneg", "psd", "psd"],
+    ],
+    ids=" ".join,
+)
+@given(seed=st.integers(0, 100_000), noise=st.sampled_from([0.0, 1e-15, 1e-11, 1e-8, 1e-4]))
+def test_no_bound_over_cones_exceeds_the_optimum(kinds: list[str], seed: int, noise: float) -> None:
+    form, x, z, optimum = conic(kinds, seed)
+    rng = np.random.default_rng(seed + 1)
+    near = z + noise * rng.normal(size=z.size)
+    for known in (None, float(optimum) + 1e-9):
+        proved = bounds_module.lower_bound(form, x, near, known)
+        if proved.unpaid is None:
+            assert Fraction(proved.value) <= optimum if np.isfinite(proved.value) else True
+        else:
+            loss = Fraction(proved.unpaid.slope) * 4
+            assert Fraction(proved.value) - loss <= optimum
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [["zero", "soc"], ["zero", "psd"], ["zero", "exp"], ["soc inside"], ["psd inside"]],
+    ids=" ".join,
+)
+def test_multipliers_that_nearly_cancel_over_cones_are_repaired(kinds: list[str]) -> None:
+    closed = 0
+    for seed in range(30):
+        form, x, z, optimum = conic(kinds, seed)
+        near = z + 1e-11 * np.random.default_rng(seed).normal(size=z.size)
+        proved = bounds_module.lower_bound(form, x, near)
+        if proved.unpaid is None:
+            closed += 1
+            assert float(optimum) - 1e-8 <= proved.value <= float(optimum)
+    assert closed >= 11
+
+
+def test_polishing_keeps_what_is_better() -> None:
+    better = 0
+    for seed in range(20):
+        form, x, z, _ = conic(["zero", "soc inside"], seed)
+        near = in_dual(form.cones, z + 1e-9 * np.random.default_rng(seed).normal(size=z.size))
+        found = residual_of(form, x, near, form.q)
+        lower, upper = form.column_bounds
+        moved, after = polished(form, found, x, near, form.q, lower, upper)
+        assert after.size.sum() <= found.size.sum() and np.abs(moved - z).max() <= 1e-7
+        better += bool(after.size.max() <= 1e-3 * found.size.max())
+        far = near + 1.0  # not nearly right: left alone
+        away = residual_of(form, x, far, form.q)
+        kept, same = polished(form, away, x, far, form.q, lower, upper)
+        assert kept is far and same is away
+    assert better >= 8
+
+
+def test_open_and_curved_columns_are_all_told() -> None:
+    P = np.zeros((3, 3))
+    P[:2, :2] = [[1.0, 1.0], [1.0, 1.0 - 1e-13]]  # not quite semidefinite
+    form = ConicForm(
+        *(sp.csc_array(P), np.array([0.0, 0.0, 1e-9]), 0.0, sp.csc_array(np.zeros((1, 3)))),
+        *(np.ones(1), (Cone("nonneg", 0, 1),), {"x": slice(0, 3)}),
+    )
+    proved = form.lower_bound(np.zeros(3), np.zeros(1))
+    assert proved.unpaid is not None and proved.unpaid.columns.tolist() == [0, 1, 2]
+    assert proved.unpaid.slope >= 1e-9 and proved.unpaid.curve >= 1e-14
+
+
+def test_a_raised_head_does_not_spoil_what_is_made_exact() -> None:
+    # column 2 is closed behind the head, which must then be raised: that opens column 0
+    A = np.array([[1.0, 1.0, 0.0], [-1.0, -1.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
+    z = np.array([0.25, 1.0, 0.5, 0.25])
+    q = -(A.T @ z) + 1e-9
+    cones = (Cone("zero", 0, 1), Cone("soc", 1, 4))
+    form = ConicForm(
+        *(sp.csc_array((3, 3)), q, 0.0, sp.csc_array(A), np.zeros(4), cones, {"x": slice(0, 3)})
+    )
+    found = residual_of(form, None, z, q)
+    lower, upper = form.column_bounds
+    moved, _ = repaired(form, found, None, z, q, lower, upper)
+    assert not (moved.size == 0.0).all() and moved.unpaid(lower, upper).any()
+    apart = A.copy()
+    apart[1] = 0.0  # with nothing in the head, all three are closed
+    form = replace(form, A=sp.csc_array(apart), q=-(apart.T @ z) + 1e-9)
+    found = residual_of(form, None, z, form.q)
+    moved, cost = repaired(form, found, None, z, form.q, *form.column_bounds)
+    assert (moved.size == 0.0).all() and 0.0 < cost < 1e-290

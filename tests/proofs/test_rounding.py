@@ -10,13 +10,15 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs.definiteness import definiteness
+from optfair.proofs.definiteness import _dense, _sparse, definiteness
 from optfair.proofs.rounding import (
+    correcting_step,
     correction,
     dot,
     entries_of,
     exact_dot,
     exact_products,
+    independent,
     product,
 )
 
@@ -195,3 +197,88 @@ def test_rows_and_columns_are_read_in_any_order() -> None:
         built = np.zeros((at.size, 5))
         np.add.at(built, (which, inner), data)
         np.testing.assert_array_equal(built, M.toarray()[at])
+
+
+# --- what is exact, what is independent, and steps that are judged -------------------------------
+
+
+def test_products_that_underflow_are_not_taken_for_zero() -> None:
+    one = np.nextafter(1e-160, 1.0)
+    a, b = np.array([1e-160, -1e-160, 1.0, -1.0]), np.array([one, 1e-160, 1.0, 1.0])
+    center, radius = exact_dot(a, b)
+    assert radius > 0.0 and abs(exact(a, b) - Fraction(center)) <= Fraction(radius)
+    # factors of 0 do not spoil what is exact
+    assert exact_dot(np.array([0.0, 1.0, -1.0]), np.array([3.0, 1.0, 1.0])) == (0.0, 0.0)
+    assert exact_dot(np.array([3.0, 1.0, -1.0]), np.array([0.0, 1.0, 1.0])) == (0.0, 0.0)
+
+
+@given(st.integers(0, 10_000))
+def test_nearly_singular_equations_are_not_promised_too_small_solutions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b, near = (float(v) for v in rng.integers(1, 9, 3))
+    M = np.array([[a, b], [near * a, near * b * (1.0 + 2.0 ** -float(rng.integers(30, 51)))]])
+    r = np.abs(rng.normal(size=2))
+    found = correction(sp.csr_array(M), r, np.ones(2))
+    if found is None:
+        return
+    F = [[Fraction(float(v)) for v in row] for row in M]
+    det = F[0][0] * F[1][1] - F[0][1] * F[1][0]
+    for signs in ((1, 1), (1, -1)):
+        side = [-Fraction(float(v)) * s for v, s in zip(r, signs, strict=True)]
+        x = [(F[1][1] * side[0] - F[0][1] * side[1]) / det]
+        x.append((F[0][0] * side[1] - F[1][0] * side[0]) / det)
+        assert all(abs(v) <= Fraction(float(most)) for v, most in zip(x, found, strict=True))
+
+
+def test_entries_with_little_room_are_moved_little() -> None:
+    room = np.array([1.0, 1e-6])
+    for rows in ([[1.0, 1.0]], [[2.0, 1.0]]):
+        moved = correction(sp.csr_array(rows), np.array([1e-9]), room)
+        assert moved is not None and moved[1] <= 1e-5 * moved[0]
+    step = correcting_step(sp.csr_array([[1.0, 1.0]]), np.array([1e-9]), room)
+    assert step is not None and abs(step.sum() + 1e-9) <= 1e-20
+    assert abs(step[1]) <= 1e-5 * abs(step[0])
+
+
+def test_a_step_solves_its_equations() -> None:
+    rng = np.random.default_rng(4)
+    for k, m in ((3, 3), (2, 5)):
+        M, r = rng.normal(size=(k, m)), rng.normal(size=k)
+        step = correcting_step(sp.csr_array(M), r, np.ones(m))
+        assert step is not None and np.abs(M @ step + r).max() <= 1e-12
+    M = np.array([[1.0, 2.0], [2.0, 4.0]])  # singular: the least squares that are left
+    step = correcting_step(sp.csr_array(M), np.array([1.0, 2.0]), np.ones(2))
+    assert step is not None and np.abs(M @ step + [1.0, 2.0]).max() <= 1e-12
+    held = correcting_step(sp.csr_array(np.eye(2)), np.ones(2), np.array([1.0, 0.0]))
+    assert held is not None and held.tolist() == [-1.0, 0.0]
+    assert correcting_step(sp.csr_array(np.eye(2)), np.ones(2), np.zeros(2)) is None
+    assert correcting_step(sp.csr_array(np.eye(2)), np.array([np.nan, 0.0]), np.ones(2)) is None
+
+
+@given(st.integers(0, 10_000))
+def test_equations_that_are_kept_imply_the_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k, m = (int(v) for v in rng.integers(1, 6, 2))
+    B = rng.integers(-2, 3, (k, m)).astype(float)
+    M = np.vstack([B, rng.integers(-2, 3, (2, k)) @ B])
+    r = M @ rng.integers(-3, 4, m)
+    if wrong := bool(rng.random() < 0.3):
+        r[-1] += 1.0
+    kept = independent(sp.csr_array(M), [Fraction(float(v)) for v in r])
+    both = np.linalg.matrix_rank(np.column_stack([M, r]))
+    if both > np.linalg.matrix_rank(M):
+        assert wrong and kept is None
+    else:
+        assert kept is not None and len(kept) == np.linalg.matrix_rank(M[kept]) == both
+
+
+@pytest.mark.parametrize("power", [20, 30, 40, 46])
+def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
+    n, off = 500, 2.0**-power
+    ends = [np.full(n - 1, -1.0), np.array([1.0, *[2.0] * (n - 2), 1.0]), np.full(n - 1, -1.0)]
+    P = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]) - off * sp.eye_array(n))
+    for shift in (0.0, 0.5 * off, off, 2.0 * off, 1e-12, 1e-9):
+        for factor in (_sparse, _dense):  # the least eigenvalue is -off exactly
+            assert factor(P, shift) >= max(off, shift)
+    assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
+    assert _dense(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9

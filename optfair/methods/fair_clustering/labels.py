@@ -20,6 +20,7 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
 from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_number
+from optfair.proofs.grade import Grade, reported
 
 __all__ = ["HardLabels", "hard_labels"]
 
@@ -45,9 +46,9 @@ class HardLabels:
         Relative difference of the two.
     soft_gap : float
         Relative difference to the bound of the soft assignment, recomputed from the rows.
-    bound_by : {"soft assignment", "branching"}
-        What proves the bound: the soft assignment's prices, or a solver's branching, whose word
-        it is.
+    grade : Grade
+        What the bound rests on: the soft assignment's proof, or a solver's word, which reads
+        "reported by branching".
     violation : float
         Largest relative violation of a rule by the masses of the labels; 0 where rows of a group
         weigh the same, else at most about the largest weight in a group over the group's.
@@ -60,7 +61,7 @@ class HardLabels:
     bound: float
     gap: float
     soft_gap: float
-    bound_by: str
+    grade: Grade
     violation: float
     exact: bool
 
@@ -137,7 +138,7 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
         labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
         objective = _cost(p, labels)
         found = Labelling(labels, objective, solution.bound, False, masses)
-        return _described(p, found, solution.bound)
+        return _described(found, solution)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
     search = IntegerSearch(program, costs, unit, prices, solution.bound)
     counts = search.first(masses, time_limit=max(limit, 1.0))
@@ -147,12 +148,12 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     best = search.better(first, gap, max(limit - (time.perf_counter() - begin), 0.0))
     own = np.empty(costs.size, dtype=np.intp)
     own[costs.rows] = best.labels
-    return _described(
-        p, Labelling(own, best.objective, best.bound, best.branched, prices), solution.bound
-    )
+    found = Labelling(own, best.objective, best.bound, best.branched, prices)
+    return _described(found, solution)
 
 
-def _described(p: FairAssignment, found: Labelling, soft: float) -> HardLabels:
+def _described(found: Labelling, solution: Solution) -> HardLabels:
+    p: Any = solution.problem
     K = p.cost.clusters
     A = np.eye(K)[found.labels]
     masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
@@ -166,8 +167,8 @@ def _described(p: FairAssignment, found: Labelling, soft: float) -> HardLabels:
         found.objective,
         found.bound,
         max(0.0, found.objective - found.bound) / unit,
-        max(0.0, found.objective - soft) / unit,
-        "branching" if found.branched else "soft assignment",
+        max(0.0, found.objective - solution.bound) / unit,
+        reported("branching") if found.branched else solution.grade,
         violation,
         violation == 0.0,
     )

@@ -52,10 +52,15 @@ def test_the_generic_route_agrees() -> None:
     rng = np.random.default_rng(1)
     X, g = rng.normal(size=(60, 2)), rng.integers(0, 3, 60)
     p = of.FairAssignment(X, groups=g, centers=X[:4], fairness=of.max_gap(0.1))
-    found = hard_labels(p.solve(), gap=1e-9, time_limit=60.0)
+    soft = p.solve()
+    found = hard_labels(soft, gap=1e-9, time_limit=60.0)
     milp = p.with_integrality("assignment").solve("highs")
     assert found.objective == pytest.approx(milp.objective, rel=1e-6)
-    assert found.exact and found.bound_by in ("branching", "soft assignment")
+    assert found.exact
+    # what branching says is its word; the soft assignment's bound is proved
+    assert found.bound > soft.bound and str(found.grade) == "reported by branching"
+    rough = hard_labels(soft, gap=1e9)
+    assert rough.bound == soft.bound and rough.grade == soft.grade and rough.grade.sound
 
 
 def test_the_estimator_obeys_what_was_asked_and_says_what_it_costs() -> None:
