@@ -6,6 +6,7 @@ brings solves, fits and lists, then the examples of the README run with what the
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -30,8 +31,12 @@ sys.exit(f"{found.failed} of {found.attempted} examples fail" if found.failed or
 """
 
 
+# no package of elsewhere, no folders of somebody's own
+PLAIN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "OPTFAIR"))}
+
+
 def run(*command: str | Path, cwd: Path | None = None) -> None:
-    subprocess.run([str(part) for part in command], check=True, cwd=cwd)
+    subprocess.run([str(part) for part in command], check=True, cwd=cwd, env=PLAIN)
 
 
 def works(python: str) -> bool:
