@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import signal
 import sys
@@ -15,6 +16,8 @@ __all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
 
 # A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
 PATIENCE = 1.5
+# Seconds that a thread has to begin.
+START = 10.0
 T = TypeVar("T")
 
 
@@ -77,22 +80,30 @@ def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -
         return run()
     answer: list[T] = []
     errors: list[BaseException] = []
+    begun, ended = threading.Event(), threading.Event()
     context = contextvars.copy_context()
 
     def work() -> None:
+        begun.set()
         try:
             answer.append(context.run(run))
         except BaseException as e:
             errors.append(e)
+        finally:
+            ended.set()
 
     with ctrl_c(leave=False) as pressed:
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
-        while worker.is_alive():
-            worker.join(0.1 if not pressed else 0.02)
+        # a Thread that finds no memory when it begins would be waited for without end
+        try:
+            _thread.start_new_thread(work, ())
+        except RuntimeError as e:
+            raise MemoryError(str(e)) from None
+        if not begun.wait(START):
+            raise MemoryError("a thread could not be started")
+        while not ended.wait(0.1 if not pressed else 0.02):
             if pressed:
                 stop()
-                if worker.is_alive() and time.monotonic() - pressed[0] > PATIENCE:
+                if time.monotonic() - pressed[0] > PATIENCE:
                     raise KeyboardInterrupt
     if errors:
         raise errors[0]
