@@ -23,7 +23,7 @@ import optfair as of
 from optfair.convexity.proof import CurvatureProof, CurvatureWitness
 
 # Scalars of a problem that is looked at, and looks for each test.
-SCALARS, LOOKS = 2_000, 6
+SCALARS, LOOKS = 2_000, 40
 
 
 class Looks:

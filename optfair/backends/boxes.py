@@ -126,7 +126,8 @@ class Program:
         try:
             for boxes in tree.rounds():
                 if boxes.shape[1]:
-                    worst = min(worst, float(self.least(boxes).min()))
+                    least = float(self.least(boxes).min())
+                    worst = min(worst, -np.inf if np.isnan(least) else least)
         except ValueError:
             return -np.inf
         return worst

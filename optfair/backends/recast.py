@@ -115,7 +115,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     )
     try:
         found, status = _solved(problem, way, inside, request)
-    except Infeasible as e:
+    except Infeasible as met:
+        # the logarithm of an objective that is 0 is no reason
+        e = _without_goal(way, inside) if way.way == "logarithm" else met
         if not isinstance(e.certificate, Certificate):
             raise
         raise Infeasible(
@@ -126,7 +128,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             conflict=e.conflict,
         ) from None
     except Unbounded as e:
-        if problem.sense == "maximize" and way.way == "logarithm":
+        if problem.sense == "maximize" and way.in_logarithms:
             known = isinstance(e.certificate, Certificate)
             proof_of = RecastCertificate(problem, way, e.certificate) if known else None
             raise Unbounded(
@@ -144,6 +146,23 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     return Outcome(status, values, multipliers, proof, seconds)
 
 
+def _without_goal(way: Recast, inside: Request) -> Infeasible:
+    """Return that the rows alone have no point.
+
+    Raises
+    ------
+    SolverFailure
+        They have one.
+    """
+    from optfair.backends.solve import solve_as_asked
+
+    try:
+        solve_as_asked(way.inner.with_terms({}, way.inner.constraints), None, inside)
+    except Infeasible as e:
+        return e
+    raise SolverFailure("the objective is 0 at every feasible point: it has no logarithm")
+
+
 Found = tuple[Recast, "Solution", dict[str, Any]]
 
 
@@ -154,9 +173,20 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         solution = solve_as_asked(way.inner, None, inside)
         return (way, solution, _values(way, solution)), "optimal"
     sign = 1.0 if problem.sense == "minimize" else -1.0
+
+    def objective(values: Values) -> float:
+        with np.errstate(all="ignore"):
+            return float(problem.objective_value(values))
+
     start = way.inner.with_terms({}, way.inner.constraints)
     best = _values(way, solve_as_asked(start, None, inside))
-    upper, lower = sign * problem.objective_value(best), -np.inf
+    upper, lower = sign * objective(best), -np.inf
+    for level in (1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
+        if not np.isfinite(upper):
+            best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
+            upper = sign * objective(best)
+    if not np.isfinite(upper):
+        raise SolverFailure("no point was met at which the objective is defined")
     proved: Found | None = None
     for k in range(LEVELS):
         unit = max(SMALL, abs(upper))
@@ -174,7 +204,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         values = _values(here, solution)
         if solution.bound > 0.0:
             lower, proved = level, (here, solution, best)
-        reached = sign * problem.objective_value(values)
+        reached = sign * objective(values)
         if np.isfinite(reached) and reached < upper and _feasible(problem, values, request):
             upper, best = reached, values
         if time.perf_counter() > request.deadline:
@@ -228,12 +258,13 @@ def _multipliers(
     out: dict[str, Any] = {}
     for name, t in problem.constraints.items():
         if name not in way.rows:
-            out[name] = np.asarray(solution.multipliers[name], dtype=float) / own
+            z = solution.multipliers.get(name, np.zeros(t.shape))  # tangents leave out some
+            out[name] = np.asarray(z, dtype=float) / own
             continue
         z = np.zeros(int(np.prod(t.shape)))
         for piece in way.rows[name]:
             at = int(piece.name.removeprefix(name).split()[0] if piece.name != name else 0)
-            mu = float(np.ravel(solution.multipliers[piece.name])[0])
+            mu = float(np.ravel(solution.multipliers.get(piece.name, 0.0))[0])
             flip = -1.0 if piece.name.endswith(" above") else 1.0
             z[at] += flip * mu * abs(slope(piece.before, piece.after)) / own
         out[name] = np.reshape(z, t.shape, order="F")

@@ -279,14 +279,9 @@ class Domain:
                 row = slice(stacked.indptr[i], stacked.indptr[i + 1])
                 columns, factors = stacked.indices[row], Interval.exactly(stacked.data[row])
                 terms = factors * Interval(low[columns], high[columns])
-                for k, j in enumerate(columns.tolist()):
-                    rest = shifted[i]
-                    for other in range(columns.size):
-                        if other != k:
-                            rest = rest - terms[other]
-                    own = rest / factors[k]
-                    new_low[j] = max(new_low[j], float(own.low))
-                    new_high[j] = min(new_high[j], float(own.high))
+                own = _others(terms, shifted[i]) / factors
+                np.maximum.at(new_low, columns, own.low)
+                np.minimum.at(new_high, columns, own.high)
         moved, start = False, 0
         for _, n in node.parts:
             stop = start + n.size
@@ -330,6 +325,19 @@ class Domain:
             return None
         positive = Interval(target.low.clip(min=0.0), target.high.clip(min=0.0))
         return positive.power(1 / a)
+
+
+def _others(terms: Interval, total: Interval) -> Interval:
+    """Return what every term is when all add up to a total: the total less the others."""
+    before, after = [total], [Interval.exactly(0.0)]
+    for k in range(terms.low.size - 1):
+        before.append(before[-1] - terms[k])
+        after.append(after[-1] + terms[terms.low.size - 1 - k])
+    first, last = (
+        Interval(np.stack([i.low for i in side]), np.stack([i.high for i in side]))
+        for side in (before, after[::-1])
+    )
+    return first - last
 
 
 def _opaque(node: Node) -> Any:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.convexity.intervals import exact_product, exact_sum
+from optfair.convexity.steps import spend
 
 Floats = NDArray[np.float64]
 Part = tuple[Any, "Node"]
@@ -345,12 +346,14 @@ def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
     offset : array (m,)
         Constants.
     """
+    spend()
     total = np.ravel(np.asarray(offset, dtype=float)) + 0.0
     m = total.size
     kept: dict[Node, list[Any]] = {}
     queue = [(matrix(M), n) for M, n in parts]
     while queue:
         M, node = queue.pop()
+        spend(0.5 + 1e-3 * M.nnz)
         if not M.nnz:
             continue
         if isinstance(node, Sum):

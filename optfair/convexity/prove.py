@@ -31,7 +31,9 @@ LARGEST = 20_000
 _LINEAR = (Equality, Inequality, NonNeg, NonPos, Zero)
 
 
-def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain:
+def domain_of(
+    constraints: Mapping[str, Any], *, seconds: float = 1.0, convex: bool = False
+) -> Domain:
     """Return where constraints hold that are convex: bounds first, then what rests on them.
 
     A constraint is used when it is affine, or proved convex on those that were used before it; so
@@ -43,6 +45,8 @@ def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain
         Name -> CVXPY constraint.
     seconds : float
         For each that is not affine.
+    convex : bool
+        Whether all are known to be convex already.
     """
     domain, later = Domain(), []
     facts: list[Fact] = []
@@ -59,7 +63,9 @@ def domain_of(constraints: Mapping[str, Any], *, seconds: float = 1.0) -> Domain
     while waiting and later:
         waiting = False
         for name, c in list(later):
-            new = _convex_facts(name, c, domain, seconds)
+            new = _facts(name, c, domain)
+            if not convex:
+                new = _convex_facts(new, domain, seconds)
             if new:
                 domain, waiting = domain.extended(new), True
                 later.remove((name, c))
@@ -78,8 +84,7 @@ def _facts(name: str, constraint: Any, domain: Domain) -> list[Fact]:
         return []
 
 
-def _convex_facts(name: str, constraint: Any, domain: Domain, seconds: float) -> list[Fact]:
-    facts = _facts(name, constraint, domain)
+def _convex_facts(facts: list[Fact], domain: Domain, seconds: float) -> list[Fact]:
     for fact in facts:
         if fact.zero or Search(domain, seconds).prove(fact.node, "convex") is None:
             return []
@@ -167,10 +172,16 @@ def proved_where(
     expression: Any, constraints: Mapping[str, Any], curvature: str | None, seconds: float
 ) -> Answer:
     """Return what is known of an expression under constraints, which are read if they are needed."""
-    known = _by_cvxpy(expression, _kinds(curvature), Domain())
-    if known is not None:
-        return known
-    return proved_on(expression, domain_of(constraints), curvature, seconds)
+    known = by_composition(expression, curvature)
+    return known or proved_on(expression, domain_of(constraints), curvature, seconds)
+
+
+_EVERYWHERE = Domain()
+
+
+def by_composition(expression: Any, curvature: str | None) -> CurvatureProof | None:
+    """Return a proof that needs no constraint: composition rules, or a quadratic of many variables."""
+    return _by_cvxpy(expression, _kinds(curvature), _EVERYWHERE)
 
 
 def _kinds(curvature: str | None) -> tuple[Kind, ...]:

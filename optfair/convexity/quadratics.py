@@ -37,7 +37,7 @@ from optfair.convexity.polynomials import (
 )
 from optfair.convexity.rules import Goal, Kind, along, rule
 from optfair.core.curvature import quadratic_curvature
-from optfair.core.quadratic_map import NotQuadratic, is_quadratic, quadratic_map
+from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, is_quadratic, quadratic_map
 
 __all__ = ["definite_matrix", "large_quadratic", "line_of", "quadratic_form", "ratio"]
 
@@ -253,7 +253,9 @@ def line_of(node: Node) -> tuple[Leaf, Any, Any, Any] | None:
     return None
 
 
-def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
+def quadratic_form(
+    expression: Any, *, rows: bool = False, found: QuadraticMap | None = None
+) -> Any:
     """Return a quadratic as x'Px + b'x + c with P believed to be proved; None where it is none.
 
     Parameters
@@ -263,6 +265,8 @@ def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
     rows : bool
         Whether it becomes rows of cones: then a diagonal matrix is written as squares, which need
         no factorisation. An objective keeps its matrix, on the variables themselves.
+    found : QuadraticMap, optional
+        Its coefficients, where they are known.
     """
     variables = sorted(expression.variables(), key=lambda v: v.id)
     offsets, size = {}, 0
@@ -270,7 +274,7 @@ def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
         offsets[v.id] = size
         size += v.size
     try:
-        found = quadratic_map(expression, offsets, size)
+        found = quadratic_map(expression, offsets, size) if found is None else found
     except NotQuadratic:
         return None
     i, j = found.pairs
@@ -279,13 +283,13 @@ def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
     P = sp.csc_array((half + half.T) * 0.5)
     flat = [v if len(v.shape) == 1 else cp.reshape(v, (v.size,), order="F") for v in variables]
     A = sp.csr_array(found.A)
-    total = cp.Constant(float(found.b[0]))
+    total: Any = float(found.b[0])
     for v, x in zip(variables, flat, strict=True):
         own = A[:, offsets[v.id] : offsets[v.id] + v.size]
         if own.nnz:
-            total = total + cp.sum(own @ x)
+            total = total + (own.toarray()[0] @ x if 2 * own.nnz > v.size else cp.sum(own @ x))
     if not P.nnz:
-        return total
+        return total if isinstance(total, cp.Expression) else cp.Constant(total)
     diagonal = P.diagonal()
     sign = 1.0 if diagonal.sum() >= 0.0 else -1.0
     is_diagonal = P.nnz == np.count_nonzero(diagonal)
@@ -303,6 +307,9 @@ def quadratic_form(expression: Any, *, rows: bool = False) -> Any:
         return total + sign * cp.quad_form(x[used], cp.psd_wrap(sign * core))
     for b, x in zip(blocks, flat, strict=True):
         part: Any = sp.csc_array(P[b, b])
-        if part.nnz:
+        own = part.diagonal()
+        if part.nnz == own.size == np.count_nonzero(own == own[0]):
+            total = total + float(own[0]) * cp.sum_squares(x)
+        elif part.nnz:
             total = total + sign * cp.quad_form(x, cp.psd_wrap(sign * part))
     return total

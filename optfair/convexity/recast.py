@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -30,7 +29,9 @@ from optfair.convexity.expression import (
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
+from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
+from optfair.convexity.steps import Exhausted, limited
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.fingerprint import fingerprint
@@ -41,8 +42,9 @@ __all__ = ["Piece", "Recast", "recast"]
 Way = Literal["itself", "logarithm", "level"]
 Term = tuple[float, Node]
 
-# Scalars of a problem that is looked at, rows of a term, seconds for one row and for all.
-SCALARS, ROWS, SECONDS, TOGETHER = 200, 64, 0.4, 4.0
+# Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything.
+# A step is about 0.1 ms; they are counted, so that a problem is recast again whenever it was once.
+SCALARS, ROWS, PROOF, TOGETHER = 200, 64, 500, 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +158,11 @@ def recast(problem: Any) -> Recast | None:
         return None
     convex = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
     try:
-        domain = domain_of({n: built(t) for n, t in convex.items()})
-        return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
-    except (OptfairError, Unread):
-        return None  # a part is defined nowhere, or not read: nothing is known
+        with limited(TOGETHER):
+            domain = domain_of({n: built(t) for n, t in convex.items()}, convex=True)
+            return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
+    except (OptfairError, Unread, Exhausted):
+        return None  # a part is defined nowhere, not read, or too much: nothing is known
 
 
 # --- what a row becomes ----------------------------------------------------------------------------
@@ -213,10 +216,19 @@ def _logarithm(terms: list[Term], a: Algebra, up: bool) -> Node:
     shift = constant(value.high if up else value.low)
     if n is _ONE:
         return shift
-    parts = [(a.call("log", [b], 1), p) for b, p in _factors(n)]
-    if any(Fraction(float(p)) != p for _, p in parts):
+    whole = all(a.nonnegative(b) and Fraction(float(p)) == p for b, p in _factors(n))
+    if not whole:  # log(x y) and log(x^2) are defined where log x is not
         return a.total([shift, a.call("log", [n], 1)])
+    parts = [(a.call("log", [b], 1), p) for b, p in _factors(n)]
     return a.total([shift, *(b for b, _ in parts)], [1.0, *(float(p) for _, p in parts)])
+
+
+def _positive_somewhere(terms: list[Term], a: Algebra) -> bool:
+    """Whether a sum of what is not negative is positive wherever it is defined."""
+    return any(
+        n is _ONE or all(a.positive(b) or (p < 0 and a.nonnegative(b)) for b, p in _factors(n))
+        for _, n in terms
+    )
 
 
 def _root(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
@@ -266,7 +278,8 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
         for r in sorted({1 / abs(p) for p in exponents if p} - {Fraction(1)}):
             root = a.total([_root(P, r, a, False), _root(N, r, a, True)], [1.0, -1.0])
             yield from rewritten(root, a, depth - 1)
-    yield a.total([_logarithm(P, a, False), _logarithm(N, a, True)], [1.0, -1.0])
+    if _positive_somewhere(P, a):  # 0 <= 0 holds, and has no logarithms
+        yield a.total([_logarithm(P, a, False), _logarithm(N, a, True)], [1.0, -1.0])
 
 
 # --- term by term ------------------------------------------------------------------------------------
@@ -289,7 +302,7 @@ def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:
 
 
 def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Recast | None:
-    a = _Limited(domain)
+    a = Algebra(domain)
     rows: dict[str, tuple[Piece, ...]] = {}
     for name, t in problem.constraints.items():
         if name in convex:
@@ -316,22 +329,17 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
     return _made(problem, "quasiconvex", found[0], rows, found[1], 0.0)
 
 
-class _Limited(Algebra):
-    """An algebra whose proofs together take a limited time."""
-
-    def __init__(self, domain: Domain) -> None:
-        super().__init__(domain)
-        self.end = time.thread_time() + TOGETHER
-
-
-def _proved(node: Node, a: _Limited) -> bool:
+def _proved(node: Node, a: Algebra, kind: Kind = "convex") -> bool:
     if affine(node):
         return True
-    left = min(SECONDS, a.end - time.thread_time())
-    return left > 0.0 and Search(a.domain, left).prove(node, "convex") is not None
+    try:
+        with limited(PROOF):
+            return Search(a.domain, np.inf).prove(node, kind) is not None
+    except Exhausted:
+        return False
 
 
-def _convex_row(node: Node, a: _Limited) -> Node | None:
+def _convex_row(node: Node, a: Algebra) -> Node | None:
     return next((g for g in dict.fromkeys(rewritten(node, a)) if _proved(g, a)), None)
 
 
@@ -341,26 +349,25 @@ def _log_of(goal: Node, a: Algebra, sense: str) -> Node | None:
     sides = _sides(f, a)
     if sides is None or sides[1] or not sides[0]:
         return None
+    if sense == "minimize" and not _positive_somewhere(sides[0], a):
+        return None  # 0 is the least value, and has no logarithm
     sign = 1.0 if sense == "minimize" else -1.0
     return a.scaled(sign, _logarithm(sides[0], a, sense != "minimize"))
 
 
-def _ratio(goal: Node, a: _Limited) -> tuple[Node, Node] | None:
+def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
     """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
     for q in denominators(goal, a):
         p = _times(_terms(goal), q, a)
         if not _proved(p, a):
             continue
         r = a.domain.range(p)
-        bends = [
-            ("affine", affine(q)),
-            ("concave", bool((r.low >= 0.0).all())),
-            ("convex", bool((r.high <= 0.0).all())),
-        ]
-        search = Search(a.domain, SECONDS)
-        for kind, stands in bends:
-            if stands and (kind == "affine" or search.prove(q, kind) is not None):  # type: ignore[arg-type]
-                return p, q
+        if affine(q):
+            return p, q
+        if (r.low >= 0.0).all() and _proved(q, a, "concave"):
+            return p, q
+        if (r.high <= 0.0).all() and _proved(q, a):
+            return p, q
     return None
 
 
@@ -386,13 +393,13 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         leaf = leaf_of(v)
         u = Leaf(("logarithm", v.id), f"log {name}", leaf.size, leaf.shape)
         known[leaf], boxes[u] = raw_call("exp", [u], leaf.size), domain.box(leaf).call("log")
-    b = _Limited(Domain(boxes=boxes))
+    b = Algebra(Domain(boxes=boxes))
 
     def moved(terms: list[Term]) -> list[Term]:
         return [(c, rebuilt(n, b, dict(known))) for c, n in terms]
 
     rows: dict[str, tuple[Piece, ...]] = {}
-    for name, t in problem.constraints.items():
+    for name, t in sorted(problem.constraints.items(), key=lambda item: np.prod(item[1].shape)):
         c = built(t)
         if not isinstance(c, (Equality, Zero, Inequality, NonPos, NonNeg)):
             return None
@@ -410,6 +417,8 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
                 continue  # it holds wherever the variables are positive
             if not P or not N or (facts[0].zero and len(P) + len(N) > 2):
                 return None
+            if not (_positive_somewhere(P, b) or (facts[0].zero and _positive_somewhere(N, b))):
+                return None
             ways = ((P, N), (N, P)) if facts[0].zero else ((P, N),)
             for k, (less, more) in enumerate(ways):
                 g = b.total([_logarithm(less, b, False), _logarithm(more, b, True)], [1.0, -1.0])
@@ -422,8 +431,10 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
     sides = _sides(f, a)
     if sides is None or sides[1] or not sides[0]:
         return None
-    sign = 1.0 if problem.sense == "minimize" else -1.0
-    g = b.scaled(sign, _logarithm(moved(sides[0]), b, sign < 0))
+    sign, inside = 1.0 if problem.sense == "minimize" else -1.0, moved(sides[0])
+    if sign > 0.0 and not _positive_somewhere(inside, b):
+        return None
+    g = b.scaled(sign, _logarithm(inside, b, sign < 0))
     if not _proved(g, b):
         return None
     return _made(problem, "log-log convex", "logarithm", rows, (goal, g), 0.0)

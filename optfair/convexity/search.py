@@ -31,6 +31,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, quadratic
 from optfair.convexity.rules import RULES, Goal, Kind
 from optfair.convexity.squares import gram
+from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 
 Floats = NDArray[np.float64]
@@ -100,6 +101,7 @@ class Search:
             if own.name == _LAST[0] and self._broken(goal, domain, context):
                 break
             for data in self._proposals(own.name, goal, algebra):
+                spend(0.2)
                 goals = own.needs(goal.node, goal.kind, algebra, data)
                 if goals is None:
                     continue

@@ -11,7 +11,7 @@ from cvxpy.constraints import Inequality, NonPos
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain
 from optfair.convexity.proof import CurvatureProof
-from optfair.convexity.prove import Answer, domain_of, proved_on, proved_where
+from optfair.convexity.prove import Answer, by_composition, domain_of, proved_on, proved_where
 from optfair.convexity.reading import read_constraint
 from optfair.core.canonical import Draft, built
 from optfair.core.classify import cones_of
@@ -49,7 +49,7 @@ def settled(
     closed = {
         t.name: built(t) for t in rows if t not in open_rows and t.evidence.problem_class.convex
     }
-    domain = domain_of(closed)
+    domain = domain_of(closed, convex=True)
     moved = True
     while moved and open_rows:
         moved = False
@@ -136,7 +136,9 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
     if type(item).__name__ == "Problem" and not isinstance(item, Problem):
         item = from_cvxpy(item)
     if isinstance(item, Problem):
-        return {t.name: _answer(t, item, curvature, seconds) for t in item.terms}
+        return {
+            t.name: _known(t, curvature) or _answer(t, item, curvature, seconds) for t in item.terms
+        }
     if isinstance(item, Term):
         expression = _function(item)
         constraints = where.constraints if isinstance(where, Problem) else {}
@@ -159,9 +161,14 @@ def _function(term: Term) -> Any:
     return written.expr if hasattr(written, "expr") else written
 
 
+def _known(term: Term, curvature: Any) -> CurvatureProof | None:
+    proof = term.evidence.proof
+    if proof is not None and curvature in (None, proof.curvature):
+        return proof
+    return by_composition(_function(term), curvature)
+
+
 def _answer(term: Term, problem: Any, curvature: Any, seconds: float) -> Answer:
-    if term.evidence.proof is not None and curvature in (None, term.evidence.proof.curvature):
-        return term.evidence.proof
     convex = {
         n: built(t)
         for n, t in problem.constraints.items()

@@ -221,24 +221,29 @@ def _feasible(
     exactly: bool = False,
     beside: bool = True,
 ) -> NDArray[np.bool_]:
-    """Return which points obey all facts; of bounds the box may be enough."""
+    """Return which points obey all facts, in floats or exactly; of bounds the box may be enough."""
     keep = np.ones(count, dtype=bool)
     for fact in (*domain.facts, *(domain.beside if beside else ())):
         if not exactly and len(scalars(fact.node)) <= 1 and affine(fact.node):
             continue  # a bound, which the box has
-        leaves = {}
-        for leaf in fact.node.leaves:
-            if leaf not in point:
-                break
-            leaves[leaf] = Interval.exactly(point[leaf])
+        if not fact.node.leaves <= point.keys():
+            continue
+        found: Any
+        low: Any
+        high: Any
+        if exactly:
+            found = values(fact.node, {n: Interval.exactly(point[n]) for n in fact.node.leaves})
+            low, high = (None, None) if found is None else (found.low, found.high)
         else:
-            found = values(fact.node, leaves)
-            if found is None:
-                keep &= not exactly
-                continue
-            keep &= (found.high <= 0.0).all(axis=0)
-            if fact.zero:
-                keep &= (found.low >= 0.0).all(axis=0)
+            with np.errstate(all="ignore"):
+                found = evaluate(fact.node, {n: _Plain(point[n]) for n in fact.node.leaves})
+            low = high = None if found is None else found.x
+        if low is None or high is None:
+            keep &= not exactly
+            continue
+        keep &= (high <= 0.0).all(axis=0)
+        if fact.zero:
+            keep &= (low >= 0.0).all(axis=0)
     return keep
 
 

@@ -166,6 +166,7 @@ class _Known:
 
     built: Any
     proof: Any = None
+    quadratic: Any = None
     reduced: list[_Reduced] = field(default_factory=list)
     found: dict[tuple[Target, float], Canonical] = field(default_factory=dict)
 
@@ -211,10 +212,16 @@ class Draft:
         1 for an objective to be minimised, -1 to be maximised, 0 for a constraint.
     proof : CurvatureProof, optional
         What proves its curvature, where these rules do not.
+
+    Attributes
+    ----------
+    quadratic : QuadraticCurvature or None
+        Of a quadratic that was multiplied out: of its negative where it is maximised.
     """
 
     def __init__(self, name: str, written: Any, sign: float = 0.0, proof: Any = None) -> None:
         self.name, self.written, self.sign, self.proof = name, written, sign, proof
+        self.quadratic: Any = None
         self._reduced: _Reduced | None = None
 
     @property
@@ -234,7 +241,7 @@ class Draft:
     def kept_for(self, term: Term) -> None:
         """Let the term, which builds what was written, use the reduction."""
         reduced = [] if self._reduced is None else [self._reduced]
-        _KNOWN[_key(term)] = _Known(self.written, self.proof, reduced)
+        _KNOWN[_key(term)] = _Known(self.written, self.proof, self.quadratic, reduced)
 
 
 def _plainest(quadratic: bool) -> Target:
@@ -260,7 +267,7 @@ def reduction(term: Term, sign: float) -> tuple[Any, tuple[Any, ...]]:
 def _reduced_once(known: _Known, name: str, target: Target, sign: float) -> _Reduced:
     reduced = next((r for r in known.reduced if r.fits(sign, target)), None)
     if reduced is None:
-        reduced = _reduced(name, known.built, target, sign, known.proof)
+        reduced = _reduced(name, known.built, target, sign, known.proof, known.quadratic)
         known.reduced.append(reduced)
     return reduced
 
@@ -286,7 +293,8 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     """
     known = _known(term)
     if anew:
-        return _lowered(_reduced(term.name, known.built, target, sign, known.proof), target)
+        again = _reduced(term.name, known.built, target, sign, known.proof, known.quadratic)
+        return _lowered(again, target)
     found = known.found.get((target, sign))
     if found is None:
         reduced = _reduced_once(known, term.name, target, sign)
@@ -294,7 +302,14 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     return found
 
 
-def _reduced(name: str, written: Any, target: Target, sign: float, proof: Any = None) -> _Reduced:
+def _reduced(
+    name: str,
+    written: Any,
+    target: Target,
+    sign: float,
+    proof: Any = None,
+    quadratic_of: Any = None,
+) -> _Reduced:
     asked = _Asked(target.supported)
     asked.answers = {}
     context = SolverInfo(
@@ -310,7 +325,7 @@ def _reduced(name: str, written: Any, target: Target, sign: float, proof: Any = 
     conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
     sides: list[Any] = []
     if not written.is_dcp() or proof is not None:
-        written, sides = _disciplined(name, written, sign, proof)
+        written, sides = _disciplined(name, written, sign, proof, quadratic_of)
     if sign:
         written = cp.Minimize(written if sign > 0 else -written)
     if not written.is_dcp():
@@ -336,7 +351,9 @@ def _plain(written: Any) -> bool:
     return type(written) not in CANON_METHODS and all(_plain(arg) for arg in written.args)
 
 
-def _disciplined(name: str, written: Any, sign: float, proof: Any) -> tuple[Any, list[Any]]:
+def _disciplined(
+    name: str, written: Any, sign: float, proof: Any, quadratic: Any
+) -> tuple[Any, list[Any]]:
     """Return what a proof, or its matrix, says in CVXPY's rules, and what goes with it.
 
     Raises
@@ -361,9 +378,11 @@ def _disciplined(name: str, written: Any, sign: float, proof: Any) -> tuple[Any,
                 "name a solver of smooth problems, or solve by tangents",
             )
     elif is_quadratic(expression):
-        curvature = quadratic_curvature(expression if sign >= 0 else -expression)
-        if curvature is not None and curvature.convex:
-            form = quadratic_form(expression, rows=of_constraint)
+        if quadratic is None:
+            quadratic = quadratic_curvature(expression if sign >= 0 else -expression)
+        if quadratic is not None and quadratic.convex:
+            coefficients = quadratic.rows if sign >= 0 else -1.0 * quadratic.rows
+            form = quadratic_form(expression, rows=of_constraint, found=coefficients)
             found = None if form is None else (cp.reshape(form, expression.shape, order="F"), [])
     if found is None:
         raise _undisciplined(name, written)

@@ -309,6 +309,10 @@ def search_witness(problem: Problem) -> NonconvexityWitness | None:
             step = projected(step)
         step *= 10.0 ** rng.uniform(-1, 1.5) / max(np.linalg.norm(step), 1e-12)
         first, second = unpack(center + step), unpack(center - step)
+        allowed = NonconvexityWitness.tolerance
+        rows = problem.constraints.values()
+        if any(t.relative_violation(end) > allowed for end in (first, second) for t in rows):
+            continue
         for name in suspects:
             witness = NonconvexityWitness(problem, name, first, second)
             if witness.verify():

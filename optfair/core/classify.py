@@ -274,7 +274,7 @@ def constraint_evidence(
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
         found = cones_of(draft)
         return Evidence(name, _function(expression), where, ProblemClass(cones=found))
-    return _unproved(name, expression, where, equality=where == "Zero")
+    return _unproved(name, expression, where, draft, equality=where == "Zero")
 
 
 def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
@@ -294,11 +294,11 @@ def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
     return Evidence(name, "affine", linear.get(where, where), ProblemClass(cones=cones_of(draft)))
 
 
-def _unproved(name: str, expression: Any, where: str, *, equality: bool) -> Evidence:
+def _unproved(name: str, expression: Any, where: str, draft: Draft, *, equality: bool) -> Evidence:
     """Return evidence for a constraint that the composition rules do not accept."""
     if is_quadratic(expression):
         plain = ProblemClass(False, True)
-        found = quadratic_curvature(expression)
+        found = draft.quadratic = quadratic_curvature(expression)
         if found is None:
             unknown = plain.with_curvature("unverified")
             return Evidence(name, "quadratic", where, unknown, "not expanded")
@@ -320,7 +320,9 @@ def objective_evidence(
         plain = ProblemClass(True)
         if good:
             return Evidence(name, _function(expression), sense, plain)
-        found = quadratic_curvature(expression if sense == "minimize" else -expression)
+        found = draft.quadratic = quadratic_curvature(
+            expression if sense == "minimize" else -expression
+        )
         if found is None:
             unknown = plain.with_curvature("unverified")
             return Evidence(name, "quadratic", sense, unknown, "not expanded")

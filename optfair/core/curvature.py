@@ -14,7 +14,7 @@ from cvxpy.atoms.quad_form import QuadForm
 from numpy.typing import NDArray
 
 from optfair.core.expressions import substitute
-from optfair.core.quadratic_map import NotQuadratic, quadratic_map
+from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import DeclarationError
 from optfair.proofs.definiteness import Definiteness, definiteness, symmetric
 
@@ -36,11 +36,14 @@ class QuadraticCurvature:
         Of H and of -H.
     note : str
         The finding in words.
+    rows : QuadraticMap
+        Its coefficients.
     """
 
     up: Definiteness
     down: Definiteness
     note: str
+    rows: QuadraticMap
 
     @property
     def convex(self) -> bool:
@@ -90,7 +93,7 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
         note = f"Hessian eigenvalues in [{eigenvalues[0]:.3g}, {eigenvalues[-1]:.3g}]"
     else:
         note = f"Hessian {up}"
-    return QuadraticCurvature(up, down, note)
+    return QuadraticCurvature(up, down, note, rows)
 
 
 def rounding(expression: Any) -> float:

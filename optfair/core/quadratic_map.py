@@ -145,6 +145,10 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
     if expression.is_constant():
         b = np.ravel(_dense(expression.value), order="F")
         return QuadraticMap.constant(np.asarray(b, dtype=float), size)
+    if isinstance(expression, cp.Variable):
+        m, at = int(expression.size), offsets[expression.id]
+        own = (np.ones(m), np.arange(at, at + m), np.arange(m + 1))
+        return QuadraticMap.affine(sp.csr_array(own, shape=(m, size)), np.zeros(m))
     special: dict[int, tuple[Any, QuadraticMap]] = {}
     _collect(expression, offsets, size, special)
     if id(expression) in special:
@@ -300,12 +304,13 @@ def _products(
     w = np.broadcast_to(np.asarray(weight, dtype=float), k.shape)
     n = L.A.shape[1]
     A1, A2, b1, b2 = sp.csr_array(L.A), sp.csr_array(R.A), L.b, R.b
-    put = sp.csr_array((np.ones(k.size), (k, np.arange(k.size))), shape=(m, k.size))
-    b = put @ (w * b1[i] * b2[j])
+    b: Floats = np.bincount(k, w * b1[i] * b2[j], minlength=m).astype(float)
+    A = sp.csr_array((m, n))
     # coefficients of the linear parts: entry x row of L, entry x row of R
-    on_left = sp.csr_array((w * b2[j], (k, i)), shape=(m, b1.size))
-    on_right = sp.csr_array((w * b1[i], (k, j)), shape=(m, b2.size))
-    A = sp.csr_array(on_left @ A1 + on_right @ A2)
+    if b2.any():
+        A = A + sp.csr_array((w * b2[j], (k, i)), shape=(m, b1.size)) @ A1
+    if b1.any():
+        A = A + sp.csr_array((w * b1[i], (k, j)), shape=(m, b2.size)) @ A2
     if m == 1:  # one entry: a product of sparse matrices, instead of every product by itself
         W = sp.csr_array((w, (i, j)), shape=(b1.size, b2.size))
         H = sp.coo_array(A1.T @ W @ A2)
@@ -316,7 +321,7 @@ def _products(
     low, high = np.minimum(first, second), np.maximum(first, second)
     keys, at = np.unique(low * n + high, return_inverse=True)
     Q = sp.csr_array((value, (row, at)), shape=(m, keys.size))
-    return QuadraticMap(Q, np.stack([keys // n, keys % n]), A, np.asarray(b)).tidy()
+    return QuadraticMap(Q, np.stack([keys // n, keys % n]), A, b).tidy()
 
 
 def _expand(

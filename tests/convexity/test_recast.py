@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -124,3 +125,49 @@ def test_changed_numbers_are_noticed(k: int) -> None:
     else:
         higher = replace(proof, way=proof.way.at(proof.way.level + 0.1))
         assert not np.isfinite(higher.check(s.values, s.multipliers).bound)
+
+
+a, b = cp.Variable(name="a"), cp.Variable(name="b")
+SQUARE = cp.square(a - 1)
+# Points at which both sides are 0, or a base is negative, have no logarithms and are not lost.
+NO_LOGARITHM: list[tuple[Any, list[Any], float]] = [
+    (cp.Minimize(b), [a <= cp.multiply(a, b), a >= 0, b >= 0, a <= 4, b <= 4], 0.0),
+    (cp.Minimize(a), [cp.exp(b) <= a * a, b >= 0, a >= -5, a <= 5], -5.0),
+    (cp.Minimize(a + b), [cp.square(a) * b >= 3, b >= 0, a >= -5, a <= 5, b <= 9], -4.88),
+    (cp.Minimize(b), [SQUARE * b >= 3 * SQUARE, a >= 0.5, b >= 0.5, a <= 4, b <= 4], 0.5),
+    (cp.Minimize((a + 1) / b), [a >= 0, b >= 0, b <= 1], 1.0),
+    (cp.Minimize(-a - 2 * b), [a * b >= 3, a <= 0, b <= 0], float(2 * np.sqrt(6))),
+]
+
+
+@pytest.mark.parametrize(("goal", "rows", "truth"), NO_LOGARITHM, ids=lambda g: str(g)[:30])
+def test_no_point_is_lost_to_a_logarithm(goal: Any, rows: Any, truth: float) -> None:
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve(tolerance=1e-5)
+    assert s.objective == pytest.approx(truth, abs=1e-5) and s.bound <= truth + 1e-6
+
+
+def test_an_objective_that_is_0_everywhere_does_not_exclude_its_points() -> None:
+    rows = [a >= 0, b >= 0, a + b + w <= 1, w >= 1]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(a * b), rows)).solve()
+    assert s.objective == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_problem_is_recast_within_counted_steps(monkeypatch: Any) -> None:
+    """A step is counted, not timed: the answer is the same on a slow machine, and none when short."""
+    import optfair.convexity.recast as module
+
+    goal, rows = QUASICONVEX[5][:2]
+    assert of.from_cvxpy(cp.Problem(goal, rows)).recast is not None
+    monkeypatch.setattr(module, "TOGETHER", 5)
+    assert of.from_cvxpy(cp.Problem(goal, rows)).recast is None
+    u, z = cp.Variable(100, name="u"), cp.Variable(100, name="z")
+    monkeypatch.setattr(module, "TOGETHER", 2000)
+    p = of.from_cvxpy(
+        cp.Problem(
+            cp.Minimize(cp.sum(cp.multiply(u, 1 / z))),
+            [u >= 0.1, z >= 0.1, z <= 3, cp.sum(u) >= 20],
+        )
+    )
+    begin = time.process_time()
+    assert not p.problem_class.convex
+    assert time.process_time() - begin < 5.0  # about 0.2 s; it was 8
