@@ -22,6 +22,13 @@ import cvxpy as cp
 
 import optfair as of
 
+# Modules whose problems are solved again before a release.
+MODULES = (
+    *("test_quadratic", "test_von_neumann_entr", "test_quad_form", "test_semidefinite_vars"),
+    *("test_attributes", "test_bounds", "test_logic", "test_mip_vars", "test_complex"),
+    *("test_zero_sized", "test_nonlinear_atoms", "test_objectives", "test_convolution"),
+    *("test_matrices", "test_problem", "test_constant_atoms", "test_suppfunc"),
+)
 # Tests, with the number of their problems that are solved here: ``adoption.py --record`` writes it.
 LISTED = Path(__file__).parent / "cvxpy_tests.txt"
 # Absolute and relative distance of two optima that are the same: CVXPY's solvers stop at 1e-5.
@@ -30,9 +37,11 @@ CLOSE = 5e-3
 PATIENCE = 8.0
 # Why a problem may be refused; whatever else is refused is a defect.
 REFUSALS = (
-    r"no solver (can|solved|returned).*",
-    r".*(nonconvex|not known to be convex|not convex).*",
-    r".*(NaN|infinite|infinity|not finite).*",
+    # support functions, indicators: CVXPY cannot copy them
+    "this problem uses something of CVXPY that cannot be taken apart",
+    "CVXPY has no matrix for a term",  # a square times zero
+    "no result passed verification at tolerance .*",  # outside of a domain where CVXPY stops, no rows
+    "the time limit .*",
 )
 
 
