@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 __all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
 
 # A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
-PATIENCE = 1.5
+PATIENCE = 1.0
 # Seconds that a thread has to begin.
 START = 10.0
 T = TypeVar("T")
