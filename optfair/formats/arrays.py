@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -386,4 +386,4 @@ def _numbers(data: memoryview, order: str) -> tuple[Any, memoryview]:
     kind, own, rest = _element(data, order)
     if kind not in _NUMBERS:
         raise ValueError(f"an element of type {kind} in place of numbers")
-    return np.frombuffer(own, np.dtype(_NUMBERS[kind]).newbyteorder(order)), rest
+    return np.frombuffer(own, np.dtype(_NUMBERS[kind]).newbyteorder(cast("Any", order))), rest
