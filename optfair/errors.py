@@ -16,6 +16,7 @@ __all__ = [
     "NotInstalled",
     "NotLicensed",
     "OptfairError",
+    "OutOfMemory",
     "SizeLimited",
     "SolverFailure",
     "Unbounded",
@@ -170,6 +171,10 @@ class SolverFailure(OptfairError):
 
 class DataError(OptfairError, ValueError):
     """The data handed in cannot be used."""
+
+
+class OutOfMemory(OptfairError, MemoryError):
+    """The process may not have as much memory as this takes."""
 
 
 # more of them are no help

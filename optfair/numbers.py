@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.attributes import columns_of, crossed
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, OptfairError, OutOfMemory, nearest
 
 __all__ = [
     "LARGEST",
@@ -92,7 +92,7 @@ def floats(values: Any, what: str, *, infinite: bool = False) -> Floats:
         array = np.array(array, dtype=np.float64, order="C", copy=True)
     except OverflowError as e:
         raise DataError(f"{what} has entries beyond all floats", str(e), "scale them") from None
-    except DataError:
+    except (DataError, MemoryError):
         raise
     except Exception as e:  # ragged lists, and whatever foreign containers raise
         raise DataError(
@@ -514,7 +514,8 @@ class Taken:
 def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a public function refuse arguments that cannot be what it means.
 
-    None passes where it is the default or the annotation says so.
+    None passes where it is the default or the annotation says so. Where memory runs out inside,
+    the function raises `OutOfMemory`.
 
     Parameters
     ----------
@@ -540,11 +541,17 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
                     found = checks[name](value, name)
                     if isinstance(found, Taken):
                         instead[name] = found.instead
-            if not instead:
-                return function(*args, **kwargs)
             given = dict(zip(places, args, strict=False)) | kwargs | instead
-            result: R = cast(Any, function)(**given)
-            return result
+            try:
+                return cast(Any, function)(**given) if instead else function(*args, **kwargs)
+            except OptfairError:
+                raise
+            except MemoryError as e:
+                raise OutOfMemory(
+                    f"{function.__name__} needs more memory than there is",
+                    str(e),
+                    "give it fewer rows or columns, or the process more memory",
+                ) from None
 
         return call
 

@@ -1,4 +1,4 @@
-"""The one file that talks to clarabel: cone programs from arrays, without a modelling layer."""
+"""The one file that talks to clarabel: cone programs from arrays, and solvers that can be stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from optfair.proofs.cones import Cone
 
 Floats = NDArray[np.float64]
 
-__all__ = ["ConeProgramResult", "solve_cone_program"]
+__all__ = ["ConeProgramResult", "Stoppable", "solve_cone_program"]
 
 
 @dataclass(frozen=True)
@@ -86,3 +86,55 @@ def _cone(cone: Cone) -> Any:
     if cone.kind == "exp":
         return clarabel.ExponentialConeT()
     return clarabel.PowerConeT(cone.power)
+
+
+class Stoppable:
+    """A solver for CVXPY's interface that is asked at every iteration whether it should go on.
+
+    It has the methods that CVXPY's interface calls on a solver it finds in its cache: the one place
+    where the object can be reached before it solves.
+
+    Parameters
+    ----------
+    cones : object
+        CVXPY's sizes of the cones.
+    before : Stoppable, optional
+        What solved other numbers of the same pattern: its memory is taken over.
+    """
+
+    def __init__(self, cones: Any, before: Stoppable | None = None) -> None:
+        from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import dims_to_solver_cones
+
+        self._cones = dims_to_solver_cones(cones)
+        self._solver: Any = None if before is None else before._solver
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End at the next iteration."""
+        self._stopped = True
+
+    def is_data_update_allowed(self) -> bool:
+        """Whether `update` may be called."""
+        return True
+
+    def get_settings(self) -> Any:
+        """Return the settings of the last solve, or those of no solve."""
+        return clarabel.DefaultSettings() if self._solver is None else self._solver.get_settings()
+
+    def update(self, *, P: Any, q: Any, A: Any, b: Any, settings: Any) -> None:
+        """Take numbers: in the place of the last ones where the pattern is the same."""
+        if self._solver is not None and self._solver.is_data_update_allowed():
+            try:
+                self._solver.update(P=P, q=q, A=A, b=b, settings=settings)
+                return
+            except Exception:  # another pattern; its errors have no tree
+                self._solver = None
+        self._solver = clarabel.DefaultSolver(P, q, A, b, self._cones, settings)
+
+    def solve(self) -> Any:
+        """Return the solver's own result, of the last iterate where it was stopped."""
+        self._solver.set_termination_callback(lambda info: self._stopped)
+        try:
+            return self._solver.solve()
+        finally:
+            self._solver.unset_termination_callback()

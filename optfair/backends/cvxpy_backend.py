@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.isolation import Answer, reported, solve_apart
 from optfair.backends.probes import environment
 from optfair.backends.request import RawPoint
-from optfair.backends.terminal import muted
+from optfair.backends.terminal import in_thread, muted
 from optfair.compile.conic_proof import ConicProof
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Outcome, Request
     from optfair.compile.form import Compiled
@@ -131,7 +134,9 @@ def _call(
     options = _nested(options)
     # the solver that met other values of the parameters takes these in their place
     cache: dict[str, Any] | None = None
-    if profile.updates and compiled.plan is not None and not (warm.given or units or seconds):
+    keeps = profile.updates and compiled.plan is not None
+    keeps = keeps and not (warm.given or units or seconds)
+    if keeps:
         settled, cache = compiled.ended.pop(profile.name, (options, {}))
         cache = cache if settled == options else {}  # settings would stay
     kept = "the solver of the last values" if cache else ""
@@ -139,6 +144,14 @@ def _call(
     if held is not None:
         options = {**options, "env": held}
     further = warm.arguments(data, scale, units)
+    if seconds is None and 0 < profile.deaf < compiled.form.A.nnz + compiled.form.P.nnz:
+        seconds, cache = np.inf, None
+    stop: Callable[[], object] = lambda: None
+    if profile.stoppable and seconds is None and not warm.given:
+        cache = {} if cache is None else cache
+        kind = importlib.import_module(f"optfair.backends.{profile.stoppable}").Stoppable
+        solver = kind(data["dims"], cache.get(profile.cvxpy_name))
+        cache[profile.cvxpy_name], stop = solver, solver.stop
     if cache is not None:
         further = {"warm_start": True, "solver_cache": cache}
     given = dict(options)  # interfaces take options out as they read them
@@ -157,8 +170,14 @@ def _call(
                 more=further,
             )
         else:
-            with muted() if profile.chatty and not log else contextlib.nullcontext():
-                result = interface.solve_via_data(data, verbose=log, solver_opts=options, **further)
+
+            def ask() -> Any:
+                with muted() if profile.chatty and not log else contextlib.nullcontext():
+                    return interface.solve_via_data(
+                        data, verbose=log, solver_opts=options, **further
+                    )
+
+            result = in_thread(ask, stop)
             paths = list(profile.reports.values())
             raw = interface.invert(result, SolverInverseData(inverse, interface, options))
             answer = Answer(raw, {path: reported(result, path) for path in paths})
@@ -167,7 +186,7 @@ def _call(
     raw = answer.raw
     if raw is None:
         return RawPoint("time_limit")
-    if cache is not None:
+    if cache is not None and keeps:
         compiled.ended[profile.name] = (given, cache)
     taken = (raw.attr or {}).get(s.NUM_ITERS)
     work: dict[str, Any] = {"kept": kept, "iterations": None if taken is None else int(taken)}
@@ -183,9 +202,13 @@ def _call(
     if "bound" in profile.reports:
         told = answer.reports.get(profile.reports["bound"])
         bound = None if told is None else float(told) / scale + compiled.form.offset
-    if raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
+    ended = answer.reports.get(profile.reports.get("point", ""))
+    if status == "interrupted" and ended is not None:
+        x = np.array(ended, dtype=float)
+    elif raw.status not in s.SOLUTION_PRESENT or not raw.primal_vars:
         return RawPoint(status, z=z, bound=bound, **work)
-    x = np.ravel(np.asarray(next(iter(raw.primal_vars.values())), dtype=float), order="F")
+    else:
+        x = np.ravel(np.asarray(next(iter(raw.primal_vars.values())), dtype=float), order="F")
     return RawPoint(status, x if units is None else x * units[1], z, bound, **work)
 
 

@@ -248,6 +248,9 @@ def _solved(
     with silent:
         result = interface.solve_via_data(data, verbose=log, solver_opts=options, **more)
     reports = {path: reported(result, path) for path in paths}
+    # a status may be an object of the library
+    plain = (int, float, str, type(None))
+    reports = {k: v if isinstance(v, plain) else str(v) for k, v in reports.items()}
     raw = interface.invert(result, SolverInverseData(inverse, interface, options))
     raw.attr = {}  # the solver's own object stays where it is
     return raw, reports

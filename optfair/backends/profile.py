@@ -95,6 +95,12 @@ class SolverProfile:
         Which coefficient of the objective is brought near 1 before it is handed over.
     updates : bool
         Whether CVXPY's interface of it keeps its solver and puts other numbers in.
+    stoppable : str
+        Module in ``backends/`` whose `Stoppable` CVXPY's interface is handed as the solver it keeps:
+        it ends at Ctrl-C with a point. Others are left behind, and leave none.
+    deaf : int
+        Where nothing else in the process goes on while it solves: problems of more numbers in
+        their matrices are solved in a process of their own, so that Ctrl-C is heard.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -108,7 +114,8 @@ class SolverProfile:
         Every option there is, for solvers that pass over those they do not know.
     reports : dict
         Where CVXPY's raw result keeps what its interface passes over, as dotted paths:
-        ``bound`` and ``status``; ``interrupted`` is the status after Ctrl-C.
+        ``bound`` and ``status``; ``interrupted`` is the status after Ctrl-C, ``point`` where it
+        ended then.
     misses : tuple of str
         Outcomes it does not recognise: "infeasible", "unbounded", "unbounded QP"; its result
         then fails verification.
@@ -152,6 +159,8 @@ class SolverProfile:
     objective_scale: str = "largest"
     warm_start: bool = False
     updates: bool = False
+    stoppable: str = ""
+    deaf: int = 0
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
     tolerance: Mapping[str, Any] = field(default_factory=dict)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import _thread
+import contextvars
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 __all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
 
-# Ctrl-C pressed again so many seconds after the first: the solver does not listen, and is left behind.
-PATIENCE = 5.0
+# A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
+PATIENCE = 1.0
+# Seconds that a thread has to begin.
+START = 10.0
+T = TypeVar("T")
 
 
 @contextmanager
@@ -28,7 +33,7 @@ def ctrl_c(*, leave: bool = True) -> Iterator[list[float]]:
     ----------
     leave : bool
         Whether KeyboardInterrupt is raised where the program is; otherwise whoever reads the list
-        decides, until it is pressed again after `PATIENCE` seconds.
+        decides.
     """
     pressed: list[float] = []
     before = signal.getsignal(signal.SIGINT)
@@ -39,7 +44,7 @@ def ctrl_c(*, leave: bool = True) -> Iterator[list[float]]:
 
     def note(number: int, frame: Any) -> None:
         pressed.append(time.monotonic())
-        if leave or pressed[-1] - pressed[0] > PATIENCE:
+        if leave:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, note)
@@ -49,29 +54,60 @@ def ctrl_c(*, leave: bool = True) -> Iterator[list[float]]:
         signal.signal(signal.SIGINT, before)
 
 
-def in_thread(run: Callable[[], object], stop: Callable[[], object]) -> None:
+def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -> T:
     """Run what does not listen to signals in a thread, and stop it when Ctrl-C is pressed.
 
-    For the main thread: no other one hears of Ctrl-C.
+    Where Ctrl-C is never heard of, in another thread than the main one, it runs right here.
 
     Parameters
     ----------
     run : callable
-        What is to be done; it raises nothing.
+        What is to be done.
     stop : callable
         Makes ``run`` return soon; called at Ctrl-C.
+
+    Returns
+    -------
+    object
+        What ``run`` returns or raises.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        It did not end within `PATIENCE` seconds of Ctrl-C: it ends by itself, unheard.
     """
-    with ctrl_c(leave=False) as pressed:
-        worker = threading.Thread(target=run, daemon=True)
-        worker.start()
+    if threading.current_thread() is not threading.main_thread():
+        return run()
+    answer: list[T] = []
+    errors: list[BaseException] = []
+    begun, ended = threading.Event(), threading.Event()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        begun.set()
         try:
-            while worker.is_alive():
-                worker.join(0.1 if not pressed else 0.02)
-                if pressed:
-                    stop()
-        except KeyboardInterrupt:
-            stop()
-            raise
+            answer.append(context.run(run))
+        except BaseException as e:
+            errors.append(e)
+        finally:
+            ended.set()
+
+    with ctrl_c(leave=False) as pressed:
+        # a Thread that finds no memory when it begins would be waited for without end
+        try:
+            _thread.start_new_thread(work, ())
+        except RuntimeError as e:
+            raise MemoryError(str(e)) from None
+        if not begun.wait(START):
+            raise MemoryError("a thread could not be started")
+        while not ended.wait(0.1 if not pressed else 0.02):
+            if pressed:
+                stop()
+                if time.monotonic() - pressed[0] > PATIENCE:
+                    raise KeyboardInterrupt
+    if errors:
+        raise errors[0]
+    return answer[0]
 
 
 class _Partly:

@@ -388,7 +388,14 @@ def _assembled(
     names = [*problem.objective, *problem.constraints]
     fresh = list(dict.fromkeys(p for p in terms if p.matrices is None))
     if fresh:
-        stuff(fresh)
+        try:
+            stuff(fresh)
+        except NotImplementedError:  # a square times zero is affine to CVXPY, and has no matrix
+            raise UnsupportedProblem(
+                "CVXPY has no matrix for a term",
+                "a function that is not affine is multiplied by zero",
+                "leave it out",
+            ) from None
     columns, auxiliary, n = columns_of(problem, names, terms)
     blocks = blocks_of(terms)
     plan = Plan(tuple(names), terms, columns, blocks, n)

@@ -166,7 +166,7 @@ def evaluated_objective(
         variable_names(expression, names)[0],
         evidence,
         build=lambda: expression,
-        value=lambda values: float(evaluator.value(values)),
+        value=lambda values: float(evaluator.value(values).reshape(())),
     )
 
 

@@ -127,12 +127,18 @@ class Evaluator:
             self._copy = substitute(e, swaps)
 
     def value(self, values: Values) -> Floats:
-        """Return the value of an expression."""
-        return np.asarray(self.read(values, lambda e: e.value), dtype=float)
+        """Return the value of an expression: NaN where it has none, as at a singular matrix."""
+        try:
+            return np.asarray(self.read(values, lambda e: e.value), dtype=float)
+        except np.linalg.LinAlgError:
+            return np.full(self._expression.shape, np.nan)
 
     def violation(self, values: Values) -> Floats:
         """Return how far a constraint is violated, elementwise."""
-        return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
+        try:
+            return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
+        except np.linalg.LinAlgError:
+            return np.full(self._expression.shape, np.nan)
 
 
 @dataclass(frozen=True)

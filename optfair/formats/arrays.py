@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -251,28 +252,25 @@ def read_mat(path: Path) -> FileProblem:
     DataError
         The file cannot be read, or holds something else.
     """
-    from scipy.io import loadmat
-
     try:
-        held: dict[str, Any] = loadmat(str(path), appendmat=False)
+        raw = path.read_bytes()
+        data = _version_4(path) if 0 in raw[:4] else dict(_arrays(raw))
     except FileNotFoundError:
         raise DataError(f"there is no file {path}", remedy="check the path") from None
-    except (OSError, ValueError, TypeError, NotImplementedError, MemoryError) as e:
+    except OSError as e:
+        raise DataError(f"{path} cannot be read", str(e), "check the path") from None
+    except (ValueError, TypeError, MemoryError, zlib.error) as e:
+        said = str(e) or type(e).__name__
         raise DataError(
-            f"{path} cannot be read", str(e), "give a MATLAB file of version 5 or older"
+            f"{path} is corrupt", said, "give a MATLAB file of version 5 or 4"
         ) from None
-    except Exception as e:  # SciPy's reader raises zlib.error, IndexError and others on bad bytes
-        raise DataError(f"{path} is corrupt", str(e), "give a MATLAB file") from None
-    data = {k: v for k, v in held.items() if not k.startswith("__")}
     if not {"P", "q"} <= data.keys():
         raise DataError(
             f"{path} holds no quadratic program",
             f"it holds {', '.join(sorted(data)) or 'nothing'}",
             "give P and q, and A with l and u",
         )
-    parts: dict[str, Any] = {
-        k: data[k] for k in ("P", "q", "A", "l", "u", "G", "h", "lb", "ub") if k in data
-    }
+    parts: dict[str, Any] = {k: data[k] for k in _PARTS if k in data and k != "r"}
     r = float(_vector("r", data["r"], 1)[0]) if "r" in data else 0.0
     n = np.size(parts["q"])
     if "A" in parts and not {"lb", "ub"} & parts.keys():
@@ -284,3 +282,108 @@ def read_mat(path: Path) -> FileProblem:
             bounds = {"lb": low[own:], "ub": high[own:]}
             parts |= {"A": A[:own, :], "l": low[:own], "u": high[:own], **bounds}
     return from_arrays(**parts, r=r, title=path.name)
+
+
+_PARTS = ("P", "q", "A", "l", "u", "G", "h", "lb", "ub", "r")
+# Numbers of version 5 by the type of their element; elements and classes of arrays.
+_NUMBERS = {
+    1: "i1",
+    2: "u1",
+    3: "i2",
+    4: "u2",
+    5: "i4",
+    6: "u4",
+    7: "f4",
+    9: "f8",
+    12: "i8",
+    13: "u8",
+}
+_MATRIX, _COMPRESSED = 14, 15
+_SPARSE, _FULL, _COMPLEX = 5, range(6, 16), 0x0800
+# What a compressed element may unpack to, in its own length.
+_RATIO = 200
+
+
+def _version_4(path: Path) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    try:
+        return dict(loadmat(str(path), appendmat=False, variable_names=_PARTS))
+    except Exception as e:  # whatever SciPy's reader raises on bad bytes
+        raise ValueError(str(e)) from None
+
+
+def _arrays(data: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield the names of version 5, with the arrays of numbers that a quadratic program has.
+
+    SciPy's reader trusts types and lengths, and ends the process where they lie. The layout:
+    MATLAB, MAT-File Format, "Level 5 MAT-File Format".
+
+    Raises
+    ------
+    ValueError
+        What is damaged.
+    """
+    order: Any = {b"IM": "<", b"MI": ">"}.get(data[126:128])
+    if order is None:
+        raise ValueError("it is no MATLAB file of version 5")
+    rest = memoryview(data)[128:]
+    while rest:
+        kind, inside, rest = _element(rest, order)
+        if kind == _COMPRESSED:
+            unpacker = zlib.decompressobj()
+            unpacked = unpacker.decompress(inside, max(_RATIO * len(inside), 1 << 20))
+            if not unpacker.eof:
+                raise ValueError(f"an array is cut off, or unpacks to over {_RATIO} times its size")
+            kind, inside, _ = _element(memoryview(unpacked), order)
+        if kind != _MATRIX:
+            raise ValueError(f"an element of type {kind}")
+        flags, inside = _numbers(inside, order)
+        sides, inside = _numbers(inside, order)
+        label, inside = _numbers(inside, order)
+        name = label.tobytes().decode("latin-1")
+        if name not in _PARTS:
+            yield name, None
+            continue
+        kind = int(flags[0]) & 0xFF if flags.size == 2 else 0
+        if kind not in (_SPARSE, *_FULL) or int(flags[0]) & _COMPLEX or sides.size != 2:
+            raise ValueError(f"{name} is no matrix of real numbers")
+        m, n = map(int, sides)
+        if kind in _FULL:
+            values, _ = _numbers(inside, order)
+            yield name, values.reshape((m, n), order="F")
+            continue
+        row, inside = _numbers(inside, order)
+        start, inside = _numbers(inside, order)
+        values, _ = _numbers(inside, order)
+        if row.dtype.kind == "f" or start.dtype.kind == "f" or start.size != n + 1:
+            raise ValueError(f"{name} has no columns")
+        row, start = row.astype(np.int64), start.astype(np.int64)
+        if start[0] or (np.diff(start) < 0).any():
+            raise ValueError(f"the columns of {name} do not follow each other")
+        row, values = row[: start[-1]], values[: start[-1]]
+        if not row.size == values.size == start[-1] or ((row < 0) | (row >= m)).any():
+            raise ValueError(f"{name} has entries outside of its {m} rows")
+        yield name, sp.csc_array((values.astype(float), row, start), (m, n))
+
+
+def _element(data: memoryview, order: str) -> tuple[int, memoryview, memoryview]:
+    """Return the type and bytes of the first element, and what follows it."""
+    if len(data) < 8:
+        raise ValueError("an element is cut off")
+    kind, size = (int(v) for v in np.frombuffer(data[:8], f"{order}u4"))
+    at, end = 8, 8 + size
+    if kind >> 16:  # four bytes at most lie beside their type
+        kind, size, at, end = kind & 0xFFFF, kind >> 16, 4, 8
+    if size > len(data) - at or (at == 4 and size > 4):
+        raise ValueError(f"an element of {size} bytes is longer than what holds it")
+    whole = end if kind == _COMPRESSED else -(-end // 8) * 8
+    return kind, data[at : at + size], data[whole:]
+
+
+def _numbers(data: memoryview, order: str) -> tuple[Any, memoryview]:
+    """Return the numbers of the first element, and what follows it."""
+    kind, own, rest = _element(data, order)
+    if kind not in _NUMBERS:
+        raise ValueError(f"an element of type {kind} in place of numbers")
+    return np.frombuffer(own, np.dtype(_NUMBERS[kind]).newbyteorder(cast("Any", order))), rest

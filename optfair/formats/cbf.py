@@ -254,7 +254,7 @@ class _Reader:
     def _read_names(self, text: str) -> None:
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # somebody else's comment
         if not isinstance(found, dict) or not {"columns", "rows", "matrices"} <= set(found):
             return

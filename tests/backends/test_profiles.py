@@ -42,7 +42,7 @@ def test_every_profile_names_known_classes() -> None:
         assert set(p.returns) <= {"primal", "dual", "farkas", "ray", "bound"}
         assert set(p.options) <= {"time_limit", "threads", "seed"}
         assert set(p.misses) <= {"infeasible", "unbounded", "unbounded QP"}
-        assert set(p.reports) <= {"bound", "status", "interrupted"}
+        assert set(p.reports) <= {"bound", "status", "interrupted", "point"}
         assert (p.kind == "commercial") == bool(p.probe)
         # what it does not do has a reason on record
         assert p.structure or "time_limit" in {*p.options, *p.quirks}, p.name

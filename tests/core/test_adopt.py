@@ -152,3 +152,18 @@ def test_an_objective_of_several_entries_is_refused() -> None:
     x = cp.Variable(2, name="x")
     with pytest.raises(of.DeclarationError, match=r"'t' has the shape \(2,\), not one number"):
         objective_term("t", 2 * x, {x.id: "x"}, "minimize")
+
+
+def test_odd_objectives_are_numbers_or_refused_in_words() -> None:
+    z, root = cp.Variable(2, complex=True, name="z"), np.array([[2.0, 1.0j], [0.0, 1.0]])
+    P = root.conj().T @ root
+    goal = cp.Minimize(cp.quad_form(z, (P + P.conj().T) / 2))
+    s = of.from_cvxpy(cp.Problem(goal, [z == np.array([1.0, 1.0j])])).solve()
+    at = np.array([1.0, 1.0j])
+    assert s.objective == pytest.approx(float((at.conj() @ P @ at).real), abs=1e-6)
+    x, S = cp.Variable(2, name="x"), cp.Variable((2, 2), name="S", symmetric=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.matrix_frac(x, S)), [S << np.eye(2), x >= 1]))
+    assert np.isnan(p.objective_value({"x": np.ones(2), "S": np.ones((2, 2))}))
+    zero = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x[0]) * 0.0), [x >= 2]))
+    with pytest.raises(of.UnsupportedProblem, match="multiplied by zero"):
+        zero.solve()

@@ -1505,7 +1505,7 @@ ACCEPTED = (
         "names of columns may be numbers",
     ),
     (r"compare_solvers\.n_jobs", ("negative", "minus one of NumPy"), "-1 is all cores"),
-    (r"(SparseCounterfactuals\.budget|.*exact_features|row_budget.*)", ("zero",), "none"),
+    (r"(SparseCounterfactuals\.budget|.*exact_features|row_budget.*|at_most.*)", ("zero",), "none"),
     (r"FairMixture\.predict_proba\.groups", ("one label",), "rows of one group"),
     (r"LinearScore\.coef", ("one number",), "one feature"),
     (r"eps_path.*|lambda_path.*|shifted.*|counterfactual_front\.K", ("one entry less",), "fewer"),

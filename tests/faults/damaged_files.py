@@ -18,6 +18,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.io
+import scipy.sparse as sp
 from harness import told
 
 import optfair as of
@@ -48,10 +49,17 @@ def seeds() -> dict[str, tuple[bytes, Callable[[Path], Any]]]:
         "semi.dat-s": semi,
     }.items():
         of.export(p, name)
-    scipy.io.savemat(
-        "qp.mat",
-        {"P": np.eye(2), "q": np.ones(2), "A": np.ones((1, 2)), "l": np.zeros(1), "u": np.ones(1)},
-    )
+    arrays = {
+        "P": np.eye(2),
+        "q": np.ones(2),
+        "A": np.ones((1, 2)),
+        "l": np.zeros(1),
+        "u": np.ones(1),
+    }
+    scipy.io.savemat("qp.mat", arrays)
+    scipy.io.savemat("packed.mat", arrays, do_compression=True)
+    scipy.io.savemat("sparse.mat", {**arrays, "P": sp.csc_array(np.eye(2)), "note": "a"})
+    scipy.io.savemat("old.mat", arrays, format="4")
     s.save("s")
     s.certificate.save("proof.json")
     of.group_counterfactuals.TransportMap(np.eye(2), [1.0, 0.0]).save("map")

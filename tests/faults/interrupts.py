@@ -55,7 +55,32 @@ def psd_map() -> Callable[[], Any]:
     return p.solve
 
 
-ROUTES = {"milp": milp, "lp": lp, "fair": fair, "psd_map": psd_map}
+def _qp(solver: str) -> Callable[[], Any]:
+    x, G, A = cp.Variable(280, name="x"), *rng.normal(size=(2, 280, 280))
+    goal = cp.Minimize(cp.sum_squares(G @ x) + rng.normal(size=280) @ x)
+    p = of.from_cvxpy(cp.Problem(goal, [A @ x <= 1, x >= -1]))
+    return lambda: p.solve(solver)
+
+
+def cones() -> Callable[[], Any]:
+    return _qp("clarabel")  # it is told to stop
+
+
+def deaf() -> Callable[[], Any]:
+    return _qp("piqp")  # it ends with its process
+
+
+def left() -> Callable[[], Any]:
+    return _qp("qoco")  # it goes on unheard
+
+
+def sdp() -> Callable[[], Any]:
+    S, C = cp.Variable((90, 90), name="S", PSD=True), rng.normal(size=(90, 90))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace((C + C.T) @ S)), [cp.diag(S) == 1]))
+    return lambda: p.solve("psd-blocks")
+
+
+ROUTES = {f.__name__: f for f in (milp, lp, fair, psd_map, cones, deaf, left, sdp)}
 
 
 def main(route: str, times: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import zlib
 
 import numpy as np
 import pytest
@@ -134,6 +135,32 @@ def test_matlab_files_of_qpbenchmark(tmp_path):
     bounded = matlab(tmp_path, P=P, q=q, A=A, l=l[:2], u=u[:2], lb=l[2:], ub=u[2:], r=3.0)
     assert of.read(bounded).solve().objective == pytest.approx(p.solve().objective)
     assert of.read(matlab(tmp_path, P=P, q=q)).rows.A.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("place", "byte", "why"),
+    [
+        (240 + 8, 0xA7, "in place of numbers"),  # an unknown type, at which SciPy's reader dies
+        (128 + 17, 0x08, "no matrix of real numbers"),  # complex, without the second half
+        (128 + 4, 0xFF, "longer than what holds it"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_matlab_files_that_lie(tmp_path, place, byte, why, packed):
+    file = matlab(tmp_path, P=np.eye(2), q=np.ones(2))
+    data = bytearray(file.read_bytes())
+    whole = bytes(data)
+    data[place if place != 248 else data.rindex(b"q") + 4] = byte
+    if packed:
+        body = zlib.compress(bytes(data[128:216]))
+        rest = bytes(data[216:])
+        data = bytearray(data[:128] + (15).to_bytes(4, "little") + len(body).to_bytes(4, "little"))
+        data += body + rest
+    file.write_bytes(bytes(data))
+    with pytest.raises(of.DataError, match=why):
+        of.read(file)
+    file.write_bytes(whole)
+    assert of.read(file).rows.A.shape == (0, 2)
 
 
 def test_matlab_files_that_hold_something_else(tmp_path):
