@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all wheel-test docs clean
+.PHONY: demo test test-all wheel-test docs docs-test clean
 
 $(VENV)/.plot: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -40,5 +40,9 @@ wheel-test: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# ten and more pages of the site, opened in a browser without network
+docs-test: docs $(VENV)/.test
+	OPTFAIR_SITE=docs/_build/html $(BIN)/python -m pytest -m slow tests/docs
+
 clean:
-	rm -rf $(VENV) demo docs/_build docs/gallery
+	rm -rf $(VENV) demo docs/_build docs/gallery docs/textbook

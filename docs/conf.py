@@ -35,6 +35,7 @@ extensions = [
     "explorable_pages",
     "fact_tables",
     "public_names",
+    "textbook_gallery",
 ]
 exclude_patterns = [
     "_build",

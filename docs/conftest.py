@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-collect_ignore_glob = ["*.py", "*/*.py", "_build/*", "gallery/*", "api/generated/*"]
+collect_ignore_glob = ["*.py", "*/*.py", "_build/*", "gallery/*", "textbook/*", "api/generated/*"]
 
 
 @pytest.fixture(autouse=True)

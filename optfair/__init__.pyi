@@ -56,6 +56,8 @@ from optfair.methods.fair_clustering import KantorovichCoupling as KantorovichCo
 from optfair.methods.fair_clustering import additive_gap as additive_gap
 from optfair.methods.fair_clustering import balance as balance
 from optfair.methods.fair_clustering import cluster_share as cluster_share
+from optfair.methods.fair_clustering import intersection as intersection
+from optfair.methods.fair_clustering import margin as margin
 from optfair.methods.fair_clustering import max_gap as max_gap
 from optfair.methods.fair_clustering import perfect_fairness as perfect_fairness
 from optfair.methods.fair_mixtures import FairMixture as FairMixture

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.attributes import columns_of, crossed
 from optfair.errors import DataError, DeclarationError, nearest
 
 __all__ = [
@@ -221,7 +222,12 @@ def check_table(values: Any, what: str) -> Any:
 
 
 def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any]:
-    """Return labels of one kind, one per row: texts, whole numbers, truth values or dates."""
+    """Return labels of one kind, one per row: texts, whole numbers, truth values or dates.
+
+    Several columns make one label that names its attributes.
+    """
+    if (columns := columns_of(values)) is not None:
+        values = crossed(columns, what)
     try:
         labels = np.asarray(values)
         shape = labels.shape

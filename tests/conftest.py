@@ -44,6 +44,11 @@ def _has_collections() -> bool:
     return bool(folder) and (Path(folder) / "MANIFEST.toml").is_file()
 
 
+def _has_site() -> bool:
+    folder = os.environ.get("OPTFAIR_SITE", "")
+    return bool(folder) and (Path(folder) / "index.html").is_file()
+
+
 def _browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
@@ -52,6 +57,7 @@ def _browser() -> str | None:
 NEEDS = {
     "collections": (_has_collections, "OPTFAIR_COLLECTIONS names no folder with a MANIFEST.toml"),
     "data": (_has_data, "OPTFAIR_DATA names no folder with a MANIFEST.toml"),
+    "site": (_has_site, "OPTFAIR_SITE names no folder that make docs wrote"),
     "browser": (lambda: _browser() is not None, "no chromium or google-chrome on the path"),
 }
 

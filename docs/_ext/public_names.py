@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sphinx.errors import ExtensionError
-
 import optfair
 
 _SPACES = [name for name in optfair.__all__ if inspect.ismodule(getattr(optfair, name))]
@@ -25,7 +23,16 @@ def _members(cls: type) -> dict[str, list[str]]:
         "methods": [
             n for n, v in shown.items() if inspect.isfunction(v) or isinstance(v, classmethod)
         ],
+        "inherited": _verbs()
+        if issubclass(cls, optfair.Problem) and cls is not optfair.Problem
+        else [],
     }
+
+
+def _verbs() -> list[str]:
+    """Return what every problem can be asked for."""
+    found = _members(optfair.Problem)
+    return sorted([*found["properties"], *found["methods"]])
 
 
 def members_of() -> dict[str, dict[str, list[str]]]:
@@ -55,7 +62,7 @@ def check(app: Any) -> None:
             if getattr(optfair, n, None) is not getattr(home, n)
         }
     if listed != public:
-        raise ExtensionError(
+        raise LookupError(
             f"api/index.md lacks {sorted(public - listed)}, and has {sorted(listed - public)} too many"
         )
 

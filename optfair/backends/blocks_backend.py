@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from optfair.backends.generic import run_generic
 from optfair.backends.interior_point import Ended, interior_point
 from optfair.backends.request import RawPoint
 from optfair.proofs.cones import Cone, ConeKind
+from optfair.proofs.faces import on_face
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
 
@@ -114,6 +116,37 @@ class Beside:
         return replace(found, status=swapped.get(found.status, found.status), x=x, z=z)
 
 
+def _on_face(
+    form: ConicForm,
+    ended: Ended,
+    short: Callable[[ConicForm, Floats, Floats], float],
+    deadline: float,
+    **options: Any,
+) -> Ended:
+    """Return the pair with multipliers that were solved for on their face, where these prove it."""
+    face = on_face(form, ended.z) if form.P.nnz == 0 else None
+    if face is None:
+        return ended
+    own = face.form
+    root = np.ones(own.b.size)  # back to rows whose multipliers are multiplied by the root of 2
+    for c in own.cones:
+        if c.kind == "psd" and c.root == 1.0:
+            root[c.start : c.stop][~c.diagonal] = 0.5**0.5
+    used = np.flatnonzero(np.diff(own.A.indptr))
+    cones = tuple(replace(c, root=2.0**0.5) for c in own.cones)
+
+    def lacking(x: Floats, w: Floats) -> float:
+        return short(form, ended.x, face.whole(w * root))
+
+    A = sp.csc_array(sp.diags_array(root) @ own.A[:, used])
+    more = interior_point(
+        own.q[used], A, own.b * root, cones, deadline=deadline, short=lacking, **options
+    )
+    z = face.whole(more.z * root)
+    good = more.status == "optimal" and short(form, ended.x, z) == 0.0
+    return replace(ended, status="optimal", z=z) if good else ended
+
+
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form."""
 
@@ -135,7 +168,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         form = compiled.form
-        left = options.pop("time_limit", np.inf)
+        left, begin = options.pop("time_limit", np.inf), time.perf_counter()
         beside = Beside.of(form)
         stated = form if beside is None else beside
 
@@ -147,12 +180,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             stated.A,
             stated.b,
             stated.cones,
-            deadline=time.perf_counter() + left,
+            deadline=begin + left,
             short=lacking,
             log=print if log else None,
             **options,
         )
         ended = ended if beside is None else beside.ended(ended)
+        if ended.status in ("optimal", "inaccurate") and short(form, ended.x, ended.z) > 0.0:
+            ended = _on_face(form, ended, short, begin + left, **options)
         return RawPoint(ended.status, ended.x, ended.z)
 
     return run_generic(problem, profile, request, call, quadratic=False)

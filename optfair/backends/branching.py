@@ -1,4 +1,4 @@
-"""Bounds of integer programs proved by branching: every case by multipliers of its own."""
+"""Integer programs bounded or excluded by branching: every case by multipliers of its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.farkas import proved_infeasible
 from optfair.backends.linear_program import solve_form
 from optfair.backends.policy import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck, Optimality, drift
 from optfair.core.expressions import Values
 from optfair.errors import SolverFailure, UnsupportedProblem
-from optfair.proofs.bounds import infeasibility, lower_bound
+from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.integrality import relaxed
@@ -31,10 +32,21 @@ Floats = NDArray[np.float64]
 #: (column, whether from above, limit)
 Limit = tuple[int, bool, int]
 
-__all__ = ["BranchedBound", "Case", "Split", "cases", "integer_columns", "proved"]
+__all__ = [
+    "BranchedBound",
+    "Case",
+    "Split",
+    "bound_of",
+    "cases",
+    "excluded",
+    "integer_columns",
+    "proved",
+]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400
+# Below this every integer is a float.
+EXACT = 2**53
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +106,42 @@ def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
     return columns[columns >= 0]
 
 
+def bound_of(
+    form: ConicForm, whole: NDArray[np.int64], tree: Split | Case, upper: float | None = None
+) -> LowerBound:
+    """Return what a tree of cases proves: the least of their bounds, infinite without a point.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The relaxation.
+    whole : array of int
+        Its integer columns.
+    tree : Split or Case
+        The cases.
+    upper : float, optional
+        A value of the objective, as in `lower_bound`.
+    """
+    worst, unpaid, integer = np.inf, None, set(whole.tolist())
+    for limits, node in cases(tree):
+        if isinstance(node, Split):
+            exact = isinstance(node.limit, int) and abs(node.limit) < EXACT
+            if node.column not in integer or not exact:
+                return LowerBound(-np.inf, fault=f"column {node.column} has values between limits")
+            continue
+        own = within(form, limits)
+        if node.z.size != own.b.size:
+            return LowerBound(-np.inf, fault="a case has multipliers of other rows")
+        if node.x is None:
+            if not infeasibility(own, node.z).proved:
+                return LowerBound(-np.inf, fault="a case is not excluded")
+            continue
+        found = lower_bound(own, node.x, node.z, upper)
+        worst = min(worst, found.value)
+        unpaid = found.unpaid if unpaid is None else unpaid.joined(found.unpaid)
+    return LowerBound(worst, unpaid)
+
+
 @dataclass(frozen=True, eq=False)
 class BranchedBound:
     """A tree that leaves out no integer, whose cases bound the objective or have no point.
@@ -123,27 +171,14 @@ class BranchedBound:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound of every case, rounded outward."""
-        form, whole = self.compiled.form, set(integer_columns(self.problem, self.compiled).tolist())
-        upper = form.objective(self.x)
-        worst, unpaid = np.inf, None
-        for limits, node in cases(self.tree):
-            if isinstance(node, Split):
-                worst = worst if node.column in whole else -np.inf
-                continue
-            own = within(form, limits)
-            if node.z.size != own.b.size:
-                return DualCheck(-form.sign * np.inf, np.inf)
-            if node.x is None:
-                worst = worst if infeasibility(own, node.z).proved else -np.inf
-                continue
-            found = lower_bound(own, node.x, node.z, upper)
-            worst, unpaid = min(worst, found.value), found.unpaid or unpaid
+        form, upper = self.compiled.form, self.compiled.form.objective(self.x)
+        found = bound_of(form, integer_columns(self.problem, self.compiled), self.tree, upper)
         return DualCheck(
-            bound=form.sign * min(worst, upper),
+            bound=form.sign * min(found.value, upper),
             dual=0.0,
             consistency=drift(values, self.compiled.values(self.x)),
-            unpaid=unpaid,
-            free=() if unpaid is None else form.column_names(unpaid.columns),
+            unpaid=found.unpaid,
+            free=() if found.unpaid is None else form.column_names(found.unpaid.columns),
             unit=form.unit,
             apart=True,
         )
@@ -199,15 +234,42 @@ def _graded(solution: Solution, proof: Any, tolerance: float) -> Optimality:
     return Optimality(replace(moved, status=status), tolerance)
 
 
+def excluded(problem: Problem, seconds: float, most: int) -> tuple[Compiled, Split | Case] | None:
+    """Return the relaxation of a convex problem and a tree that proves it has no integer point.
+
+    None where no tree of so many cases is closed in time.
+
+    Parameters
+    ----------
+    problem : Problem
+        With its integers; its objective does not matter.
+    seconds : float
+        Wall seconds for the tree.
+    most : int
+        Cases it may have.
+    """
+    compiled = compile_problem(relaxed(problem), conic_interface())
+    search = _Search(problem, compiled, 1e-7, time.perf_counter() + seconds, most)
+    try:
+        return compiled, search.closed_below(())
+    except SolverFailure:
+        return None
+
+
 class _Search:
-    """Branch and bound on the compiled relaxation, from a known point."""
+    """Branch and bound on the compiled relaxation, from a known point or for none at all."""
 
     def __init__(
-        self, problem: Problem, compiled: Compiled, tolerance: float, deadline: float
+        self,
+        problem: Problem,
+        compiled: Compiled,
+        tolerance: float,
+        deadline: float,
+        most: float = np.inf,
     ) -> None:
         self.compiled, self.form = compiled, compiled.form
         self.integer = integer_columns(problem, compiled)
-        self.tolerance, self.deadline = tolerance, deadline
+        self.tolerance, self.deadline, self.most = tolerance, deadline, most
         self.x, self.upper, self.closed = np.zeros(0), np.inf, 0
 
     @property
@@ -229,7 +291,7 @@ class _Search:
         if status != "optimal" or x is None:
             raise SolverFailure("the integer values of the solution leave no point", status)
         self._keep(x)
-        return self._closed(())
+        return self.closed_below(())
 
     def _keep(self, x: Floats) -> None:
         x = x.copy()
@@ -249,8 +311,18 @@ class _Search:
         found, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
         return found.status, found.x, found.z
 
-    def _closed(self, limits: tuple[Limit, ...]) -> Split | Case:
-        if time.perf_counter() > self.deadline or len(limits) > DEPTH:
+    def _bounded(self, own: ConicForm, x: Floats, z: Floats) -> bool:
+        """Whether a case is as good as the known point at most."""
+        known = np.isfinite(self.upper)
+        return known and lower_bound(own, x, z, self.upper).value >= self.target
+
+    def closed_below(self, limits: tuple[Limit, ...]) -> Split | Case:
+        """Return the tree below some limits, every case of it closed."""
+        if (
+            time.perf_counter() > self.deadline
+            or len(limits) > DEPTH
+            or self.closed + 0.5 * len(limits) >= self.most
+        ):
             raise SolverFailure(
                 "the tree of cases is not closed in time",
                 f"{self.closed} cases are closed, {len(limits)} limits deep",
@@ -258,22 +330,22 @@ class _Search:
             )
         status, x, z = self._solved(limits)
         own = within(self.form, limits)
-        if status == "infeasible" and z is not None and infeasibility(own, z).proved:
-            self.closed += 1
-            return Case(None, z)
-        if status == "optimal" and x is not None and z is not None:
-            if lower_bound(own, x, z, self.upper).value >= self.target:
+        if status == "infeasible" and z is not None:
+            proof = proved_infeasible(own, z, lambda _: ())
+            if proof is not None:
                 self.closed += 1
-                return Case(x, z)
+                return Case(None, proof.z)
+        if status == "optimal" and x is not None and z is not None:
+            bounded = self._bounded(own, x, z)
             off = np.abs(x[self.integer] - np.round(x[self.integer]))
-            if off.max(initial=0.0) <= FRACTION:
-                self._keep(x)  # better than what was known
-                if lower_bound(own, x, z, self.upper).value >= self.target:
-                    self.closed += 1
-                    return Case(x, z)
-            else:
+            if not bounded and off.max(initial=0.0) > FRACTION:
                 j = int(self.integer[int(off.argmax())])
                 limit = int(np.floor(x[j]))
-                below = self._closed((*limits, (j, True, limit)))
-                return Split(j, limit, below, self._closed((*limits, (j, False, limit + 1))))
+                below = self.closed_below((*limits, (j, True, limit)))
+                return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
+            if not bounded and np.isfinite(self.upper):
+                self._keep(x)  # better than what was known
+            if bounded or self._bounded(own, x, z):
+                self.closed += 1
+                return Case(x, z)
         raise SolverFailure("a case is neither bounded nor excluded", f"the relaxation is {status}")

@@ -114,7 +114,7 @@ def _call(
     interface = compiled.interface
     if profile.compile_as:  # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
-    scaled = None if compiled.integer.any() else compiled.form.near_one
+    scaled = compiled.form.handed(compiled.integer)
     units = None
     if scaled is not None:
         form, units = scaled[0], scaled[1:]

@@ -212,7 +212,7 @@ def solve_form(
         An option the solver does not have.
     """
     # it drops coefficients below 1e-9 and holds rows to absolute tolerances
-    scaled = None if integer.any() else form.near_one
+    scaled = form.handed(integer)
     if scaled is not None:
         form, rows, columns = scaled
         scale = form.cost_scale("typical")
@@ -250,7 +250,8 @@ def solve_form(
             solver.setBasis(kept.basis)
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
-        solver.setSolution(known.size, known, start[known])
+        units = 1.0 if scaled is None else columns[known]
+        solver.setSolution(known.size, known, start[known] / units)
     _run(solver)
     found = _raw(solver, form, scale)
     if found.status == "infeasible" and found.z is None and not integer.any():

@@ -102,7 +102,7 @@ class Run:
     objective, bound, feasibility, dual, gap : float or None
         Of the point returned, by our residuals.
     grade : str
-        What the bound rests on: "proved", "proved for |x| ≤ R", or "reported by SOLVER".
+        What the bound rests on: ``proved``, ``proved for |x| ≤ R``, or ``reported by SOLVER``.
     stated : float or None
         Certified optimum of the instance.
     phases : dict

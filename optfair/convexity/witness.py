@@ -229,6 +229,8 @@ def _feasible(
         if not fact.node.leaves <= point.keys():
             continue
         found: Any
+        low: Any
+        high: Any
         if exactly:
             found = values(fact.node, {n: Interval.exactly(point[n]) for n in fact.node.leaves})
             low, high = (None, None) if found is None else (found.low, found.high)
@@ -236,7 +238,7 @@ def _feasible(
             with np.errstate(all="ignore"):
                 found = evaluate(fact.node, {n: _Plain(point[n]) for n in fact.node.leaves})
             low = high = None if found is None else found.x
-        if found is None:
+        if low is None or high is None:
             keep &= not exactly
             continue
         keep &= (high <= 0.0).all(axis=0)

@@ -231,6 +231,8 @@ def _moved(problem: Problem, held: Mapping[int, Any]) -> Any:
     made = problem._child(
         objective=MappingProxyType(objective), constraints=MappingProxyType(constraints)
     )
+    if all(made.objective[name] is t for name, t in problem.objective.items()):
+        made._set(**{k: v for k, v in problem.__dict__.items() if k == "_constant"})
     if fast:
         made._set(_family=forms)
         return made

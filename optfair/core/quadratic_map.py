@@ -304,7 +304,8 @@ def _products(
     w = np.broadcast_to(np.asarray(weight, dtype=float), k.shape)
     n = L.A.shape[1]
     A1, A2, b1, b2 = sp.csr_array(L.A), sp.csr_array(R.A), L.b, R.b
-    b, A = np.bincount(k, w * b1[i] * b2[j], minlength=m), sp.csr_array((m, n))
+    b: Floats = np.bincount(k, w * b1[i] * b2[j], minlength=m).astype(float)
+    A = sp.csr_array((m, n))
     # coefficients of the linear parts: entry x row of L, entry x row of R
     if b2.any():
         A = A + sp.csr_array((w * b2[j], (k, i)), shape=(m, b1.size)) @ A1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from optfair.core import html
@@ -28,7 +29,7 @@ __all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
 
 def _check_options(verb: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Raise on a word that a verb does not know."""
-    known = list(inspect.signature(verb).parameters)[1:]
+    known = _words(verb)
     for name in options:
         if name not in known:
             raise DeclarationError(
@@ -36,6 +37,11 @@ def _check_options(verb: Callable[..., Any], options: Mapping[str, Any]) -> None
                 "a solver's own options go into options={...}" if "options" in known else "",
                 nearest(name, known),
             )
+
+
+@cache
+def _words(verb: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(verb).parameters)[1:]
 
 
 def _no_attribute(owner: object, name: str, advice: Mapping[str, str]) -> str:

@@ -19,10 +19,10 @@ from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose, conic_interface
 from optfair.backends.rays import Ray
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
-from optfair.compile.form import Compiled, compile_problem
+from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
-from optfair.diagnosis.branching import Branch, BranchingProof, branch_problem, walked
+from optfair.diagnosis.branching import BranchingProof
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_path, checked
@@ -310,21 +310,9 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
         )
     columns = integer_columns(solution.problem, proof.compiled)
     record = form_record(form, [int(j) for j in columns])
-    exact, size = check_proof.Form(record), form.unit
+    exact = check_proof.Form(record)
     cut = float(np.nextafter(form.objective(proof.x), np.inf))
-    nodes, written, cuts = list(cases(proof.tree)), dict[int, Any](), False
-    for limits, node in reversed(nodes):
-        if isinstance(node, Split):
-            below, above = written[id(node.below)], written[id(node.above)]
-            written[id(node)] = {"column": node.column, "limit": node.limit}
-            written[id(node)] |= {"below": below, "above": above}
-            continue
-        given = [(j, int(above), limit) for j, above, limit in limits]
-        z = node.z[: form.b.size]
-        against = None if node.x is None else cut
-        leaf = leaf_of(form, exact, z, node.x, against, given, unit=size)
-        written[id(node)], cuts = leaf.record, cuts or leaf.cut is not None
-    tree = written[id(proof.tree)]
+    tree, cuts = _written(form, exact, proof.tree, cut)
     claim = {"cut": plain(cut) if cuts else None, "radius": None, "tolerance": plain(tolerance)}
     claim |= {"unit": plain(form.unit), **_point(exact, form, proof.x, tolerance)}
     try:
@@ -399,72 +387,36 @@ def _curved(exact: check_proof.Form) -> bool:
 
 def _branching(certificate: BranchingProof) -> dict[str, Any]:
     """Write all leaves as multipliers of the rows they share, with the branches as bounds."""
-    system, names = certificate.system, certificate.names
-    nodes = list(walked(certificate.tree, ()))
-    leaves = [(path, node) for path, node in nodes if isinstance(node, InfeasibilityProof)]
-    own = [_compiled_as(branch_problem(system, names, path), leaf.form) for path, leaf in leaves]
-    shared = compile_problem(relaxed(system.part(names)), own[0].interface.name())
-    _needs(shared.form, None)
-    places = shared.places()
-    whole = [system.integers[k] for k in names if k in system.integers]
-    record = form_record(shared.form, _columns(places, whole))
-    exact = check_proof.Form(record)
-    written = {}
-    for (path, leaf), compiled in zip(leaves, own, strict=True):
-        z = _shared_rows(compiled, shared, np.asarray(leaf.z, dtype=float))
-        given = [(int(places[v][index]), int(up), int(limit)) for v, index, up, limit in path]
-        written[id(leaf)] = leaf_of(shared.form, exact, z, None, given=given).record
-    for _, node in reversed(nodes):
-        if isinstance(node, Branch):
-            written[id(node)] = {
-                "column": int(places[node.variable][node.index]),
-                "limit": int(node.limit),
-                "below": written[id(node.below)],
-                "above": written[id(node.above)],
-            }
-    tree = written[id(certificate.tree)]
-    return _framed("infeasible", {"constraints": list(names)}, record, {"tree": tree})
+    part = certificate.system.part(certificate.names)
+    compiled = compile_problem(relaxed(part), conic_interface())
+    form = compiled.form
+    _needs(form, None)
+    record = form_record(form, [int(j) for j in integer_columns(part, compiled)])
+    tree, _ = _written(form, check_proof.Form(record), certificate.tree, None)
+    return _framed("infeasible", {"constraints": list(certificate.names)}, record, {"tree": tree})
+
+
+def _written(
+    form: ConicForm, exact: check_proof.Form, tree: Any, cut: float | None
+) -> tuple[dict[str, Any], bool]:
+    """Return a tree of cases for JSON, and whether one of them uses the cut."""
+    nodes, written, cuts = list(cases(tree)), dict[int, Any](), False
+    for limits, node in reversed(nodes):
+        if isinstance(node, Split):
+            below, above = written[id(node.below)], written[id(node.above)]
+            written[id(node)] = {"column": node.column, "limit": node.limit}
+            written[id(node)] |= {"below": below, "above": above}
+            continue
+        given = [(j, int(above), limit) for j, above, limit in limits]
+        z = node.z[: form.b.size]
+        leaf = leaf_of(form, exact, z, node.x, None if node.x is None else cut, given, form.unit)
+        written[id(node)], cuts = leaf.record, cuts or leaf.cut is not None
+    return written[id(tree)], cuts
 
 
 def _columns(places: Mapping[str, Any], variables: Iterable[str]) -> list[int]:
     """Return the columns of some variables."""
     return sorted({int(j) for v in variables for j in np.ravel(places[v]) if j >= 0})
-
-
-def _unwritable() -> UnsupportedProblem:
-    return UnsupportedProblem(
-        "this tree of branches cannot be written as a proof file",
-        "its leaves are not about the same compiled rows",
-        "diagnose() again with a solver of cone programs",
-    )
-
-
-def _compiled_as(problem: Problem, form: ConicForm) -> Compiled:
-    """Return the compiled problem whose form this is."""
-    for name in _interfaces(problem):
-        try:
-            found = compile_problem(problem, name)
-        except OptfairError:
-            continue
-        if not _difference(form_record(found.form), form_record(form), "infeasible"):
-            return found
-    raise _unwritable()
-
-
-def _shared_rows(own: Compiled, shared: Compiled, z: Any) -> Any:
-    """Return the multipliers of the rows that a leaf shares with the whole tree."""
-    if own.form.q.size != shared.form.q.size or own.auxiliary != shared.auxiliary:
-        raise _unwritable()
-    blocks: dict[str, list[Any]] = {}
-    for o in own.owners:
-        blocks.setdefault(o.term, []).append(z[o.start : o.stop])
-    found = np.zeros(shared.form.b.size)
-    for o in shared.owners:
-        mine = blocks.get(o.term, [])
-        if not mine or mine[0].size != o.stop - o.start:
-            raise _unwritable()
-        found[o.start : o.stop] = mine.pop(0)
-    return found
 
 
 def _ray(certificate: Ray) -> dict[str, Any]:

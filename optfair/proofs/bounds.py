@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.faces import on_face
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -89,6 +90,14 @@ class Unpaid:
         """Return the same for an objective multiplied by a positive factor."""
         parts = (self.slope * factor, self.curve * factor)
         return replace(self, slope=parts[0], curve=parts[1], here=self.here * factor)
+
+    def joined(self, other: Unpaid | None) -> Unpaid:
+        """Return what the lesser of two bounds may lose."""
+        if other is None:
+            return self
+        names = ("slope", "curve", "size", "here", "natural")
+        parts = {name: max(getattr(self, name), getattr(other, name)) for name in names}
+        return Unpaid(np.union1d(self.columns, other.columns), **parts)
 
     def radius(self, loss: float) -> float:
         """Return the largest R for which the bound is short by no more than ``loss``."""
@@ -227,7 +236,9 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     if boxes.unpaid(found).any():
         boxes = replace(boxes, x=x, floor=curvature.floor)
         found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
-    best = np.inf
+    best, spent = np.inf, 0.0
+    if boxes.unpaid(found).any() and (peeled_off := _lightly_peeled(form, found, x, z, boxes)):
+        found, spent = peeled_off
     if boxes.unpaid(found).any():
         boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
@@ -237,8 +248,11 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         if (near != z).any():
             z = near
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-    found, spent = _peeled(form, found, z, boxes)
     if boxes.unpaid(found).any():
+        found, spent = _peeled(form, found, z, boxes)
+    if boxes.unpaid(found).any():
+        if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
+            return held
         z, found, spent = _moved(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
     total = _total(form, x, z, found, spent, boxes)
@@ -266,6 +280,20 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _on_face(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float | None, boxes: Boxes
+) -> LowerBound | None:
+    """Return the bound on the face of the multipliers, where that is proved and says as much."""
+    face = on_face(form, z) if form.P.nnz == 0 else None
+    if face is None:
+        return None
+    near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
+    total = _total(form, x, z, found, 0.0, boxes)
+    slight = SLIGHT * max(abs(total), form.unit)
+    good = not near.fault and near.unpaid is None and near.value >= total - slight
+    return near if good else None
 
 
 class _Moves:
@@ -347,6 +375,21 @@ def _peeled(form: ConicForm, found: Residual, z: Floats, boxes: Boxes) -> tuple[
             return moved
         zeroed = zeroed | after  # columns that were paid on one side only
     return found, 0.0
+
+
+def _lightly_peeled(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
+) -> tuple[Residual, float] | None:
+    """Return the residual without unpaid columns where rows take all of it for next to nothing.
+
+    Definitions of one column by others do: asked first, they spare what rows imply of bounds.
+    """
+    moved = _peeled(form, found, z, boxes)
+    if boxes.unpaid(moved[0]).any():
+        return None
+    loss = _total(form, x, z, found, 0.0, boxes) - _total(form, x, z, *moved, boxes)
+    size = float(np.abs(form.q) @ np.abs(x)) + abs(form.objective(x) - form.offset)
+    return moved if loss <= SPARE * size else None
 
 
 def _total(

@@ -89,13 +89,13 @@ class Rows:
             m + 4.0 * UNIT * np.abs(least[k]) for m, k in zip(most, (first, second), strict=True)
         ]
         factor, weight = self.factor[:, known]
-        mean = most[0] ** weight * most[1] ** (1.0 - weight) * (1.0 + 64.0 * UNIT)
+        mean = most[0] ** weight * most[1] ** (1.0 - weight) * (1.0 + 1024.0 * UNIT)
         reach = factor * mean * (1.0 + 16.0 * UNIT)
         reach += 4.0 * UNIT * np.abs(self.side[row]) + 1e-300
         high, low = self.side[row] + reach, self.side[row] - reach
         better = (high < self.high[row]) | (low > self.low[row])
-        self.high[row] = np.minimum(self.high[row], high)
-        self.low[row] = np.maximum(self.low[row], low)
+        self.high[row] = np.fmin(self.high[row], high)
+        self.low[row] = np.fmax(self.low[row], low)
         return bool(better.any())
 
 
@@ -125,8 +125,9 @@ def linear_rows(form: ConicForm) -> Rows:
         elif c.kind == "psd":
             on, off = where[c.diagonal], where[~c.diagonal]
             i, j = c.places
-            behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
-            factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
+            if c.root != 1.0:
+                behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
+                factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
             where = on
         elif c.kind == "exp":
             where = where.reshape(-1, 3)[:, 1:].ravel()

@@ -38,6 +38,9 @@ class Cone:
         Whether a psd block lists the upper triangle column by column (else the lower one).
     power : float
         Exponent of a three-dimensional power cone.
+    root : float
+        What multipliers of a psd block are multiplied by off the diagonal, beside those that they
+        are the entries of: 1 in the relaxations of `on_face`, whose rows bear a factor 2 there.
     """
 
     kind: ConeKind
@@ -46,18 +49,21 @@ class Cone:
     order: int = 0
     upper: bool = True
     power: float = 0.5
+    root: float = 2.0**0.5
 
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
         full = np.zeros((self.order, self.order))
         rows, cols = self.places
-        full[rows, cols] = entries / np.where(rows == cols, 1.0, np.sqrt(2.0))
+        full[rows, cols] = entries / np.where(rows == cols, 1.0, self.root)
         return np.asarray(full + full.T - np.diag(np.diag(full)))
 
     def distance(self, entries: Floats, *, dual: bool = False) -> float:
         """Return how far a block is outside the cone (or its dual), in the largest entry."""
         if entries.size == 0:
             return 0.0
+        if not np.isfinite(entries).all():
+            return np.inf
         if self.kind == "zero":
             return 0.0 if dual else float(np.abs(entries).max())
         if self.kind == "nonneg":
@@ -81,6 +87,11 @@ class Cone:
         """Which rows of a psd block are its diagonal."""
         rows, cols = self.places
         return np.asarray(rows == cols)
+
+    @property
+    def stretch(self) -> float:
+        """How much longer a move of the matrix may be than that of the multipliers it consists of."""
+        return 1.4143 if self.root == 1.0 else 1.0
 
     def dual_point(self, z: Floats) -> Floats:
         """Return a vector near z that is exactly in the dual cone."""
@@ -110,16 +121,18 @@ class Cone:
         """
         Z = self.matrix(z)
         least = 0.5 * float(np.linalg.eigvalsh(Z)[0]) if np.isfinite(Z).all() else 0.0
-        if not least > 0.0 or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
+        if not least > FLOOR or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
             return 0.0
         # entries off the diagonal were divided by the root of 2, those on it rounded once
         size = float(np.abs(Z).sum(axis=1).max()) + least
-        return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size)
+        return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size) / self.stretch
 
     def outside(self, s: Floats, error: Floats) -> float:
         """Return 0 when a block is in the cone wherever it is within the error, else how far off."""
         if not s.any() and not error.any():
             return 0.0
+        if not (np.isfinite(s).all() and np.isfinite(error).all()):
+            return np.inf
         if self.kind == "soc":
             tail = length(np.abs(s[1:]) + error[1:])
             return float(max(0.0, tail - (s[0] - error[0])))
@@ -151,8 +164,8 @@ class Cone:
         apart = M - np.diag(np.diag(M))
         if not apart.any() and not E.any():
             return float(max(0.0, -np.diag(M).min()))
-        # off the diagonal an entry of the matrix is the scaled one over the root of 2
-        loose = float(E.sum(axis=1).max()) + 4.0 * UNIT * float(np.abs(apart).sum(axis=1).max())
+        # an entry off the diagonal is the scaled one over the root of 2, one on it is lowered
+        loose = float((E + 4.0 * UNIT * np.abs(M)).sum(axis=1).max())
         shift = definiteness(M - loose * (1.0 + 1e-6) * np.eye(len(M))).shift
         return 0.0 if shift == 0.0 else max(loose, min(shift, float(np.abs(M).max())))
 
@@ -190,8 +203,7 @@ def _lift(Z: Floats) -> float:
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
     if definiteness(Z - slack * np.eye(len(Z))).shift == 0.0:
         return 0.0  # there is room for that
-    found = definiteness(Z)
-    lift = min(found.shift, _beyond(Z)) if found.shift > 0.0 else 0.0
+    lift = min(definiteness(Z).shift, _beyond(Z))
     if not np.isfinite(lift):
         least = float(np.linalg.eigvalsh(Z)[0])
         for more in (1e-12, 1e-9, 1e-6, 1e-3, 1.0):
@@ -199,7 +211,7 @@ def _lift(Z: Floats) -> float:
             if np.isfinite(shift := definiteness(Z + lift * np.eye(len(Z))).shift):
                 lift += shift
                 break
-    return float(lift + slack) if lift > 0.0 or slack > 0.0 else 0.0
+    return float(lift + slack)
 
 
 def _beyond(Z: Floats) -> float:
@@ -209,8 +221,8 @@ def _beyond(Z: Floats) -> float:
     digits it is smaller than what the factorisation of a singular matrix is charged for.
     """
     n = len(Z)
-    if n > LONG or not np.isfinite(Z).all():
-        return np.inf
+    if n > LONG or not (1e-140 < float(np.abs(Z).max()) < np.inf):
+        return np.inf  # squares may underflow; or entries are not known
     sizes, vectors = np.linalg.eigh(Z)
     F = (vectors * np.sqrt(np.maximum(sizes, 0.0))).astype(np.longdouble)
     unit = float(np.finfo(np.longdouble).eps)

@@ -456,5 +456,5 @@ def _sparse(P: Any, shift: float) -> float:
     second = abs(L) @ (abs(DLt - U) @ ones) + 4.0 * UNIT * (abs(L) @ (abs(DLt) @ ones))
     # the shift itself is rounded where it meets the diagonal
     third = 2.0 * UNIT * (float(np.abs(P.diagonal()).max()) + shift)
-    error = float((first + second).max()) * (1.0 + 1e-9) + third
+    error = float((first + second).max()) * (1.0 + 1e-9) + third + 1e-300
     return shift + error

@@ -196,7 +196,7 @@ def peeled(
     with np.errstate(over="ignore"):
         for row, column, entry in reversed(levels):
             due = found.size[column] + (by_column[column] @ moved) * (1.0 + 1e-12)
-            moved[row] = due / entry * (1.0 + 1e-12)
+            moved[row] = due / entry * (1.0 + 1e-12) + np.where(due > 0.0, 1e-300, 0.0)
         if not (np.isfinite(moved).all() and (moved <= room).all()):
             return None
         up = _raised(form, z, moved)
@@ -263,7 +263,7 @@ def _raised(
         if length(own) <= depths.get(c.start, 0.0):
             continue
         where = np.arange(c.start, c.stop)
-        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own)
+        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own) * c.stretch
     return up
 
 

@@ -40,7 +40,9 @@ SMALLEST = 1e-270
 # Times that digits of a sum of products are split off.
 PASSES = 6
 # Equations that are solved densely, and entries of their matrix.
-EQUATIONS, ENTRIES = 1_500, 4_000_000
+EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
+# Entries of a matrix from which on normal equations are tried first.
+QUICK = 200_000
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000
 
@@ -312,6 +314,11 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     return sorted(kept)
 
 
+def _too_large(k: int, m: int) -> bool:
+    """Whether a dense factorisation of k rows of m entries takes too long; few rows may be longer."""
+    return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)
+
+
 def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     r"""Return a small vector with :math:`M \Delta \approx -r`, in floats; None when it is too large to try.
 
@@ -327,7 +334,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     rows = sp.csr_array(M)
     k, m = rows.shape
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if not used.size or k > EQUATIONS or k * used.size > ENTRIES or not np.isfinite(residual).all():
+    if not used.size or _too_large(k, used.size) or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     dense = rows[:, used].toarray()
@@ -339,6 +346,8 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
         if used.size == k:
             with contextlib.suppress(np.linalg.LinAlgError):
                 step = np.linalg.solve(own, side)
+        elif own.size > QUICK:
+            step = _shortest(own, side)
         if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
             step = scipy.linalg.lstsq(own, side, cond=1e-9)[0]
     except (np.linalg.LinAlgError, ValueError):
@@ -346,6 +355,16 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     moved = np.zeros(rows.shape[1])
     moved[used] = step * weight
     return moved if np.isfinite(moved).all() else None
+
+
+def _shortest(M: Floats, side: Floats) -> Floats | None:
+    """Return the shortest solution by normal equations, where their condition allows for these."""
+    with contextlib.suppress(np.linalg.LinAlgError, ValueError):
+        root = scipy.linalg.cho_factor(M @ M.T)
+        own = np.diag(root[0])
+        if own.min() > 1e-4 * own.max():
+            return np.asarray(M.T @ scipy.linalg.cho_solve(root, side))
+    return None
 
 
 def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
@@ -390,7 +409,7 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         if single.nnz != rows.nnz:
             return None  # entries that stand twice are added up with a rounding
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if k > EQUATIONS or used.size < k or k * used.size > ENTRIES:
+    if used.size < k or _too_large(k, used.size):
         return None
     dense = rows[:, used].toarray()
     weight = np.minimum(room[used], 1.0)
@@ -403,12 +422,14 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         if used.size == k:
             R = np.linalg.inv(scaled) * weight[:, None] / size
         else:
-            Q, T, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
-            if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
-                return None
-            inverse = scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
-            R = np.empty((used.size, k))
-            R[:, order] = Q @ inverse
+            R = _shortest(scaled, np.eye(k)) if scaled.size > QUICK else None
+            if R is None:
+                Q, T, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
+                if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
+                    return None
+                inverse = scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
+                R = np.empty((used.size, k))
+                R[:, order] = Q @ inverse
             R = R * weight[:, None] / size
     except (np.linalg.LinAlgError, ValueError):
         return None
@@ -416,6 +437,8 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         return None
     # rows in units of their own size, so that one large row does not spoil the others
     own = dense / size[:, None]
+    if not (own * size[:, None] == dense).all():
+        return None  # beside a large entry a small one underflows
     unscaled = R * size
     off = np.abs(np.eye(k) - own @ unscaled)
     off += gamma(2.0 * used.size + 8.0) * (np.abs(own) @ np.abs(unscaled) + 1.0)

@@ -31,22 +31,12 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
     ----------
     X : array-like or DataFrame (n, d)
         Rows.
-    groups : array-like (n,) or str
-        Labels, or the name of a column of the frame, which is then taken off the rows.
+    groups : array-like (n,), frame (n, a), str or list of str
+        Labels, a column of them for each attribute, or names of columns of the frame, which
+        are then taken off the rows.
     """
+    X, groups = without_groups(X, groups)
     names = column_names(X)
-    if isinstance(groups, str):
-        if names is None:
-            raise DataError(
-                f"groups={groups!r} names a column, but X has no column names",
-                remedy="give a DataFrame, or one label per row",
-            )
-        if groups not in names:
-            raise DataError(f"X has no column {groups!r}", remedy=nearest(groups, names))
-        own = names.index(groups)  # names may be numbers in the frame
-        groups = np.asarray(X[X.columns[own]])
-        X = X[[c for j, c in enumerate(X.columns) if j != own]]
-        names = column_names(X)
     text = (
         [] if names is None else [n for n, c in zip(names, X.columns, strict=True) if _text(X[c])]
     )
@@ -357,27 +347,35 @@ class Columns:
 
 
 def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
-    """Return (rows, group labels), where ``groups`` may name a column of a frame.
+    """Return (rows, group labels), where ``groups`` may name columns of a frame.
 
     Parameters
     ----------
     X : array-like or DataFrame
         Rows.
-    groups : array-like, str or None
-        Labels, or the name of the column that holds them.
+    groups : array-like, frame, str, list of str or None
+        Labels, a column of them for each attribute, or the names of the columns that hold them.
     """
-    if not isinstance(groups, str):
-        return X, groups
     names = column_names(X)
-    if names is None:
-        raise DataError(
-            f"groups={groups!r} names a column, but X has no column names",
-            remedy="give a DataFrame, or one label per row",
-        )
-    if groups not in names:
-        raise DataError(f"X has no column {groups!r}", remedy=nearest(groups, names))
-    own = names.index(groups)
-    return X[[c for j, c in enumerate(X.columns) if j != own]], np.asarray(X[X.columns[own]])
+    if isinstance(groups, str):
+        if names is None:
+            raise DataError(
+                f"groups={groups!r} names a column, but X has no column names",
+                remedy="give a DataFrame, or one label per row",
+            )
+        if groups not in names:
+            raise DataError(f"X has no column {groups!r}", remedy=nearest(groups, names))
+        named = [groups]
+    elif isinstance(groups, list) and names is not None and len(groups) < len(X):
+        named = groups if all(isinstance(g, str) and g in names for g in groups) else []
+    else:
+        named = []
+    if not named or names is None:
+        return X, groups
+    chosen = [names.index(g) for g in named]  # names may be numbers in the frame
+    own = [X.columns[j] for j in chosen]
+    rest = X[[c for j, c in enumerate(X.columns) if j not in chosen]]
+    return rest, np.asarray(X[own[0]]) if len(own) == 1 else X[own]
 
 
 def column_of(X: Any, j: int) -> Any:

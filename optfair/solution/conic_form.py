@@ -23,6 +23,8 @@ __all__ = ["ConicForm", "ConicResiduals"]
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6
+# So are columns of curved programs whose largest coefficient is less than this, or its inverse more.
+COLUMN = 1e-5
 # Coefficients below such a share of the largest in their row and of that in their column.
 NOISE = 1e-13
 # Rounds in which rows and columns are brought near 1 in turn.
@@ -31,6 +33,12 @@ BALANCING = 60
 NEGLIGIBLE = 1e-12
 # Passes that bring the largest entry of every row and column near 1.
 EQUILIBRATIONS = 8
+# What is computed once of the matrices, and of the cones, whatever the other numbers are.
+FACTS = {
+    "P": ("curvature", "bending"),
+    "A": ("columns_of_rows", "rows", "sizes", "across"),
+    "cones": ("equal", "nonnegative"),
+}
 
 
 @dataclass(frozen=True)
@@ -86,9 +94,10 @@ class ConicForm:
     def moved(self, numbers: Mapping[str, Any]) -> ConicForm:
         """Return the form with other numbers in the same places; what is known of the rest stays."""
         made = replace(self, **numbers)
-        for fact, rests_on in (("curvature", "P"), ("columns_of_rows", "A")):
-            if fact in self.__dict__ and rests_on not in numbers:
-                made.__dict__[fact] = self.__dict__[fact]
+        for rests_on, facts in FACTS.items():
+            if rests_on not in numbers:
+                known = {fact: self.__dict__[fact] for fact in facts if fact in self.__dict__}
+                made.__dict__.update(known)
         return made
 
     @property
@@ -194,19 +203,34 @@ class ConicForm:
         What they bring near 1 is the geometric mean of every row and column, and of the
         right-hand sides: that undoes any change of units. Rows of one cone share a unit.
         """
+        return self._balanced()
+
+    def handed(self, integer: NDArray[np.bool_]) -> tuple[ConicForm, Floats, Floats] | None:
+        """Return the form in its units, with these; integer columns keep theirs."""
+        if not integer.any():
+            return self.near_one
+        units = self._balanced(integer)
+        return None if units is None else (self.in_units(*units), *units)
+
+    def _balanced(self, held: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats] | None:
+        """Return powers of two for rows and columns, 1 for those that are held."""
         entries = sp.coo_array(self.A)
         used = (entries.data != 0.0) & np.isfinite(entries.data)
         row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
-        if not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE):
+        if not sizes.size:
             return None
         m, n = self.A.shape
         # what is tiny in its row and in its column is rounding, and says nothing of units
         in_row, in_column = np.zeros(m), np.zeros(n)
         np.maximum.at(in_row, row, sizes)
         np.maximum.at(in_column, column, sizes)
+        most = in_column[in_column > 0.0]
+        alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
+        if alike and sizes.min() >= SMALL and sizes.max() <= LARGE:
+            return None
         told = sizes > NOISE * np.minimum(in_row[row], in_column[column])
         row, column, sizes = row[told], column[told], sizes[told]
-        if not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE):
+        if alike and (not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)):
             return None
         block = np.arange(self.b.size)
         for c in self.cones:
@@ -222,11 +246,13 @@ class ConicForm:
         for _ in range(BALANCING):
             rows = -np.bincount(row, logs + columns[column], m) / in_row
             columns = -np.bincount(column, logs + rows[row], n) / in_column
+            if held is not None:
+                columns[held] = 0.0
         rows, sides = rows[block], np.abs(self.b)
         with np.errstate(divide="ignore"):
             shift = np.log2(sides) + rows
         shift = shift[(sides > 0.0) & np.isfinite(shift)]
-        middle = float(np.median(shift)) if shift.size else 0.0
+        middle = float(np.median(shift)) if shift.size and held is None else 0.0
         found = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
         fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in found)
         return found if fit and self._bends_alike(found[1]) else None

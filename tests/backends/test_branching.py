@@ -9,9 +9,20 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
-from optfair.backends.branching import BranchedBound, Case, Split, cases
+from optfair.backends import branching
+from optfair.backends.branching import (
+    BranchedBound,
+    Case,
+    Split,
+    bound_of,
+    cases,
+)
+from optfair.proofs.bounds import LowerBound, Unpaid
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 REPORTED = [
     *(f"textbook/knapsack{k}" for k in ("", "_p02", "_p03", "_p04", "_p06")),
@@ -91,3 +102,30 @@ def test_time_and_kind_are_said() -> None:
     assert sum(isinstance(n, Case) for _, n in cases(Case(None, np.zeros(0)))) == 1
     with pytest.raises(of.UnsupportedProblem):
         plain.problem.certificate.prove()
+
+
+def test_limits_that_leave_out_an_integer_prove_nothing() -> None:
+    found = knapsack().solve().certificate.prove().solution
+    proof: Any = found.proof
+    for limit in (proof.tree.limit + 0.5, 2**53, float("nan"), "0"):
+        broken = replace(proof, tree=replace(proof.tree, limit=limit))
+        assert not np.isfinite(broken.check(found.values, {}).bound), limit
+
+
+def test_what_any_case_may_lose_the_bound_may_lose(monkeypatch: Any) -> None:
+    A, cones = sp.csc_array([[1.0], [-1.0]]), (Cone("nonneg", 0, 2),)
+    form = ConicForm(sp.csc_array((1, 1)), np.ones(1), 0.0, A, np.array([3.0, 0.0]), cones)
+
+    def bounded(own: ConicForm, x: Any, z: Any, upper: Any) -> LowerBound:
+        column = np.array([int(own.b[-1] > 0.0)])
+        return LowerBound(z[0], Unpaid(column, z[1], 0.0, 1.0) if z[1] else None)
+
+    monkeypatch.setattr(branching, "lower_bound", bounded)
+    for first, second in (((1.0, 1e-3), (2.0, 1e-9)), ((2.0, 1e-9), (1.0, 1e-3))):
+        leaves = [Case(np.zeros(1), np.array([*z, 0.0])) for z in (first, second)]
+        found = bound_of(form, np.array([0]), Split(0, 1, leaves[0], leaves[1]))
+        assert found.value == 1.0 and found.unpaid is not None
+        assert found.unpaid.slope == 1e-3 and found.unpaid.columns.tolist() == [0, 1]
+    paid = Case(np.zeros(1), np.array([5.0, 0.0, 0.0]))
+    assert bound_of(form, np.array([0]), Split(0, 1, leaves[0], paid)).unpaid is not None
+    assert bound_of(form, np.array([0]), Split(0, 1, paid, paid)).unpaid is None

@@ -10,7 +10,10 @@ from typer.testing import CliRunner
 
 import optfair as of
 from optfair.cli.app import app
+from optfair.library import instance as instances
 
+# linear, with integers, a cone, matrices, without a solution, of a method
+FEW = {"diet", "knapsack", "smallest_ball", "max_cut_pentagon", "diet_low_salt", "three_groups"}
 MISSING = """
 schema = 1
 name = "absent"
@@ -168,7 +171,22 @@ def test_certify_one():
     assert "relaxations" in run("certify", "german_hard_assignment").stdout
 
 
-def test_certify_all_with_one_that_fails(tmp_path):
+@pytest.fixture(params=["few", pytest.param("all", marks=pytest.mark.slow)])
+def library_of(request, monkeypatch):
+    """Let the library be a few instances of every kind; in the slow tier it is whole."""
+    if request.param == "few":
+        every = instances.names()
+        kept = [n for n in every if n.rpartition("/")[2] in FEW]
+        assert len(kept) == len(FEW)
+        monkeypatch.setattr(
+            of.library,
+            "names",
+            lambda: tuple(n for n in instances.names() if n in kept or n not in every),
+        )
+    return request.param
+
+
+def test_certify_all_with_one_that_fails(tmp_path, library_of):
     (tmp_path / "wrong.toml").write_text(BROKEN)
     (tmp_path / "unreadable.toml").write_text("schema = 1\nmodel = 3\n")
     result = run("certify", "--all", "--problems", tmp_path)
@@ -180,9 +198,10 @@ def test_certify_all_with_one_that_fails(tmp_path):
     assert len(bad) == 2 and "certified by highs" in " ".join(bad)
 
 
-def test_certify_all_as_json():
+def test_certify_all_as_json(library_of):
     code, found = run_json("certify", "--all")
     assert code == 0 and found["failed"] == []
+    assert (len(found["instances"]) > 100) is (library_of == "all")
     assert len(found["instances"]) == len(of.library.names())
 
 

@@ -213,3 +213,32 @@ def test_numbers_in_rules_are_parameters() -> None:
     with pytest.raises(of.DeclarationError, match="'fairness' cannot have eps=-1"):
         p.at(eps=-1.0)
     assert "fairness.eps" not in p.without("fairness").parameters
+
+
+def test_the_constant_of_an_objective_moves_with_its_parameters_and_stays_without_them() -> None:
+    x, c, b = cp.Variable(name="x"), cp.Parameter(name="c", value=2.0), cp.Parameter(name="b")
+    b.value = 1.0
+    moving = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x) + 3 * c), [x >= b]))
+    assert moving.objective_constant == 6.0
+    assert moving.at(b=4.0).objective_constant == 6.0
+    assert moving.at(c=5.0).objective_constant == 15.0
+    assert moving.at(b=4.0, c=5.0).solve().objective == pytest.approx(31.0)
+
+
+def test_what_is_known_of_matrices_is_that_of_the_form_at_these_values() -> None:
+    problem, _ = mixed()
+    for leaf in problem.parameters():
+        leaf.value = np.ones(leaf.shape) if leaf.shape else 1.0
+    p = of.from_cvxpy(problem)
+    first = p.at(drawn(0)).solve()  # what is computed once is computed here
+    assert first.grade.sound
+    for seed in (1, 2):
+        form = compile_problem(p.at(drawn(seed)), "CLARABEL").form
+        anew = compile_problem(declared(drawn(seed)), "CLARABEL").form
+        for fact in ("rows", "sizes", "columns_of_rows"):
+            assert (getattr(form, fact) != getattr(anew, fact)).nnz == 0, fact
+        y = np.arange(form.b.size, dtype=float)
+        assert all(map(np.array_equal, form.across(y), anew.across(y)))
+        w = np.arange(form.q.size, dtype=float)
+        assert all(map(np.array_equal, form.bending(w), anew.bending(w)))
+        assert np.array_equal(form.equal, anew.equal)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optfair.proofs import bounds
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone
@@ -111,6 +112,21 @@ def test_bounds_that_rows_imply_hold(seed: int) -> None:
     assert (lower <= y).all() and (y <= upper).all()
     lower, upper = propagated(rows, lower, upper, lambda low, high: False)
     assert (lower <= y).all() and (y <= upper).all()
+
+
+def test_definitions_take_what_columns_without_bounds_have_left_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # min y'y / 2 - g'y subject to y = x - c: x has neither a bound nor a curvature
+    c, g = np.array([0.1, 0.7, -0.3]), np.array([1.0, 2.0, 3.0])
+    A = np.hstack([np.eye(3), -np.eye(3)])
+    P = np.diag([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+    form = form_of(A, c, (Cone("zero", 0, 3),), np.concatenate([np.zeros(3), -g]), P)
+    x, z = np.concatenate([g + c, g]), np.array([3e-13, -1e-13, 2e-13])
+    monkeypatch.setattr(bounds, "propagated", None)  # nothing has to be implied
+    found = lower_bound(form, x, z)
+    assert found.unpaid is None
+    assert -7.0 - 1e-11 < found.value <= -7.0
 
 
 def test_entries_behind_a_head_are_bounded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,6 +42,7 @@ PLACES: list[tuple[str, list[float], float, float]] = [
     ("exp", [-1.0, 0.0, 0.0], 0.0, np.inf),
     ("exp", [0.5, 0.0, 2.0], 0.5, np.inf),
     ("exp", [1.0, -1.0, 2.0], 1.0, np.inf),
+    ("exp", [-5.0, -2.0, 1.0], 2.0, np.inf),
     ("exp", [-1.0, 0.0, np.exp(-1.0)], 0.0, 0.0),  # in the cone, and on the edge of the dual
     # the dual: u < 0 and -u exp(v/u - 1) <= w, or u = 0 and v, w >= 0
     ("exp", [0.0, 1.0, 2.0], np.inf, 0.0),
@@ -62,6 +64,8 @@ PLACES: list[tuple[str, list[float], float, float]] = [
     ("pow", [1.0, -1.4, 0.0], np.inf, 2.0),
     ("pow", [0.3, 0.7, -1.5], np.inf, 0.5),
     ("pow", [4.0, 0.5, 1.2], max(0.0, 1.2 - 4.0**0.3 * 0.5**0.7), np.inf),
+    ("pow", [0.25, 4.0, 2.0], 2.0 - 0.25**0.3 * 4.0**0.7, np.inf),
+    ("pow", [4.0, 0.25, 2.0], 2.0 - 4.0**0.3 * 0.25**0.7, np.inf),
     ("pow", [1.0, 1.0, 1.0], 0.0, 0.0),
     ("pow", [1.0, 1.0, 2.0], 1.0, np.inf),
     ("pow", [-1.0, 1.0, 0.0], 1.0, np.inf),
@@ -221,3 +225,182 @@ def test_what_underflows_is_not_taken_for_nothing() -> None:
     assert abs(Cone("pow", 0, 3, power=1e-5).dual_point(np.array([1e308, 1.0, 1e200]))[2]) < 1.1
     tiny = 5e-324
     assert power.dual_point(np.array([3 * tiny, 3 * tiny, 6 * tiny]))[2] == 0.0
+
+
+def test_what_is_not_known_is_inside_nothing() -> None:
+    for kind, cone in CONES.items():
+        for wrong in (np.nan, np.inf, -np.inf):
+            s, nothing = np.zeros(cone.stop), np.zeros(cone.stop)
+            s[0] = wrong
+            assert cone.distance(s) > 0.0
+            if kind not in ("zero", "nonneg"):
+                assert cone.outside(s, nothing) > 0.0 and cone.outside(nothing, s) > 0.0
+
+
+def test_a_semidefinite_block_keeps_its_depth() -> None:
+    root = np.sqrt(2.0)
+    for cone in (PSD, LOWER):
+        i, j = cone.places
+        M = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, -0.25], [0.5, -0.25, 2.0]])
+        s = M[i, j] * np.where(i == j, 1.0, root)
+        depth, least = cone.depth(s), np.linalg.eigvalsh(M)[0]
+        assert 0.49 * least < depth < least
+        # moved by its depth towards the smallest eigenvector it is still inside
+        v = np.linalg.eigh(M)[1][:, 0]
+        out = np.outer(v, v)[i, j] * np.where(i == j, 1.0, root)
+        assert np.linalg.eigvalsh(cone.matrix(s - depth * out))[0] >= 0.0
+        assert cone.depth(-s) == 0.0 and cone.depth(np.zeros(6)) == 0.0
+        assert cone.depth(np.full(6, np.nan)) == cone.depth(np.array([np.nan, *s[1:]])) == 0.0
+        assert cone.depth(s * 2.0**40) == depth * 2.0**40 and cone.depth(s * 1e-300) == 0.0
+        singular = np.outer([1.0, 2.0, 3.0], [1.0, 2.0, 3.0])[i, j] * np.where(i == j, 1.0, root)
+        assert cone.depth(singular) == 0.0
+    # what rounding may take from large entries is not claimed
+    for wide in (1e12, 1e15):
+        edge = np.array([wide, root * (wide - 1.0), wide, 0.0, 0.0, wide])
+        assert PSD.depth(edge) <= 1.0
+
+
+def test_points_with_room_are_inside_and_near_the_edge_they_are_not() -> None:
+    """What counts as inside is nearly all of it: within 1e-9 of the edge it says both."""
+    rng, none = np.random.default_rng(3), np.zeros(3)
+    for scale in (1e-3, 1.0, 1e6):
+        for _ in range(20):
+            x, y, a = *10.0 ** rng.uniform(-2, 2, 2) * scale, rng.uniform(0.05, 0.95)
+            most = x**a * y ** (1.0 - a)
+            power = Cone("pow", 0, 3, power=a)
+            for sign in (1.0, -1.0):
+                near = np.array([x, y, sign * most * (1.0 - 1e-9)])
+                assert power.outside(near, none) == 0.0
+                assert power.outside(near, np.array([0.0, 0.0, most * 3e-9])) > 0.0
+                assert power.outside(near, np.array([x * 1e-6, 0.0, 0.0])) > 0.0
+                assert power.outside(near, np.array([0.0, y * 1e-6, 0.0])) > 0.0
+                # of the dual: (u / a)^a (v / (1 - a))^(1 - a) >= |w|
+                dual = np.array([a * x, (1.0 - a) * y, sign * most * (1.0 - 1e-9)])
+                assert np.array_equal(power.dual_point(dual), dual)
+                beyond = power.dual_point(dual * [1.0, 1.0, 1.0 + 2e-9])
+                assert most * (1.0 - 1e-11) <= abs(beyond[2]) <= most * (1.0 + 1e-15)
+            h, ratio = 10.0 ** rng.uniform(-2, 2) * scale, rng.uniform(-30, 30)
+            z = h * np.exp(ratio)
+            exp, inner = CONES["exp"], np.array([ratio * h, h, z * (1.0 + 1e-9)])
+            assert exp.outside(inner, none) == 0.0
+            assert exp.outside(inner * [1.0, 1.0, 1.0 - 2e-9], none) > 0.0
+            assert exp.outside(inner, np.array([3e-9 * h, 0.0, 0.0])) > 0.0
+            assert exp.outside(inner, np.array([0.0, 0.0, z * 3e-9])) > 0.0
+            assert exp.outside(inner, np.array([0.0, h, 0.0])) > 0.0
+            # of the dual: -u exp(v / u - 1) <= w, lifted by no more than rounding
+            own = exp.dual_point(np.array([-h, -ratio * h, 0.0]))
+            assert own[:2].tolist() == [-h, -ratio * h]
+            assert 0.0 < own[2] / (h * np.exp(ratio - 1.0)) - 1.0 < 1e-12
+            high = np.array([-h, -ratio * h, 2.0 * own[2]])
+            assert np.array_equal(exp.dual_point(high), high)
+            tail = rng.normal(size=2) * scale
+            size = float(np.linalg.norm(tail))
+            ball, head = CONES["soc"], size * (1.0 + 1e-9)
+            assert ball.outside(np.array([head, *tail]), none) == 0.0
+            assert ball.outside(np.array([head, *tail]), np.array([3e-9 * size, 0, 0])) > 0.0
+            assert (
+                ball.outside(np.array([head, *tail]), np.full(3, 1e-8) * np.abs([0, *tail])) > 0.0
+            )
+            up = ball.dual_point(np.array([-1.0, *tail]))
+            assert 0.0 <= up[0] / size - 1.0 < 1e-14 and np.array_equal(up[1:], tail)
+
+
+def test_a_semidefinite_multiplier_is_lifted_by_what_it_lacks() -> None:
+    rng, root = np.random.default_rng(5), np.sqrt(2.0)
+    for scale in (1e-6, 1.0, 1e8):
+        for _ in range(10):
+            B = rng.normal(size=(3, 3))
+            M = (B + B.T) * scale
+            i, j = PSD.places
+            z = M[i, j] * np.where(i == j, 1.0, root)
+            lifted = PSD.dual_point(z)
+            below, size = np.minimum(np.linalg.eigvalsh(M), 0.0), np.abs(M).sum(axis=1).max()
+            least, most = -below[0] * (1.0 - 1e-12), np.linalg.norm(below) * (1.0 + 1e-8)
+            assert np.array_equal(lifted[~PSD.diagonal], z[~PSD.diagonal])
+            more = (lifted - z)[PSD.diagonal]
+            assert (more >= least).all() and (more <= most + 1e-12 * size).all()
+            # rank one, on the edge: what is added is rounding, and then it is inside
+            v = rng.normal(size=3) * np.sqrt(scale)
+            edge = np.outer(v, v)[i, j] * np.where(i == j, 1.0, root)
+            more = (PSD.dual_point(edge) - edge)[PSD.diagonal]
+            assert (more >= 0.0).all() and (more <= 1e-13 * (v @ v)).all()
+            room = edge + 1e-9 * (v @ v) * (i == j)
+            assert np.array_equal(PSD.dual_point(room), room)
+            assert PSD.outside(room, np.zeros(6)) == 0.0 < PSD.outside(edge, 1e-9 * np.abs(edge))
+            assert PSD.outside(room, 1e-12 * np.abs(edge)) == 0.0
+            assert PSD.outside(room, 1e-8 * np.abs(edge)) > 0.0
+
+
+def test_points_and_errors_at_the_ends_of_cones() -> None:
+    exp, power, none = CONES["exp"], CONES["pow"], np.zeros(3)
+
+    def outside(cone: Cone, s: list[float], error: list[float]) -> float:
+        return cone.outside(np.array(s), np.array(error))
+
+    # y exp(x / y) is largest at the lower end of y, or at the upper one
+    for s, error, inside in (
+        ([2.0, 1.0, 28.0], [0.0, 0.5, 0.0], True),
+        ([2.0, 1.0, 20.0], [0.0, 0.5, 0.0], False),
+        ([-1.0, 1.0, 0.8], [0.0, 0.5, 0.0], True),
+        ([-1.0, 1.0, 0.5], [0.0, 0.5, 0.0], False),
+        ([-1.0, 0.0, 1e-3], [0.0, 0.0, 1e-3], True),
+        ([-1.0, 0.0, 1e-3], [0.0, 0.0, 2e-3], False),
+        ([-1.0, 0.0, 1e-3], [2.0, 0.0, 0.0], False),
+        ([-1.0, 0.0, 5.0], [0.0, 1e-9, 0.0], False),
+    ):
+        assert (outside(exp, s, error) == 0.0) == inside, (s, error)
+    assert outside(power, [1.0, 1.0, 0.0], [1.0, 1.0, 0.0]) == 0.0
+    for error in ([2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 0.0, 1e-9], [0.0, 1.0, 1e-9]):
+        assert outside(power, [1.0, 1.0, 0.0], error) > 0.0
+    assert exp.outside(np.array([0.0, 1.0, 0.5]), none) == 0.5
+    one = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1.0])
+    for k in range(6):  # an error in one entry alone
+        assert PSD.outside(one, 2.0 * (np.arange(6) == k)) > 0.0
+        assert PSD.outside(one, 0.5 * (np.arange(6) == k)) == 0.0
+    assert exp.dual_point(np.array([0.0, 2.0, 0.5])).tolist() == [0.0, 2.0, 0.5]
+    assert exp.dual_point(np.array([3.0, -1.0, -2.0])).tolist() == [0.0, 0.0, 0.0]
+    low = PSD.dual_point(np.array([1.0, 0.0, -2.0, 0.0, 0.0, 3.0]))
+    assert low[PSD.diagonal].tolist() == [3.0, 0.0, 5.0]
+    assert CONES["zero"].complementarity(np.ones(3), np.ones(3)) == 0.0
+    for cone in CONES.values():
+        assert cone.distance(np.zeros(0)) == cone.complementarity(*np.zeros((2, 0))) == 0.0
+
+
+def test_no_rounding_of_powers_lets_a_point_in() -> None:
+    """Points within a few ulps of the edge, decided with 60 digits."""
+    rng, exp, none = np.random.default_rng(11), CONES["exp"], np.zeros(3)
+    mpmath.mp.dps = 60
+    counts = {True: 0, False: 0}
+    for _ in range(400):
+        ulps = 1.0 + float(rng.integers(-4, 5)) * 2.0**-52
+        y, ratio = 10.0 ** rng.uniform(-3, 3), rng.uniform(-650, 650)
+        s = np.array([ratio * y, y, y * np.exp(ratio) * ulps * 10.0 ** rng.choice([0.0, -12, 12])])
+        if exp.outside(s, none) == 0.0:
+            x, y, z = map(mpmath.mpf, s.tolist())
+            assert y * mpmath.exp(x / y) <= z
+        counts[exp.outside(s, none) == 0.0] += 1
+        u, v, w = map(mpmath.mpf, exp.dual_point(np.array([-y, float(s[0]), 0.0])).tolist())
+        assert u == 0 or -u * mpmath.exp(v / u - 1) <= w
+        a = rng.uniform(0.02, 0.98)
+        power = Cone("pow", 0, 3, power=a)
+        x, y = (10.0 ** rng.uniform(-280, 280) for _ in range(2))
+        s = np.array([x, y, x**a * y ** (1.0 - a) * ulps * 10.0 ** rng.choice([0.0, -12, 12])])
+        p, x, y, z = map(mpmath.mpf, [a, *s.tolist()])
+        if power.outside(s, none) == 0.0:
+            assert x**p * y ** (1 - p) >= z
+        counts[power.outside(s, none) == 0.0] += 1
+        u, v, w = map(mpmath.mpf, power.dual_point(s).tolist())
+        assert (u / p) ** p * (v / (1 - p)) ** (1 - p) >= w
+    assert min(counts.values()) > 100
+
+
+def test_products_of_pairs() -> None:
+    soc, s, z = CONES["soc"], np.array([3.0, 1.0, -2.0]), np.array([2.0, 0.5, 1.0])
+    assert soc.complementarity(s, z) == 4.5  # s'z; the others are 3.5 and -1
+    assert soc.complementarity(s * [0, 1, 1], np.array([5.0, 2.0, 1.0])) == 10.0
+    assert CONES["nonneg"].complementarity(np.array([1.0, 2, 3]), np.array([0.5, -4.0, 1])) == 8.0
+    assert CONES["exp"].complementarity(np.array([1.0, 2, 3]), np.array([0.5, -4.0, 1])) == 4.5
+    M, N = np.array([[1.0, 2.0], [2.0, 5.0]]), np.array([[2.0, 0.0], [0.0, -1.0]])
+    pair = Cone("psd", 0, 3, order=2)
+    scaled = [np.array([X[0, 0], X[0, 1] * np.sqrt(2.0), X[1, 1]]) for X in (M, N)]
+    assert pair.complementarity(*scaled) == pytest.approx(np.abs(M @ N + N @ M).max() / 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -137,16 +138,24 @@ class GroupedRows(Problem):
         """Weight share of each group."""
         return np.asarray(self.data["shares"])
 
-    def _add_fairness(self, fairness: Rule | None, example: str) -> None:
-        """Bind the rule that was given with the declaration, if any."""
+    def _add_fairness(self, fairness: Any, example: str) -> None:
+        """Bind what was given with the declaration: a rule, several, or rules by name."""
         if fairness is None:
             return
-        if not isinstance(fairness, Rule):
-            raise DeclarationError(
-                f"fairness is a {type(fairness).__name__}, not a rule",
-                remedy=f"give a rule such as optfair.{example}, or None and add constraints after",
-            )
-        bound = self.with_constraints(fairness=fairness)
+        named = dict(fairness) if isinstance(fairness, Mapping) else {"fairness": fairness}
+        for name, given in named.items():
+            if not isinstance(name, str):
+                raise DeclarationError(
+                    f"the rule name {name!r} is no string", remedy="name it in words"
+                )
+            for rule in given if isinstance(given, (list, tuple)) else [given]:
+                if not isinstance(rule, Rule):
+                    raise DeclarationError(
+                        f"{name} is a {type(rule).__name__}, not a rule",
+                        remedy=f"give a rule such as optfair.{example}, a list or dict of rules,"
+                        " or None and add constraints after",
+                    )
+        bound = self.with_constraints(named)
         self._set(constraints=bound.constraints, _bound=bound.rules)
 
 
@@ -174,8 +183,10 @@ class FairAssignment(GroupedRows):
     ----------
     X : array-like or DataFrame (n, d), optional
         Rows. Give ``X`` and ``centers``, or ``costs``.
-    groups : array-like (n,)
-        Group label of each row; at least two groups.
+    groups : array-like (n,), or DataFrame or dict with a column for each attribute
+        Group label of each row; at least two groups. Several attributes make a group of each
+        set of values that occurs, ``sex=female, race=black``; rules compare all these, or
+        some attributes (``on=``).
     centers : array-like (K, d), optional
         Cluster centers.
     costs : array-like (n, K), optional
@@ -186,9 +197,9 @@ class FairAssignment(GroupedRows):
         Cost between row and center: sum of squared, absolute or p-th power differences.
     p : float
         Power of metric "lp".
-    fairness : Rule or None
-        Rule under the name ``fairness``; perfect fairness by default, None for plain
-        assignment.
+    fairness : Rule, list of rules, dict of rules by name, or None
+        Bound under the name ``fairness``, or the names given; perfect fairness by default, None
+        for plain assignment.
 
     Attributes
     ----------
@@ -242,7 +253,7 @@ class FairAssignment(GroupedRows):
         sample_weight: Any = None,
         metric: str = "sqeuclidean",
         p: float = 2.0,
-        fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
+        fairness: Any = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
         cost = _declared_cost(X, centers, costs, metric, p)
         n, K = cost.rows, cost.clusters

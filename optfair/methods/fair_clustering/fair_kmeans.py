@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError, NoSuchResult
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import glue
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.metrics import balance
@@ -27,7 +28,6 @@ from optfair.methods.fair_clustering.single_start import (
     check_distinct,
     check_init,
     exact_fit,
-    fair_problem,
     printed_fit,
 )
 from optfair.methods.fair_clustering.streamed_kmeans import StreamedKMeans
@@ -38,6 +38,7 @@ from optfair.rows.frames import (
     same_columns,
     start_seeds,
     taken_apart,
+    without_groups,
 )
 from optfair.rows.restarts import run_restarts, unfinished
 
@@ -227,8 +228,8 @@ class FairKMeans(
             Rows; numbers only, but for the column that ``groups`` names.
         y : ignored
             For pipelines.
-        groups : array-like (n,) or str
-            Group label of each row, or the name of a column of X.
+        groups : array-like (n,), DataFrame or dict of columns, str or list of str
+            Group label of each row, or a column for each attribute; or names of columns of X.
         sample_weight : array-like (n,), optional
             Weights; equal by default.
 
@@ -243,8 +244,13 @@ class FairKMeans(
         init = check_init(self.init, K, rows.shape[1])
         weights = check_weights(sample_weight, len(rows))
         check_distinct(rows[weights > 0], K)
-        problem = fair_problem(
-            rows, labels, rows[:K], self.fairness, metric=self.metric, sample_weight=weights
+        problem = FairAssignment(
+            rows,
+            groups=labels,
+            centers=rows[:K],
+            fairness=self.fairness,
+            metric=self.metric,
+            sample_weight=weights,
         )
         if self.labels == "hard" and self.algorithm == "paper":
             raise DeclarationError(
@@ -325,8 +331,8 @@ class FairKMeans(
         ----------
         X : array-like or DataFrame (m, d)
             Rows in the columns of the fit.
-        groups : array-like (m,) or str
-            Group label of each row, among ``groups_``, or the name of a column of X.
+        groups : array-like (m,), DataFrame or dict of columns, str or list of str
+            Group label of each row, among ``groups_``, or names of columns of X; as in `fit`.
 
         Returns
         -------
@@ -395,12 +401,7 @@ class FairKMeans(
         return self._plan
 
     def _intake(self, X: Any, groups: Any) -> tuple[Floats, Any, Any]:
-        kept = (
-            X[[c for c in X.columns if str(c) != groups]]
-            if (isinstance(groups, str) and hasattr(X, "columns"))
-            else X
-        )
-        same_columns(kept, self._names(), self.n_features_in_)
+        same_columns(without_groups(X, groups)[0], self._names(), self.n_features_in_)
         return taken_apart(X, groups)
 
     def _names(self) -> tuple[str, ...] | None:

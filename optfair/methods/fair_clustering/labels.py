@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class HardLabels:
         Whether the rules hold.
     """
 
-    labels: NDArray[np.intp]
+    labels: NDArray[np.intp] = field(repr=False)
     objective: float
     bound: float
     gap: float

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
-from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_number, floats
+from optfair.errors import DeclarationError
+from optfair.methods.fair_clustering.margins import (
+    Margin,
+    MassRule,
+    as_margin,
+    between,
+    finite_vector,
+    group_vector,
+    mass_target,
+)
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -28,92 +35,30 @@ __all__ = [
     "additive_gap",
     "balance",
     "cluster_share",
-    "finite_vector",
     "max_gap",
     "perfect_fairness",
     "proportion",
 ]
 
 
-# What rules on masses need of a problem.
-
-
-def mass_target(problem: Problem, rule: Rule) -> tuple[Any, NDArray[np.float64]]:
-    """Return (masses variable, group shares).
-
-    Raises
-    ------
-    DeclarationError
-        The problem has no masses.
-    """
-    if "masses" not in problem.variables or "shares" not in problem.data:
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on group masses",
-            f"this problem has the variables {', '.join(problem.variables)}",
-            "use it with FairAssignment",
-        )
-    return problem["masses"], np.asarray(problem.data["shares"])
-
-
-def between(value: Any, lower: float, upper: float) -> bool:
-    """Whether a value is one number in an interval."""
-    try:
-        return lower <= check_number(value, "") <= upper
-    except DataError:
-        return False
-
-
-def finite_vector(value: Any, size: int, what: str) -> NDArray[np.float64]:
-    """Return ``size`` finite numbers from one number or as many."""
-    try:
-        numbers = floats(value, what)
-    except DataError:
-        numbers = np.zeros(size + 1)
-    if numbers.shape not in ((), (size,)):
-        raise DeclarationError(
-            f"{what}={value!r} is neither a finite number nor {size} of them",
-            remedy=f"give one number, or {size}",
-        )
-    return np.broadcast_to(numbers, (size,)).copy()
-
-
-def group_vector(value: Any, problem: Problem, what: str, default: float) -> NDArray[np.float64]:
-    """Return one number per group from a number or a dict by group label."""
-    names = list(problem.data["group_names"])
-    if value is None:
-        return np.full(len(names), default)
-    value = value.to_dict() if hasattr(value, "to_dict") else value  # a pandas Series, by label
-    if isinstance(value, Mapping):
-        known = {str(n): i for i, n in enumerate(names)}
-        out = np.full(len(names), default)
-        for label, number in value.items():
-            if str(label) not in known:
-                raise DeclarationError(
-                    f"{what} names an unknown group {label!r}", remedy=nearest(str(label), known)
-                )
-            out[known[str(label)]] = number
-        return out
-    return finite_vector(value, len(names), what)
-
-
 # Rules on the difference between groups in their fractions per cluster.
 
 
-@dataclass(frozen=True)
-class PerfectFairness(Rule):
+@dataclass(frozen=True, repr=False)
+class PerfectFairness(MassRule):
     """Every group sends the same fraction of itself to each cluster."""
 
     latex = r"M_{gk} / \pi_g = M_{hk} / \pi_h"
 
     def bind(self, problem: Problem) -> Any:
         """Return the equalities of consecutive groups."""
-        M, shares = mass_target(problem, self)
+        M, shares, _ = self.target(problem)
         return (np.diff(np.eye(shares.size), axis=0) / shares) @ M == 0
 
 
-def _differences(problem: Problem, rule: Rule) -> tuple[Any, int]:
+def _differences(problem: Problem, rule: MassRule) -> tuple[Any, int]:
     """Return (differences of fractions for every pair of groups, number of pairs)."""
-    M, shares = mass_target(problem, rule)
+    M, shares, _ = rule.target(problem)
     pairs = list(combinations(range(shares.size), 2))
     rows = np.arange(len(pairs))
     first, second = np.array(pairs).T
@@ -128,8 +73,8 @@ def _differences(problem: Problem, rule: Rule) -> tuple[Any, int]:
     return matrix @ M, len(pairs)
 
 
-@dataclass(frozen=True)
-class AdditiveGap(Rule):
+@dataclass(frozen=True, repr=False)
+class AdditiveGap(MassRule):
     """For every pair of groups, the fractions differ by at most eps, summed over clusters."""
 
     eps: float
@@ -145,8 +90,8 @@ class AdditiveGap(Rule):
         return cp.sum(cp.abs(differences), axis=1) <= self.eps * np.ones(pairs)
 
 
-@dataclass(frozen=True)
-class MaxGap(Rule):
+@dataclass(frozen=True, repr=False)
+class MaxGap(MassRule):
     """For every pair of groups and every cluster, the fractions differ by at most eps."""
 
     eps: float
@@ -171,12 +116,18 @@ def _check_eps(eps: float, largest: float) -> None:
         )
 
 
-def perfect_fairness() -> PerfectFairness:
+def perfect_fairness(*, on: Margin | str | None = None) -> PerfectFairness:
     r"""Every group sends the same fraction of itself to each cluster.
 
     .. math:: M_{gk} / \pi_g = M_{hk} / \pi_h \quad \forall g, h, k
 
     Class: LP.
+
+    Parameters
+    ----------
+    on : Margin or str, optional
+        Attributes by which groups are compared (`margin`, `intersection`, or a name); all
+        groups by default.
 
     Returns
     -------
@@ -189,10 +140,10 @@ def perfect_fairness() -> PerfectFairness:
     >>> of.perfect_fairness()
     PerfectFairness()
     """
-    return PerfectFairness()
+    return PerfectFairness(on=as_margin(on))
 
 
-def additive_gap(eps: float) -> AdditiveGap:
+def additive_gap(eps: float, *, on: Margin | str | None = None) -> AdditiveGap:
     r"""Fractions of any two groups differ by at most ``eps``, summed over the clusters.
 
     .. math:: \sum_k |M_{gk} / \pi_g - M_{hk} / \pi_h| \le \varepsilon
@@ -204,6 +155,9 @@ def additive_gap(eps: float) -> AdditiveGap:
     ----------
     eps : float in [0, 2]
         0 is perfect fairness, 2 no constraint.
+    on : Margin or str, optional
+        Attributes by which groups are compared (`margin`, `intersection`, or a name); all
+        groups by default.
 
     Returns
     -------
@@ -220,10 +174,10 @@ def additive_gap(eps: float) -> AdditiveGap:
     >>> of.additive_gap(0.1)
     AdditiveGap(eps=0.1)
     """
-    return AdditiveGap(eps)
+    return AdditiveGap(eps, on=as_margin(on))
 
 
-def max_gap(eps: float) -> MaxGap:
+def max_gap(eps: float, *, on: Margin | str | None = None) -> MaxGap:
     r"""Fractions of any two groups differ by at most ``eps`` in every cluster.
 
     .. math:: |M_{gk} / \pi_g - M_{hk} / \pi_h| \le \varepsilon \quad \forall g, h, k
@@ -234,6 +188,9 @@ def max_gap(eps: float) -> MaxGap:
     ----------
     eps : float in [0, 2]
         0 is perfect fairness; from 1 on it is no constraint.
+    on : Margin or str, optional
+        Attributes by which groups are compared (`margin`, `intersection`, or a name); all
+        groups by default.
 
     Returns
     -------
@@ -250,7 +207,7 @@ def max_gap(eps: float) -> MaxGap:
     >>> of.max_gap(0.05)
     MaxGap(eps=0.05)
     """
-    return MaxGap(eps)
+    return MaxGap(eps, on=as_margin(on))
 
 
 # Rules on the composition of each cluster: balance and proportional bounds.
@@ -259,8 +216,8 @@ def max_gap(eps: float) -> MaxGap:
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class Balance(Rule):
+@dataclass(frozen=True, repr=False)
+class Balance(MassRule):
     """In every cluster, each group has at least b times the mass of any other."""
 
     b: float
@@ -276,7 +233,7 @@ class Balance(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per ordered pair of groups and cluster."""
-        M, shares = mass_target(problem, self)
+        M, shares, _ = self.target(problem)
         best = float(shares.min() / shares.max())
         if self.b > best * (1.0 + ROUNDING):
             raise DeclarationError(
@@ -292,8 +249,8 @@ class Balance(Rule):
         return matrix @ M >= 0
 
 
-@dataclass(frozen=True)
-class Proportion(Rule):
+@dataclass(frozen=True, repr=False)
+class Proportion(MassRule):
     """In every cluster, each group's part of the mass lies between bounds."""
 
     lower: Any = None
@@ -302,10 +259,10 @@ class Proportion(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the lower and upper inequalities that were asked for."""
-        M, shares = mass_target(problem, self)
-        low = group_vector(self.lower, problem, "lower", 0.0)
-        high = group_vector(self.upper, problem, "upper", 1.0)
-        names = problem.data["group_names"].tolist()
+        M, shares, labels = self.target(problem)
+        names = labels.tolist()
+        low = group_vector(self.lower, names, "lower", 0.0)
+        high = group_vector(self.upper, names, "upper", 1.0)
         for g, share in enumerate(shares):
             if not 0.0 <= low[g] <= high[g] <= 1.0:
                 raise DeclarationError(
@@ -331,7 +288,7 @@ class Proportion(Rule):
         return parts
 
 
-def balance(b: float) -> Balance:
+def balance(b: float, *, on: Margin | str | None = None) -> Balance:
     r"""In every cluster, each group has at least ``b`` times the mass of any other.
 
     .. math:: M_{gk} \ge b\, M_{hk} \quad \forall g \ne h, k
@@ -344,6 +301,9 @@ def balance(b: float) -> Balance:
     ----------
     b : float in [0, 1]
         Balance to guarantee.
+    on : Margin or str, optional
+        Attributes by which groups are compared (`margin`, `intersection`, or a name); all
+        groups by default.
 
     Returns
     -------
@@ -360,12 +320,14 @@ def balance(b: float) -> Balance:
     >>> of.balance(0.4)
     Balance(b=0.4)
     """
-    return Balance(b)
+    return Balance(b, on=as_margin(on))
 
 
 def proportion(
     lower: float | Mapping[Any, float] | None = None,
     upper: float | Mapping[Any, float] | None = None,
+    *,
+    on: Margin | str | None = None,
 ) -> Proportion:
     r"""In every cluster, each group's part of the mass lies between bounds.
 
@@ -377,6 +339,9 @@ def proportion(
     ----------
     lower, upper : float or dict by group label, optional
         β and α, between 0 and 1, around the group's share of the population.
+    on : Margin or str, optional
+        Attributes by which groups are compared (`margin`, `intersection`, or a name); all
+        groups by default.
 
     Returns
     -------
@@ -398,7 +363,7 @@ def proportion(
     ----------
     Bera, Chakrabarty, Flores, Negahbani: Fair Algorithms for Clustering, NeurIPS 2019.
     """
-    return Proportion(lower, upper)
+    return Proportion(lower, upper, on=as_margin(on))
 
 
 # Rules on the size of clusters.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.composition import Rule
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.descent import (
@@ -34,7 +33,6 @@ __all__ = [
     "check_distinct",
     "check_init",
     "exact_fit",
-    "fair_problem",
     "held_descent",
     "printed_fit",
     "start_of",
@@ -196,38 +194,6 @@ class Fit:
     gaps: tuple[float, ...]
     reseeded: tuple[tuple[int, int], ...] = ()
     plan: Any = None
-
-
-def fair_problem(X: Any, groups: Any, centers: Any, fairness: Any, **rest: Any) -> FairAssignment:
-    """Return the assignment problem with the rules an estimator was given.
-
-    Parameters
-    ----------
-    X, groups, centers
-        As in `FairAssignment`.
-    fairness : Rule, sequence of rules, mapping from name to rule, or None
-        Bound under the name ``fairness``, or the names given.
-    **rest
-        Further keywords of `FairAssignment`.
-    """
-    problem = FairAssignment(X, groups=groups, centers=centers, fairness=None, **rest)
-    if fairness is None:
-        return problem
-    named = dict(fairness) if isinstance(fairness, Mapping) else {"fairness": fairness}
-    for name, given in named.items():
-        if not isinstance(name, str):
-            raise DeclarationError(
-                f"the rule name {name!r} is no string", remedy="name it in words"
-            )
-        rules = given if isinstance(given, (list, tuple)) else [given]
-        for rule in rules:
-            if not isinstance(rule, Rule):
-                raise DeclarationError(
-                    f"{name} is a {type(rule).__name__}, not a rule",
-                    remedy="give a rule such as optfair.balance(0.4), a list or dict of rules, or None",
-                )
-    child: FairAssignment = problem.with_constraints(named)
-    return child
 
 
 def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
@@ -420,11 +386,11 @@ def _sample(model: Any, problem: FairAssignment) -> FairAssignment:
         rows.append(np.sort(rng.choice(own, min(count, own.size), replace=False)))
     taken = np.concatenate(rows)
     some = np.array([w[part].sum() for part in rows])
-    return fair_problem(
+    return FairAssignment(
         problem.cost.points[taken],
-        problem.data["group_names"][groups[taken]],  # rules name groups by their labels
-        problem.cost.centers,
-        model.fairness,
+        groups=problem.data["group_names"][groups[taken]],  # rules name groups by their labels
+        centers=problem.cost.centers,
+        fairness=model.fairness,
         metric=model.metric,
         sample_weight=w[taken] * (shares / some)[groups[taken]],
     )
@@ -440,7 +406,7 @@ def _free_share(problem: FairAssignment, model: Any) -> float:
         reasons.append(f"metric is {model.metric!r}")
     if np.ptp(weights) > 1e-12 * weights.max():
         reasons.append("rows have different weights")
-    if not isinstance(model.fairness, (PerfectFairness, AdditiveGap)):
+    if not isinstance(model.fairness, (PerfectFairness, AdditiveGap)) or model.fairness.on:
         reasons.append(f"fairness is {model.fairness!r}")
     if reasons:
         raise DeclarationError(

@@ -27,7 +27,6 @@ from optfair.methods.fair_clustering.single_start import (
     LARGE,
     check_distinct,
     check_init,
-    fair_problem,
     held_descent,
     start_of,
 )
@@ -302,8 +301,12 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     K, few = model.n_clusters, survey.sample
     init = check_init(model.init, K, survey.columns)
     check_distinct(few.X[few.weights > 0], K)
-    problem = fair_problem(
-        few.X, survey.group_names[few.groups], few.X[:K], model.fairness, sample_weight=few.weights
+    problem = FairAssignment(
+        few.X,
+        groups=survey.group_names[few.groups],
+        centers=few.X[:K],
+        fairness=model.fairness,
+        sample_weight=few.weights,
     )
     _check_rules(problem)
     rules = compile_rules(problem)

@@ -16,7 +16,6 @@ from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
-from optfair.methods.fair_clustering.single_start import fair_problem
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import Expectation, Passes
 
@@ -248,11 +247,9 @@ def mass_program(
     """
     # the rules see groups and shares only, so K rows per group stand for all
     groups = np.repeat(np.asarray(names), clusters)
-    problem = fair_problem(
-        None,
-        groups,
-        None,
-        rules or None,
+    problem = FairAssignment(
+        groups=groups,
+        fairness=rules or None,
         costs=np.zeros((groups.size, clusters)),
         sample_weight=np.repeat(shares / clusters, clusters),
     )
@@ -278,4 +275,6 @@ def fair_labels_problem(
     rules : dict
         Rules by name.
     """
-    return fair_problem(None, groups, None, rules or None, costs=-log_joint, sample_weight=weights)
+    return FairAssignment(
+        groups=groups, fairness=rules or None, costs=-log_joint, sample_weight=weights
+    )

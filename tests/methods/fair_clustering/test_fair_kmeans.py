@@ -432,7 +432,7 @@ def test_threads_stop_after_the_iteration_at_hand(data):
     started = threading.Event()
 
     def run(seed, limit, report):
-        problem = fits.fair_problem(X, groups, X[:4], of.perfect_fairness())
+        problem = of.FairAssignment(X, groups=groups, centers=X[:4])
 
         def step(iteration, solution):
             started.set()

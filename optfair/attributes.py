@@ -1,0 +1,110 @@
+"""Several attributes of a row as one label, ``sex=female, race=black``, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.errors import DataError
+
+__all__ = ["attributes_of", "columns_of", "crossed"]
+
+# A part of a label: a name and a value, in which what separates them is escaped.
+PART = re.compile(r"((?:[^\\=,]|\\.)+)=((?:[^\\=,]|\\.)*)", re.DOTALL)
+SEPARATOR = ", "
+
+
+def columns_of(values: Any) -> dict[str, Any] | None:
+    """Return the columns of a frame or a mapping by name, None of anything else."""
+    if isinstance(values, Mapping):
+        return {str(name): np.asarray(column) for name, column in values.items()}
+    if getattr(values, "ndim", 0) == 2 and hasattr(values, "columns"):
+        return {str(name): np.asarray(values[name]) for name in values.columns}
+    return None
+
+
+def crossed(columns: Mapping[str, Any], what: str) -> NDArray[Any]:
+    """Return one label per row that names all its attributes; a single column is its own.
+
+    Raises
+    ------
+    DataError
+        No column, columns of several lengths, missing values.
+
+    Examples
+    --------
+    >>> crossed({"sex": ["f", "m"], "age": [30, 40]}, "groups").tolist()
+    ['sex=f, age=30', 'sex=m, age=40']
+    """
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    shapes = {a.shape for a in arrays.values()}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        raise DataError(
+            f"{what} is no frame of labels",
+            f"its columns have the shapes {', '.join(map(str, sorted(shapes))) or 'of none'}",
+            "give one label per row in each column",
+        )
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    codes = np.zeros(len(next(iter(arrays.values()))), dtype=np.intp)
+    parts = []
+    for name, column in arrays.items():
+        if any(v is None or v != v for v in (column if column.dtype.kind in "Of" else ())):
+            raise DataError(
+                f"{what} has missing labels in {name!r}",
+                remedy="drop those rows or give them a label",
+            )
+        levels, index = np.unique(column.astype(str), return_inverse=True)
+        parts.append([f"{_escaped(name)}={_escaped(level)}" for level in levels.tolist()])
+        codes = codes * levels.size + index
+    kinds, index = np.unique(codes, return_inverse=True)
+    places = np.unravel_index(kinds, [len(p) for p in parts])
+    labels = [
+        SEPARATOR.join(p[i] for p, i in zip(parts, at, strict=True))
+        for at in zip(*places, strict=True)
+    ]
+    return np.array(labels)[index]
+
+
+def attributes_of(labels: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Return the values of each attribute that labels name; none when they name no attributes.
+
+    Examples
+    --------
+    >>> labels = crossed({"sex": ["f", "m"], "age": [30, 40]}, "groups")
+    >>> {name: values.tolist() for name, values in attributes_of(labels).items()}
+    {'sex': ['f', 'm'], 'age': ['30', '40']}
+    >>> attributes_of(np.array(["f", "m"]))
+    {}
+    """
+    rows = [_parts(str(label)) for label in labels.tolist()]
+    names = {tuple(row) for row in rows}
+    if len(names) != 1:
+        return {}
+    return {name: np.array([row[name] for row in rows]) for name in names.pop()}
+
+
+def _parts(label: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    at = 0
+    while match := PART.match(label, at):
+        found[_plain(match[1])] = _plain(match[2])
+        at = match.end()
+        if at == len(label):
+            return found
+        if not label.startswith(SEPARATOR, at):
+            break
+        at += len(SEPARATOR)
+    return {}
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\=,])", r"\\\1", text)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)

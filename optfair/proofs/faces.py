@@ -1,0 +1,221 @@
+"""The face of a positive semidefinite block that its multipliers lie in, in integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.proofs.cones import Cone
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+
+__all__ = ["Face", "on_face"]
+
+# Eigenvalues below such a share of the largest may be 0 where the next is so many times as large.
+SMALL, APART = 1e-6, 30.0
+# Splits of the eigenvalues of a block that are tried.
+TRIED = 4
+# Denominators of a basis, and how far its numerators may be from integers.
+DENOMINATORS, NEAR = (1, 2, 3, 4, 5, 6, 8, 10, 12), 0.05
+# Integers below this are exact in floats; parts of one that entries of a block are made of.
+EXACT, GRID = 2.0**52, 2.0**20
+# Largest order of a block, and products of two entries of a basis.
+LARGEST, PRODUCTS = 600, 10_000_000
+# Least eigenvalue of the products of normed columns that do not depend on each other.
+APART_COLUMNS = 1e-10
+# Entries of all columns that are looked through for copies; denominators that are tried first, and
+# the largest.
+ENTRIES, SIMPLE, COPIES = 8_000_000, 12, 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class Face:
+    """A relaxation whose blocks are smaller, and the way back.
+
+    Attributes
+    ----------
+    form : ConicForm
+        The relaxation; multipliers of its smaller blocks are the entries of W.
+    z : array
+        Multipliers there, nearest to those that showed the face.
+    cones : tuple of Cone
+        Those of the program itself.
+    bases : dict
+        V by the number of the cone.
+    """
+
+    form: ConicForm
+    z: Floats
+    cones: tuple[Cone, ...]
+    bases: dict[int, Floats]
+
+    def whole(self, w: Floats) -> Floats:
+        """Return multipliers of the program itself, in floats."""
+        z = np.zeros(self.cones[-1].stop)
+        for k, (inner, c) in enumerate(zip(self.form.cones, self.cones, strict=True)):
+            own = w[inner.start : inner.stop]
+            if k in self.bases:
+                (i, j), V = c.places, self.bases[k]
+                own = (V @ inner.matrix(own) @ V.T)[i, j] * np.where(i == j, 1.0, c.root)
+            z[c.start : c.stop] = own
+        return z
+
+
+def on_face(form: ConicForm, z: Floats) -> Face | None:
+    r"""Return a relaxation whose blocks have room where those of the program have none.
+
+    Equations may force :math:`Z N = 0` on all multipliers of a block, as
+    :math:`\langle e e^T, Z \rangle = 0` does. Then none is inside the cone, and nothing proves
+    that a move which makes residuals exactly 0 stays there. For any matrix V
+
+    .. math:: F(x) \succeq 0 \;\Rightarrow\; V^T F(x) V \succeq 0,
+
+    so a bound on the program with the smaller block is one on the program itself, with
+    multipliers :math:`Z = V W V^T`. Here V spans, in small integers, what is orthogonal to the zero
+    eigenvectors of Z in floats; after a wrong guess less is proved, and nothing false. Blocks
+    count in the entries that were declared, before those off the diagonal were multiplied by the
+    root of 2, and every product is exact: blocks of other numbers than integers over a power of
+    two are left alone. Columns that are combinations of others there, costs included, are taken
+    out, where integers show it. This is facial reduction (Borwein, Wolkowicz 1981) by looking at an
+    answer.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program.
+    z : array (m,)
+        Multipliers.
+
+    Returns
+    -------
+    Face or None
+        None where no block has a face that can be written down.
+    """
+    columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
+    blocks, parts, own, bases, start = [], [], [], {}, 0
+    for k, c in enumerate(form.cones):
+        at = slice(c.start, c.stop)
+        cone, rows, multipliers = c, columns[at], z[at]
+        made = _restricted(c, rows, multipliers) if c.kind == "psd" else None
+        if made is not None:
+            cone, rows, multipliers, bases[k] = made
+        blocks.append(replace(cone, start=start, stop=start + multipliers.size))
+        parts.append(rows)
+        own.append(multipliers)
+        start += multipliers.size
+    if not bases:
+        return None
+    both = sp.csc_array(sp.vstack(parts))
+    A, q = _without_copies(both[:, :-1], form.q)
+    smaller = replace(form, q=q, A=A, b=both[:, [-1]].toarray().ravel(), cones=tuple(blocks))
+    return Face(smaller, np.concatenate(own), form.cones, bases)
+
+
+def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
+    """Return the columns, and 0 for those that are proved to be combinations of others."""
+    m, n = A.shape
+    if m * n > ENTRIES:
+        return A, q
+    nonzero = np.flatnonzero(np.diff(A.indptr))
+    size = np.asarray(A.multiply(A).sum(axis=0)).ravel()[nonzero] ** 0.5
+    own = sp.csc_array(A[:, nonzero] @ sp.diags_array(1.0 / size))
+    if nonzero.size and np.linalg.eigvalsh((own.T @ own).toarray())[0] > APART_COLUMNS:
+        return A, q
+    M = np.vstack([A.toarray(), q[None, :]])
+    weight = 1.0 / np.maximum(np.count_nonzero(M, axis=0), 1) ** 2  # short columns are kept
+    _, R, order = scipy.linalg.qr(M * weight, mode="economic", pivoting=True)
+    size = np.abs(np.diag(R))
+    rank = int((size > 1e-10 * size.max(initial=0.0)).sum())
+    kept, others = order[:rank], order[rank:]
+    on_grid = (np.round(M * GRID) == M * GRID).all()
+    if not (others.size and rank and on_grid):
+        return A, q
+    Y = np.linalg.lstsq(M[:, kept], M[:, others], rcond=None)[0]
+    common = _denominators(Y)
+    whole = np.round(Y * common)
+    fits = (GRID * (np.abs(M[:, kept]) @ np.abs(whole) + np.abs(M[:, others]) * common)).max(axis=0)
+    proved = (M[:, kept] @ whole == M[:, others] * common).all(axis=0) & (fits < EXACT)
+    used = np.ones(n)
+    used[others[proved]] = 0.0
+    A = sp.csc_array(A @ sp.diags_array(used))
+    A.eliminate_zeros()
+    return A, q * used
+
+
+def _denominators(Y: Floats) -> Floats:
+    """Return an integer for each column that makes it one of integers, nearly; a guess."""
+    common, left = np.ones(Y.shape[1]), np.ones(Y.shape[1], dtype=bool)
+    for d in range(1, SIMPLE + 1):
+        near = left & (np.abs(np.round(Y * d) - Y * d) <= 1e-6).all(axis=0)
+        common[near], left = d, left & ~near
+    for j in np.flatnonzero(left):
+        parts = {Fraction(v).limit_denominator(COPIES).denominator for v in Y[:, j].tolist()}
+        common[j] = min(math.lcm(*parts), COPIES)
+    return common
+
+
+def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats, Floats] | None:
+    """Return a block on its face: cone, rows with the sides as last column, multipliers, basis."""
+    if c.root == 1.0 or c.order > LARGEST:
+        return None
+    Z = c.matrix(z)
+    V, declared = _basis(Z), _declared(c, rows)
+    if V is None or declared is None or np.count_nonzero(V) ** 2 > PRODUCTS:
+        return None
+    (i, j), place, (n, r) = c.places, np.arange(z.size), V.shape
+    off = i != j
+    at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
+    full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, z.size))
+    own = replace(c, order=r, root=1.0)
+    p, q = own.places
+    across = sp.kron(sp.csc_array(V), sp.csc_array(V), format="csc")[:, p * r + q].T @ full
+    if (abs(across) @ abs(declared)).max() * GRID >= EXACT:
+        return None
+    found = sp.csr_array(sp.diags_array(np.where(p == q, 1.0, 2.0)) @ (across @ declared))
+    found.eliminate_zeros()
+    inverse = np.linalg.pinv(V)
+    W = inverse @ Z @ inverse.T
+    return own, found, 0.5 * (W + W.T)[p, q], V
+
+
+def _declared(c: Cone, rows: Any) -> Any:
+    """Return the entries before the root of 2, None where they are not on the grid."""
+    entries = sp.coo_array(rows)
+    i, j = c.places
+    factor = np.where(i == j, 1.0, np.sqrt(2.0))[entries.row]
+    with np.errstate(over="ignore"):
+        near = np.round(entries.data / factor * GRID) / GRID
+    if not (near * factor == entries.data).all():
+        return None
+    return sp.csr_array((near, (entries.row, entries.col)), shape=rows.shape)
+
+
+def _basis(Z: Floats) -> Floats | None:
+    """Return integers that span what is orthogonal to the zero eigenvectors, if there are any."""
+    sizes, vectors = np.linalg.eigh(Z)
+    largest = float(sizes[-1])
+    if not largest > 0.0:
+        return None
+    ratio = sizes[1:] / np.maximum(np.abs(sizes[:-1]), 1e-17 * largest)
+    split = np.flatnonzero((sizes[:-1] <= SMALL * largest) & (ratio >= APART))
+    for k in split[np.argsort(-ratio[split], kind="stable")][:TRIED] + 1:
+        _, R, order = scipy.linalg.qr(vectors[:, :k].T, mode="economic", pivoting=True)
+        X = np.linalg.solve(R[:, :k], R[:, k:])
+        for d in DENOMINATORS:
+            whole = np.round(X * d)
+            if (np.abs(whole - X * d) <= NEAR).all():
+                V = np.zeros((len(Z), len(Z) - k))
+                V[order[k:], np.arange(len(Z) - k)] = d
+                V[order[:k]] = -whole
+                return V
+    return None

@@ -1,0 +1,93 @@
+"""What pages name is there: instances, exercises, commands, files, tests, and every public name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer.main
+
+import optfair as of
+from optfair.cli.app import app
+from optfair.library.exercise import exercise_names
+
+DOCS = Path(of.__file__).parents[1] / "docs"
+
+
+def extension(name: str) -> Any:
+    """Return a module of the site's own."""
+    sys.path.insert(0, str(DOCS / "_ext"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.pop(0)
+
+
+def test_twelve_lectures_name_what_there_is() -> None:
+    text = (DOCS / "lectures.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+)\. .*$", text, re.MULTILINE)
+    assert rows == [str(n) for n in range(1, 13)]
+    table = [line.split("|") for line in text.splitlines() if re.match(r"\| \d+\.", line)]
+    instances = {n for cells in table for n in re.findall(r"`(\w+/\w+)`", cells[4])}
+    exercises = {n for cells in table for n in re.findall(r"`(\w+)`", cells[5])}
+    assert instances <= set(of.library.names())
+    assert exercises == set(exercise_names())
+    moved = {n for cells in table for n in re.findall(r"explore/(\w+)\.html", cells[3])}
+    assert moved == {p.stem for p in (DOCS / "explore").glob("*.html")}
+
+
+def test_every_erratum_has_a_check_that_exists() -> None:
+    text = (DOCS / "errata.md").read_text(encoding="utf-8")
+    rows = [
+        line.split(" | ")[-1].strip(" |") for line in text.splitlines() if line.startswith("| ")
+    ]
+    rows = rows[1:]  # the head
+    assert len(rows) >= 20
+    for where in rows:
+        if letter := re.fullmatch(r"\((\w)\)", where):
+            assert f"**({letter[1]})**" in text
+        elif link := re.fullmatch(r"\[numbers\]\((\w+\.md)#([\w-]+)\)", where):
+            page = (DOCS / link[1]).read_text(encoding="utf-8")
+            sections = re.split(r"^## ", page, flags=re.MULTILINE)
+            (section,) = (
+                s for s in sections if s.partition("\n")[0].lower().replace(" ", "-") == link[2]
+            )
+            assert ">>>" in section
+        else:
+            file, _, test = where.strip("`").partition("::")
+            assert f"def {test}(" in (DOCS.parent / file).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*DOCS.glob("*.md"), DOCS.parent / "README.md"]), ids=lambda p: p.stem
+)
+def test_commands_on_pages_have_these_words_and_options(page: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for line in re.findall(
+        r"^(?:\$ )?optfair (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        word, *rest = line.partition("  #")[0].split()
+        assert word in commands, line
+        known = {name for p in commands[word].params for name in (*p.opts, *p.secondary_opts)}
+        given = {w.partition("=")[0] for w in rest if re.match(r"--?[a-z]", w)}
+        assert given <= known | {"-h", "--help"}, line
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in DOCS.glob("*.md"):
+        for target in re.findall(
+            r"\]\(([\w/.]+\.(?:md|html|rst|png))", page.read_text(encoding="utf-8")
+        ):
+            made = target.startswith(("gallery/", "textbook/"))  # when the site is built
+            assert made or (page.parent / target).is_file(), (page.name, target)
+
+
+def test_the_reference_lists_every_public_name() -> None:
+    names = extension("public_names")
+    names.check(SimpleNamespace(srcdir=str(DOCS)))
+    assert "solve" in names.members_of()["optfair.FairAssignment"]["inherited"]

@@ -1,0 +1,417 @@
+"""Small changes to the code, each of which some test must notice: ``make mutants``.
+
+A mutant is one changed operator, comparison, constant or statement of one function. The tests
+that mirror its file run once with a record of the functions each of them calls; then every mutant
+runs in a fork of that process, with the function replaced in memory, against those tests only that
+call it, the quickest first. Which mutants are taken is drawn with a fixed seed. The
+files themselves are never edited. Survivors that are right are listed in mutants.toml, each with
+its reason. Exit: 1 when another one survives.
+"""
+
+# ruff: noqa: T201
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import copy
+import gc
+import json
+import os
+import random
+import re
+import resource
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LISTED = Path(__file__).with_name("mutants.toml")
+SEED = 16
+# What is mutated, and how many mutants of each file are drawn.
+SCOPE = {
+    "optfair/proofs/*.py": 40,
+    "optfair/compile/*.py": 8,
+    "optfair/core/*.py": 5,
+    "optfair/methods/*/adapters*.py": 5,
+    "optfair/methods/*/adapters/*.py": 5,
+    "optfair/methods/*/algorithms/*.py": 5,
+}
+# CPU seconds of one test, of the tests of one mutant; wall seconds of one mutant.
+TEST, TESTS, WALL = 1.0, 4.0, 200.0
+
+
+def _both(pairs: str) -> dict[str, str]:
+    """Return a map of names, both ways."""
+    named = [pair.split() for pair in pairs.split(", ")]
+    return {a: b for pair in named for a, b in (pair, pair[::-1])}
+
+
+RENAMED = _both("max min, maximum minimum, any all, floor ceil")
+SWAPPED = _both(
+    "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, BitAnd BitOr, And Or,"
+    " LShift RShift"
+)
+SWAPPED["Pow"] = "Mult"
+NEGATED = _both("Lt GtE, LtE Gt")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: which function of which file, the code before and after, and which of its like."""
+
+    file: str
+    function: str
+    before: str
+    after: str
+    nth: int
+    line: int
+    place: int
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """What names it in the list, whatever lines are added above it."""
+        return self.file, self.function, self.before, self.after, self.nth
+
+
+def _changes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what may stand for a node."""
+
+    def other(**parts: Any) -> ast.AST:
+        made = copy.copy(node)
+        for name, value in parts.items():
+            setattr(made, name, value)
+        return made
+
+    if isinstance(node, ast.Compare):
+        for table in (SWAPPED, NEGATED):
+            for k, op in enumerate(node.ops):
+                if type(op).__name__ in table:
+                    new = getattr(ast, table[type(op).__name__])()
+                    yield other(ops=[*node.ops[:k], new, *node.ops[k + 1 :]])
+    elif isinstance(node, (ast.BoolOp, ast.BinOp)) and type(node.op).__name__ in SWAPPED:
+        yield other(op=getattr(ast, SWAPPED[type(node.op).__name__])())
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.USub)):
+        yield node.operand
+    elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+        value = node.value
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        one = type(value)(not value)
+        yield other(value=value + 1 if whole else one)
+    elif isinstance(node, ast.Name) and node.id in RENAMED:
+        yield other(id=RENAMED[node.id])
+    elif isinstance(node, ast.Attribute) and node.attr in RENAMED:
+        yield other(attr=RENAMED[node.attr])
+    elif isinstance(node, (ast.If, ast.IfExp)) and isinstance(
+        node.test, (ast.Name, ast.Attribute, ast.Call)
+    ):
+        yield other(test=ast.UnaryOp(ast.Not(), node.test))
+    elif isinstance(node, ast.AugAssign) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
+        yield ast.Pass()
+
+
+def _told(node: ast.AST) -> str:
+    if isinstance(node, ast.If):
+        return f"if {ast.unparse(node.test)}:"
+    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(node)))
+
+
+def _sites(tree: ast.Module) -> Iterator[tuple[str, ast.AST, str, int | None, ast.AST]]:
+    """Yield (function, parent, field, index, new node) of every change, in a fixed order."""
+    skipped = {"annotation", "returns", "decorator_list", "defaults", "kw_defaults", "msg"}
+
+    def walk(node: ast.AST, name: str, inside: bool) -> Any:
+        for field, value in ast.iter_fields(node):
+            if field in skipped:
+                continue
+            for k, child in enumerate(value if isinstance(value, list) else [value]):
+                if not isinstance(child, ast.AST) or isinstance(child, (ast.Raise, ast.JoinedStr)):
+                    continue
+                if isinstance(child, (ast.FunctionDef, ast.ClassDef)) and not inside:
+                    here = f"{name}.{child.name}".lstrip(".")
+                    yield from walk(child, here, isinstance(child, ast.FunctionDef))
+                elif inside or (isinstance(child, (ast.Assign, ast.AnnAssign)) and name == ""):
+                    if inside or field == "value":
+                        for new in _changes(child):
+                            yield name, node, field, k if isinstance(value, list) else None, new
+                    constant = isinstance(child, (ast.Assign, ast.AnnAssign)) and not inside
+                    target = _target(child) if constant else name
+                    if target:
+                        yield from walk(child, target, True)
+
+    return walk(tree, "", False)
+
+
+def _target(node: Any) -> str:
+    """Return the name of a number that a module defines, empty where it is none."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    numbers = all(isinstance(n, ast.Constant) and not isinstance(n.value, str)
+                  for n in ast.walk(node.value) if isinstance(n, (ast.Constant, ast.Name, ast.Call)))  # fmt: skip
+    names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+    return ", ".join(names) if numbers and node.value else ""
+
+
+@cache
+def mutants(file: str) -> tuple[Mutant, ...]:
+    """Return every mutant of a file."""
+    tree, seen, found = ast.parse((ROOT / file).read_text(encoding="utf-8")), {}, []
+    for place, (name, parent, field, k, new) in enumerate(_sites(tree)):
+        value = getattr(parent, field)
+        old = value if k is None else value[k]
+        same = (name, _told(old), _told(new))
+        seen[same] = seen.get(same, -1) + 1
+        found.append(Mutant(file, *same, seen[same], old.lineno, place))
+    return tuple(found)
+
+
+def drawn(file: str, count: int) -> list[Mutant]:
+    """Return so many mutants of a file, the same at every run."""
+    every = [*mutants(file)]
+    own = sorted(every, key=lambda m: random.Random(f"{SEED} {m.key}").random())
+    return own if count < 0 else own[:count]
+
+
+def listed() -> dict[tuple[Any, ...], str]:
+    """Return the reasons of the survivors that are right."""
+    entries = tomllib.loads(LISTED.read_text(encoding="utf-8")).get("survivor", [])
+    names = ("file", "function", "before", "after")
+    return {(*(e[n] for n in names), e.get("nth", 0)): e["reason"] for e in entries}
+
+
+def _code(root: CodeType, name: str) -> CodeType | None:
+    """Return the code of a function or method in that of its module."""
+    for part in name.split("."):
+        inner = [c for c in root.co_consts if isinstance(c, CodeType) and c.co_name == part]
+        if not inner:
+            return None
+        root = inner[-1]
+    return root
+
+
+def _installed(m: Mutant) -> None:
+    """Put a mutant in the place of its function, or of its constant, in this process."""
+    path = ROOT / m.file
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    _, parent, field, k, new = next(s for i, s in enumerate(_sites(tree)) if i == m.place)
+    if k is None:
+        setattr(parent, field, new)
+    else:
+        getattr(parent, field)[k] = new
+    whole = compile(ast.fix_missing_locations(tree), str(path), "exec")
+    code = _code(whole, m.function)
+    if code is not None:
+        functions = [f for f in gc.get_objects() if isinstance(f, FunctionType)]
+        same = [f for f in functions if f.__code__.co_filename == str(path)
+                and f.__code__.co_qualname == m.function]  # fmt: skip
+        for f in same:
+            f.__code__ = code
+        return
+    module = m.file.removesuffix(".py").replace("/", ".")
+    for name in m.function.split(", "):
+        old, value = getattr(sys.modules[module], name), _constant(tree, name, module)
+        for other in [v for k, v in sys.modules.items() if k.startswith("optfair")]:
+            if getattr(other, name, None) is old:
+                setattr(other, name, value)
+
+
+def _constant(tree: ast.Module, name: str, module: str) -> Any:
+    """Return what a module would give to a name."""
+    space = dict(vars(sys.modules[module]))
+    for node in tree.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and name in _target(node).split(", "):
+            exec(compile(ast.Module([node], []), module, "exec"), space)
+    return space[name]
+
+
+class Trials:
+    """A plugin that runs collected tests once, then against every mutant of some files."""
+
+    def __init__(self, wanted: list[Mutant], jobs: int, end: float) -> None:
+        self.wanted, self.jobs, self.end = wanted, jobs, end
+        self.found: dict[Mutant, str] = {}
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Run the tests in forks, with and without mutants."""
+        items = {item.nodeid: item for item in session.items}
+        called = self._called(session)
+        running: dict[int, tuple[Mutant, float]] = {}
+        for m in [*self.wanted, None]:
+            while running and (m is None or len(running) >= self.jobs):
+                self._reap(running)
+            if m is None:
+                break
+            tests = sorted((cpu, t) for t, (cpu, names) in called.items()
+                           if m.function in names.get(m.file, ())
+                           or (m.function.isupper() and m.file in names))  # fmt: skip
+            spent, some = 0.0, []
+            for cpu, t in tests:
+                spent += cpu
+                if spent <= TESTS:
+                    some.append(items[t])
+            if not some or time.monotonic() > self.end:
+                self.found[m] = "no test runs it" if not some else "not tried"
+                continue
+            pid = os.fork()
+            if pid == 0:
+                self._child(session, m, some, spent)
+            running[pid] = (m, time.monotonic())
+        return True
+
+    def _reap(self, running: dict[int, tuple[Mutant, float]]) -> None:
+        for pid, (m, begun) in [*running.items()]:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if not done and time.monotonic() - begun > WALL:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                done, status = pid, 9
+            if done:
+                self.found[m] = "survives" if status == 0 else "killed"
+                del running[pid]
+                mark = "." if status else "S"
+                os.write(2, mark.encode())
+        time.sleep(0.01)
+
+    def _child(self, session: Any, m: Mutant, items: list[Any], spent: float) -> None:
+        _silent()
+        soft = int(4.0 * spent + 10.0)
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 5))
+        code = 1
+        with contextlib.suppress(BaseException):
+            _installed(m)
+            for item, after in zip(items, [*items[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                if session.testsfailed:
+                    break
+            code = int(bool(session.testsfailed))
+        os._exit(code)
+
+    def _called(self, session: Any) -> dict[str, tuple[float, dict[str, set[str]]]]:
+        """Return CPU seconds of each quick test and the functions of the package it calls."""
+        read, write = os.pipe()
+        if os.fork() == 0:
+            _silent()
+            out = os.fdopen(write, "w")
+            prefix, begun = str(ROOT) + os.sep, 0.0
+            seen: dict[int, CodeType] = {}
+
+            def profile(frame: Any, event: str, _: Any) -> None:
+                if event == "call":
+                    seen[id(frame.f_code)] = frame.f_code
+
+            def late(*_: Any) -> None:
+                raise TimeoutError
+
+            signal.signal(signal.SIGVTALRM, late)
+            for item, after in zip(session.items, [*session.items[1:], None], strict=True):
+                failed, begun = session.testsfailed, time.process_time()
+                seen.clear()
+                sys.setprofile(profile)
+                with contextlib.suppress(TimeoutError):
+                    signal.setitimer(signal.ITIMER_VIRTUAL, 2.0 * TEST)
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+                sys.setprofile(None)
+                names: dict[str, list[str]] = {}
+                for code in seen.values():
+                    if code.co_filename.startswith(prefix):
+                        names.setdefault(code.co_filename.removeprefix(prefix), []).append(
+                            code.co_qualname
+                        )
+                cpu = time.process_time() - begun
+                if session.testsfailed == failed and cpu <= 2.0 * TEST:
+                    out.write(json.dumps([item.nodeid, cpu, names]) + "\n")
+            out.close()
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as lines:
+            told = [json.loads(line) for line in lines]
+        os.wait()
+        return {t: (cpu, {f: {*n} for f, n in names.items()}) for t, cpu, names in told}
+
+
+def _silent() -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(null, stream)
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """Return the test files of the folder that mirrors a file: those that name it, else all."""
+    parts = Path(file).parts[1:]
+    folder = ROOT / "tests" / Path(*parts[: 2 if parts[0] == "methods" else 1])
+    every = [*folder.glob("test_*.py")]
+    module = rf"optfair\.{parts[0]}(\.| import .*\b){Path(file).stem}\b"
+    own = [t for t in every if re.search(module, t.read_text(encoding="utf-8"))]
+    own += [t for t in every if t.stem == f"test_{Path(file).stem}" and t not in own]
+    return tuple(str(t) for t in sorted(own or every))
+
+
+def tried(wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -> dict[Mutant, str]:
+    """Try mutants that have the same tests, in a process of their own."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        trials = Trials(wanted, jobs, end)
+        os.chdir(ROOT)
+        sys.path.insert(0, str(ROOT))
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[trials])
+        with os.fdopen(write, "w") as out:
+            json.dump([trials.found.get(m, "not tried") for m in wanted], out)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        told = answer.read()
+    os.wait()
+    return dict(zip(wanted, json.loads(told), strict=True))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try the mutants of some files, or of all in scope; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", help="files, else those in scope")
+    parser.add_argument("--count", type=int, help="mutants of each file; -1 all of them")
+    parser.add_argument("--tests", nargs="*", type=os.path.abspath, help="else those that mirror")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    asked = parser.parse_args(arguments)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = "1"
+    counts = {f.relative_to(ROOT).as_posix(): n for g, n in SCOPE.items() for f in ROOT.glob(g)}
+    files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
+    groups: dict[tuple[str, ...], list[Mutant]] = {}
+    for file, count in files.items():
+        own = drawn(file, count if asked.count is None else asked.count)
+        groups.setdefault(tuple(asked.tests or tests_of(file)), []).extend(own)
+    end, known, wrong = time.monotonic() + 60.0 * asked.minutes, listed(), 0
+    for tests, wanted in groups.items():
+        found = tried(wanted, tests, asked.jobs, end) if wanted else {}
+        print("\n" + ", ".join(str(Path(t).relative_to(ROOT)) for t in tests))
+        for file in dict.fromkeys(m.file for m in wanted):
+            words = [w for m, w in found.items() if m.file == file]
+            told = {w: words.count(w) for w in dict.fromkeys(words)}
+            print(f"  {file}: {', '.join(f'{n} {w}' for w, n in told.items())}")
+        for m, word in found.items():
+            if word in ("survives", "no test runs it") and m.key not in known:
+                wrong += 1
+                print(f'\n[[survivor]]  # {word}, line {m.line}\nfile = "{m.file}"')
+                print(f"function = {json.dumps(m.function)}\nbefore = {json.dumps(m.before)}")
+                print(f"after = {json.dumps(m.after)}" + (f"\nnth = {m.nth}" if m.nth else ""))
+        sys.stdout.flush()
+    print(f"\n{wrong} survivors that are not listed")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

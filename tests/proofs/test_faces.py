@@ -1,0 +1,109 @@
+"""Faces of semidefinite blocks: proofs where no multipliers are inside the cone."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import optfair as of
+from optfair.compile.form import compile_problem
+from optfair.proofs.faces import _without_copies, on_face
+from optfair.solution.conic_form import ConicForm
+
+ROUTE = "psd-blocks"
+
+
+def bisection(
+    n: int, seed: int = 0, weight: float = 1.0
+) -> tuple[of.Problem, np.ndarray[Any, Any]]:
+    """The bound of equal halves of a graph: multipliers have Z e = 0, prices of e eᵀ no end."""
+    rng = np.random.default_rng(seed)
+    W = np.triu(rng.integers(0, 4, (n, n)) * 0.25, 1)
+    C = np.diag((W + W.T).sum(axis=1)) - W - W.T
+    y, t = cp.Variable(n, name="y"), cp.Variable(name="t")
+    across = np.outer(v := np.r_[weight, np.ones(n - 1)], v)
+    block = C - cp.diag(y) + t * across >> 0
+    return of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), [block]), ["block"]), C
+
+
+def split(form: ConicForm, V: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return multipliers V Vᵀ of the only block."""
+    (c,) = form.cones
+    i, j = c.places
+    return (V @ V.T)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0, 1.5])
+def test_bounds_without_an_interior_are_proved(weight: float) -> None:
+    problem, C = bisection(8, weight=weight)
+    s = problem.solve(ROUTE, tolerance=1e-6)
+    assert str(s.grade) == "proved" and s.is_optimal(1e-6)
+    # the bound of the relaxation is below the least cut, over all signs with vᵀs = 0
+    signs = np.array(list(product([-1.0, 1.0], repeat=8)))
+    even = signs[signs @ np.r_[weight, np.ones(7)] == 0.0]
+    if even.size:
+        least = np.einsum("ki,ij,kj->k", even, C, even).min()
+        assert s.bound <= least * (1.0 + 1e-9)
+    generic = problem.solve("clarabel", tolerance=1e-4)
+    assert s.objective == pytest.approx(generic.objective, rel=1e-3)
+
+
+def test_the_block_gets_smaller_and_its_multipliers_go_back() -> None:
+    problem, _ = bisection(6)
+    form = compile_problem(problem, cp.CLARABEL).form
+    e = np.ones((6, 1))
+    Z = np.eye(6) - e @ e.T / 6.0 + 1e-3 * np.diag([1, -1, 0, 0, 0, 0])
+    Z -= e @ (e.T @ Z) / 6.0
+    Z -= (Z @ e) @ e.T / 6.0
+    z = split(form, np.linalg.cholesky(Z + 1e-15 * np.eye(6)))
+    face = on_face(form, z)
+    assert face is not None
+    (c,) = face.form.cones
+    assert c.order == 5 and np.linalg.eigvalsh(c.matrix(face.z))[0] > 1e-3
+    np.testing.assert_allclose(face.whole(face.z), z, atol=1e-9)
+    # the column of e eᵀ is empty there, and the others keep what they pay
+    t = form.columns["t"].start
+    assert face.form.A.tocsc()[:, [t]].nnz == 0
+    np.testing.assert_allclose(face.form.A.T @ face.z, form.A.T @ z, atol=1e-9)
+    assert face.form.b @ face.z == pytest.approx(form.b @ z, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_wrong_face_proves_nothing_false(seed: int) -> None:
+    problem, _ = bisection(5, seed)
+    form = compile_problem(problem, cp.CLARABEL).form
+    optimum = -problem.solve(ROUTE, tolerance=1e-6).bound
+    rng = np.random.default_rng(seed)
+    V = rng.integers(-2, 3, (5, 3)).astype(float)
+    x = rng.standard_normal(form.q.size)
+    found = form.lower_bound(x, split(form, V) * rng.uniform(0.1, 2.0))
+    if found.unpaid is None and not found.fault:
+        assert found.value <= optimum + 1e-12 * abs(optimum)
+
+
+def test_numbers_off_the_grid_have_no_face() -> None:
+    problem, _ = bisection(6)
+    form = compile_problem(problem, cp.CLARABEL).form
+    z = split(form, np.vstack([np.eye(5), -np.ones((1, 5))]))
+    assert on_face(form, z) is not None
+    assert on_face(form.moved({"A": sp.csc_array(form.A * (1.0 / 3.0))}), z) is None
+    assert on_face(form, split(form, np.eye(6))) is None
+
+
+def test_columns_that_are_combinations_of_others_are_left_out_with_their_costs() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(-3, 4, (12, 4)).astype(float)
+    mix = np.array([[1.0, 0.5], [2.0, 0.0], [0.0, -1.5], [0.0, 1.0]])
+    cost = np.array([1.0, 2.0, 3.0, -1.0])
+    A, q = sp.csc_array(np.hstack([base, base @ mix])), np.r_[cost, cost @ mix]
+    fewer, left = _without_copies(A, q)
+    empty = np.diff(fewer.indptr) == 0
+    assert empty.sum() == 2 and not left[empty].any()
+    # one whose cost does not follow stays, as a price without end
+    fewer, left = _without_copies(A, q + np.eye(6)[5])
+    assert (np.diff(fewer.indptr) == 0).sum() == 1

@@ -1,0 +1,50 @@
+"""Labels of several attributes name them, whatever is written in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import optfair as of
+from optfair.attributes import attributes_of, crossed
+
+# one row at least, and no character that NumPy's texts do not keep at their end
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
+
+
+@given(st.data(), st.lists(TEXT.filter(bool), min_size=2, max_size=3, unique=True))
+def test_labels_are_read_back(data: st.DataObject, names: list[str]) -> None:
+    rows = data.draw(st.integers(1, 6))
+    column = st.lists(TEXT, min_size=rows, max_size=rows)
+    columns = {name: data.draw(column) for name in names}
+    labels = crossed(columns, "groups")
+    assert {k: v.tolist() for k, v in attributes_of(labels).items()} == columns
+    assert len(set(labels.tolist())) == len(set(zip(*columns.values(), strict=True)))
+
+
+def test_labels_without_attributes_have_none() -> None:
+    for labels in (["f", "m"], ["a=1, b=2", "a=1"], ["a=1, b=2", "b=2, a=1,"], ["a=1,b=2"], [1, 2]):
+        assert attributes_of(np.array(labels)) == {}
+
+
+def test_one_column_is_its_own_labels() -> None:
+    assert crossed({"age": np.array([30, 40])}, "groups").tolist() == [30, 40]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, "no frame of labels"),
+        ({"a": ["x", "y"], "b": ["x"]}, "shapes (1,), (2,)"),
+        ({"a": ["x", None], "b": ["x", "y"]}, "missing labels in 'a'"),
+        ({"a": [1.0, np.nan], "b": ["x", "y"]}, "missing labels in 'a'"),
+    ],
+)
+def test_what_is_no_frame_of_labels_is_refused(
+    columns: dict[str, list[object]], words: str
+) -> None:
+    with pytest.raises(of.DataError) as e:
+        crossed({k: np.array(v, dtype=object) for k, v in columns.items()}, "groups")
+    assert words in str(e.value)
