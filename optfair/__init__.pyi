@@ -35,9 +35,7 @@ from optfair.errors import SizeLimited as SizeLimited
 from optfair.errors import SolverFailure as SolverFailure
 from optfair.errors import Unbounded as Unbounded
 from optfair.errors import UnsupportedProblem as UnsupportedProblem
-from optfair.features.feature_problem import box as box
 from optfair.features.feature_problem import immutable as immutable
-from optfair.features.linear_score import LinearScore as LinearScore
 from optfair.formats.arrays import from_arrays as from_arrays
 from optfair.formats.files import export as export
 from optfair.formats.files import read as read
@@ -61,9 +59,6 @@ from optfair.methods.fair_clustering import margin as margin
 from optfair.methods.fair_clustering import max_gap as max_gap
 from optfair.methods.fair_clustering import perfect_fairness as perfect_fairness
 from optfair.methods.fair_mixtures import FairMixture as FairMixture
-from optfair.methods.group_counterfactuals import (
-    IndependentCounterfactuals as IndependentCounterfactuals,
-)
 from optfair.methods.group_counterfactuals import PSDMap as PSDMap
 from optfair.methods.sparse_counterfactuals import ActionPlan as ActionPlan
 from optfair.methods.sparse_counterfactuals import SparseCounterfactuals as SparseCounterfactuals

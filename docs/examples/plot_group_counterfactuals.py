@@ -39,7 +39,7 @@ plt.show()
 data = of.datasets.load("german_credit")
 X, risk = data.numeric("credit_risk", standardize=True)
 names = ["duration", "amount", "rate", "residence", "age", "credits", "liable"]
-score = of.LinearScore([-0.31, -0.2, -0.23, -0.04, 0.24, 0.09, -0.05], 0.9, names=names)
+score = of.features.LinearScore([-0.31, -0.2, -0.23, -0.04, 0.24, 0.09, -0.05], 0.9, names=names)
 bad = X[risk == "2"][:120]
 
 problem = of.PSDMap(bad, score=score, K=3.0, k=3.0, **target)
@@ -72,7 +72,7 @@ fronts.append(
         bad, score, method="nsga2", background=X, generations=150, **target
     )
 )
-alone = of.IndependentCounterfactuals(bad, score=score, **target).solve()
+alone = of.group_counterfactuals.IndependentCounterfactuals(bad, score=score, **target).solve()
 nearest = (alone.objective, of.metrics.distortion(bad, alone["counterfactuals"]))
 plots.plot_counterfactual_front(fronts, references={"each by itself": nearest})
 plt.show()

@@ -222,6 +222,9 @@ def diagnose(
         float, typer.Option(help="Relative violation below which a point counts as feasible.")
     ] = 1e-7,
     time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A hard constraint: neither blamed nor relaxed.")
+    ] = None,
     as_json: Json = False,
     problems: Problems = None,
     solvers: Solvers = None,
@@ -231,7 +234,9 @@ def diagnose(
 
     with reporting(as_json):
         subject = named(name)
-        found = examined(subject.problem, tolerance=tolerance, time_limit=time_limit)
+        found = examined(
+            subject.problem, keep=keep or (), tolerance=tolerance, time_limit=time_limit
+        )
         if as_json:
             document({"name": subject.name, **found.to_dict()})
         elif sys.stdout.isatty():

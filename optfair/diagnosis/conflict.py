@@ -72,7 +72,7 @@ class Conflict(Certificate):
             for name in self.names:
                 if not _covered(set(self.names) - {name}, sound):
                     reasons.append(f"no point shows that {name!r} is needed")
-        if self.smallest:
+        if self.smallest and self.names:
             fewer = combinations(self.system.names, len(self.names) - 1)
             if not all(_covered(set(names), sound) for names in fewer):
                 reasons.append("no point rules out every smaller conflict")
@@ -94,7 +94,7 @@ class Conflict(Certificate):
     @property
     def words(self) -> str:
         """What is known about the size of the set."""
-        if self.smallest:
+        if self.smallest and self.names:
             return "smallest: every smaller set of constraints has a feasible point"
         if self.irreducible:
             return "irreducible: without any one of them there is a feasible point"
@@ -197,9 +197,11 @@ def _carried(system: System, answer: Answer, clock: Clock) -> Answer:
 
 def _smallest(system: System, conflict: Conflict, clock: Clock) -> Conflict:
     """Search every set with one name less; all feasible means that none is smaller."""
+    if not conflict.names:
+        return replace(conflict, smallest=True)
     points = list(conflict.points)
     asked = 0
-    for names in combinations(system.names, max(len(conflict.names) - 1, 0)):
+    for names in combinations(system.names, len(conflict.names) - 1):
         if _covered(set(names), points):
             continue
         asked += 1

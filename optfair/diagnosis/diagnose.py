@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,19 @@ from optfair.backends.request import Request
 from optfair.backends.solve import solve
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
+from optfair.core.term import family
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
 from optfair.diagnosis.system import FeasiblePoint, System
-from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure, Unbounded
+from optfair.errors import (
+    DeclarationError,
+    Infeasible,
+    OptfairError,
+    SolverFailure,
+    Unbounded,
+    nearest,
+)
 from optfair.numbers import check_positive, check_seconds, checked
 
 if TYPE_CHECKING:
@@ -203,7 +212,11 @@ def unbounded_finding(
 
 @checked(problem=check_problem, tolerance=check_positive, time_limit=check_seconds)
 def diagnose(
-    problem: Problem, *, tolerance: float = 1e-7, time_limit: float | None = None
+    problem: Problem,
+    *,
+    keep: str | Iterable[str] = (),
+    tolerance: float = 1e-7,
+    time_limit: float | None = None,
 ) -> Diagnosis:
     r"""Say why a problem has no solution, or that it has one, with evidence.
 
@@ -221,6 +234,9 @@ def diagnose(
     ----------
     problem : Problem
         What to look at; it is not changed.
+    keep : str or iterable of str
+        Hard constraints, or families of them: they are neither blamed nor relaxed, conflicts
+        and relaxations are those of the others beside them.
     tolerance : float
         Relative violation below which a point counts as feasible.
     time_limit : float, optional
@@ -235,7 +251,8 @@ def diagnose(
     Raises
     ------
     DeclarationError
-        Not a problem, or a tolerance or time limit that is not positive.
+        Not a problem, no constraint of a name to keep, or a tolerance or time limit that is not
+        positive.
 
     Examples
     --------
@@ -251,6 +268,8 @@ def diagnose(
     smallest: every smaller set of constraints has a feasible point
     >>> round(d["relaxation"].numbers["alone"]["demand"], 6), bool(d.verify())
     (1.0, True)
+    >>> diagnose(p, keep="demand").conflict
+    ('capacity',)
 
     References
     ----------
@@ -263,7 +282,7 @@ def diagnose(
         )
     check_parameters(problem.terms)
     Request(tolerance=tolerance, time_limit=time_limit)  # refuses bad options before any work
-    examination = _Examination(problem, tolerance, Clock(time_limit))
+    examination = _Examination(problem, tolerance, _kept(problem, keep), Clock(time_limit))
     verdict = examination.clock.run(examination.verdict)
     return Diagnosis(
         problem,
@@ -275,12 +294,29 @@ def diagnose(
     )
 
 
+def _kept(problem: Problem, keep: Any) -> frozenset[str]:
+    try:
+        names = frozenset([keep] if isinstance(keep, str) else keep)
+    except TypeError:
+        raise DeclarationError(
+            f"keep={keep!r} is no name and no list of names", remedy="name constraints to keep"
+        ) from None
+    known = {*problem.constraints, *map(family, problem.constraints)}
+    for name in names:
+        if name not in known:
+            raise DeclarationError(
+                f"no constraint {name!r} to keep", remedy=nearest(str(name), known)
+            )
+    return names
+
+
 @dataclass
 class _Examination:
     """One diagnosis while it runs: what was found stays when it is stopped."""
 
     problem: Problem
     tolerance: float
+    keep: frozenset[str]
     clock: Clock
     findings: list[Finding] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
@@ -308,7 +344,7 @@ class _Examination:
         self.so_far = "unverified" if finding.evidence is None else "nonconvex"
         convex = {k: t for k, t in p.constraints.items() if t.evidence.problem_class.convex}
         rest = p.with_terms({}, convex)
-        found = infeasible_findings(System(rest, self.tolerance), self.clock)
+        found = infeasible_findings(System(rest, self.tolerance, self.keep), self.clock)
         self.checked.append("feasibility of the convex constraints")
         if any(f.kind == "conflict" for f in found):
             self.findings += found
@@ -361,8 +397,8 @@ class _Examination:
     ) -> bool:
         """Look for a conflict; return whether there is one."""
         problem, within = self.problem.separated(self.clock.left)
-        system = System(problem, self.tolerance)
-        known = tuple(h for h in hints if h and set(h) <= set(system.names))
+        system = System(problem, self.tolerance, self.keep)
+        known = tuple(h for h in hints if h and set(h) <= {*system.names, *system.given})
         found = infeasible_findings(system, self.clock, known, within)
         self.checked.append("feasibility of the constraints and of parts of them")
         self.findings += found
@@ -377,7 +413,7 @@ class _Examination:
 
     def _boundedness(self, e: OptfairError | None) -> bool:
         """Look for a ray from a feasible point; return whether there is one."""
-        system = System(self.problem, self.tolerance)
+        system = System(self.problem, self.tolerance, self.keep)
         answer = system.ask(system.names, self.clock)
         if answer.infeasible:
             return self._feasibility((answer.names,), e)
@@ -399,7 +435,7 @@ class _Examination:
 
     def _failure(self, e: OptfairError) -> None:
         """Look for a conflict and a ray: a solver gives up on both as on bad numbers."""
-        system = System(self.problem, self.tolerance)
+        system = System(self.problem, self.tolerance, self.keep)
         answer = system.ask(system.names, self.clock)
         if answer.infeasible:
             self._feasibility((answer.names,), e)

@@ -310,7 +310,7 @@ def infeasible_findings(
 def _conflict_finding(system: System, c: Conflict) -> Finding:
     whole = [n for n in c.names if n in system.integers]
     if not c.names:
-        title = "the model's own terms exclude each other"
+        title = "what is taken as given excludes itself"
     elif len(c.names) == 1:
         title = f"this constraint cannot hold: {c.names[0]!r}"
     else:
@@ -332,7 +332,7 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
             + (" would hold" if len(real) == 1 else " would hold together")
         )
     if system.given:
-        lines.append(f"taken as given, they define the model: {', '.join(map(repr, system.given))}")
+        lines.append(f"taken as given: {', '.join(map(repr, system.given))}")
     rows = tuple((name, _evidence(system, name), _origin(system, name)) for name in c.names)
     numbers = {
         "names": list(c.names),
@@ -376,7 +376,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
     lines = ["amounts are in the units of each constraint, summed over its entries"]
     if system.integers and not any(name in system.integers for name in names):
         # the conflict needs no integrality, and without it the amounts come with a proof
-        system = System(relaxed(system.declared), system.tolerance)
+        system = System(relaxed(system.declared), system.tolerance, system.keep)
         lines.append("integrality is left aside: with it they may have to give more")
     elastic = elastic_names(system, names)
     if not elastic:

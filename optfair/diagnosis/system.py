@@ -18,6 +18,7 @@ from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import Values
+from optfair.core.term import family
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError, SolverFailure
 from optfair.transforms.integrality import relaxed
@@ -110,19 +111,24 @@ class System:
         Whose constraints.
     tolerance : float
         Relative violation below which a point counts as feasible.
+    keep : frozenset of str
+        Constraints, or families of them, that are not up for discussion.
 
     Attributes
     ----------
     given : tuple of str
-        Terms that are never dropped: those a special algorithm of the model relies on,
-        which say what its variables mean.
+        Terms that are never dropped: those to keep, and those a special algorithm of the model
+        relies on, which say what its variables mean.
     names : tuple of str
         Everything else; ``NAME integer`` stands for the integrality of a variable and
         ``domain of NAME`` for the set on which an objective term is finite.
     """
 
-    def __init__(self, problem: Problem, tolerance: float) -> None:
+    def __init__(
+        self, problem: Problem, tolerance: float, keep: frozenset[str] = frozenset()
+    ) -> None:
         domains = _domains(problem)
+        self.keep = keep
         self.declared, self.tolerance = problem, tolerance
         self.domains = tuple(domains)
         self.structured = [s for s in problem.structures if not problem.structure_refusal(s.name)]
@@ -138,6 +144,7 @@ class System:
         needs = {
             name for s in problem.structures if present.issuperset(s.needs) for name in s.needs
         }
+        needs |= {name for name in problem.constraints if {name, family(name)} & keep}
         self.given = tuple(name for name in problem.constraints if name in needs)
         rest = (name for name in self.problem.constraints if name not in needs)
         self.names = (*rest, *self.integers)

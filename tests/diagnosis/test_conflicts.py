@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -492,3 +493,48 @@ def test_columns_that_follow_from_others_cost_no_proof():
     rows = {f"row {i}": A[i] @ x <= 1.0 for i in range(16)}
     d = diagnose(adopted({**rows, "sum": (y @ A) @ x >= y.sum() + 1.0}))
     assert d.verdict == "infeasible" and len(d.conflict) <= 14 and d["conflict"].verify()
+
+
+def rooms(unit: float = 1.0) -> Any:
+    """Return three demands on a capacity, of which any two exceed it."""
+    x = cp.Variable(3, name="x")
+    rows = {f"need.{i}": x[i] >= (2.0 + i) * unit for i in range(3)}
+    rows |= {"capacity": cp.sum(x) <= 4.0 * unit, "sign": x >= 0}
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), list(rows.values())), list(rows))
+    assert set(p.constraints) == set(rows)
+    return p
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize(
+    ("keep", "blamed"),
+    [
+        ("capacity", {"need.0", "need.1", "need.2", "sign"}),
+        (["need"], {"capacity", "sign"}),
+        (("need.2", "need.1"), {"capacity", "sign", "need.0"}),
+    ],
+)
+def test_what_is_kept_is_neither_blamed_nor_relaxed(keep: Any, blamed: Any, unit: float) -> None:
+    p = rooms(unit)
+    d = p.diagnose(keep=keep)
+    assert d.verdict == "infeasible" and bool(d.verify())
+    assert d.conflict and set(d.conflict) <= blamed
+    conflict = d["conflict"].evidence
+    assert conflict.irreducible and conflict.verify()
+    assert set(d["relaxation"].numbers["alone"]) <= blamed
+    given = set(d["conflict"].numbers["given"])
+    assert given and not given & blamed
+    # without the conflict the others, kept ones among them, have a point
+    assert p.without(*d.conflict).solve().status.termination == "optimal"
+
+
+def test_constraints_that_are_kept_may_exclude_each_other() -> None:
+    d = rooms().diagnose(keep=["need", "capacity"])
+    assert d.verdict == "infeasible" and d.conflict == () and bool(d.verify())
+    assert "taken as given" in str(d)
+
+
+@pytest.mark.parametrize("keep", ["needs", ["capacity", "x"], 3, [None]])
+def test_names_to_keep_must_be_constraints(keep: Any) -> None:
+    with pytest.raises(of.DeclarationError, match="keep"):
+        rooms().diagnose(keep=keep)

@@ -386,28 +386,28 @@ def _language(add: Any) -> None:
     )
     add(
         "LinearScore",
-        of.LinearScore,
+        of.features.LinearScore,
         {"coef": "vector", "intercept": "number", "link": "choice", "names": "names"},
         coef=[1.0, 1.0],
         intercept=0.0,
         link="logistic",
         names=None,
     )
-    score = of.LinearScore([1.0, 1.0])
+    score = of.features.LinearScore([1.0, 1.0])
     for verb in (score.decision_function, score.predict_proba):
         add(f"LinearScore.{verb.__name__}", verb, X=X)
     add("LinearScore.halfspace", score.halfspace, threshold=1.0)
     add(
         "box",
-        lambda lower, upper: psd_map().with_constraints(box=of.box({0: (lower, upper)})),
+        lambda lower, upper: psd_map().with_constraints(box=of.features.box({0: (lower, upper)})),
         {"lower": "bound", "upper": "bound"},
         lower=-9.0,
         upper=9.0,
     )
-    add("box(mapping)", of.box, {"bounds": "mapping"}, bounds={0: (0.0, 1.0)})
+    add("box(mapping)", of.features.box, {"bounds": "mapping"}, bounds={0: (0.0, 1.0)})
     add(
         "box(name)",
-        lambda name: psd_map().with_constraints(box=of.box({name: (-9.0, 9.0)})),
+        lambda name: psd_map().with_constraints(box=of.features.box({name: (-9.0, 9.0)})),
         {"name": "feature"},
         name=0,
     )
@@ -709,15 +709,20 @@ def _groups(add: Any) -> None:
         form="reduced",
     )
     add("AffineMap", g.AffineMap, costs, **target, K=2.0)
-    add("IndependentCounterfactuals", of.IndependentCounterfactuals, costs, **target)
+    add(
+        "IndependentCounterfactuals",
+        of.group_counterfactuals.IndependentCounterfactuals,
+        costs,
+        **target,
+    )
     add("LipschitzCounterfactuals", g.LipschitzCounterfactuals, costs, **target, K=2.0)
     add("BiLipschitzCounterfactuals", g.BiLipschitzCounterfactuals, costs, **target, K=2.0, k=2.0)
     add("BiLipschitzMap", g.BiLipschitzMap, costs, **target, K=2.0, k=2.0)
     add(
         "probability",
-        of.IndependentCounterfactuals,
+        of.group_counterfactuals.IndependentCounterfactuals,
         X=X,
-        score=of.LinearScore([1.0, 1.0]),
+        score=of.features.LinearScore([1.0, 1.0]),
         probability=0.7,
     )
     parts = ([0.5, 0.5], [[0.0, 0.0], [2.0, 2.0]], [SPD, SPD])
@@ -848,7 +853,7 @@ def _clusters_and_edits(add: Any) -> None:
     add(
         "at_most_changes",
         lambda most: p.with_constraints(
-            b=of.box({0: (-9.0, 9.0), 1: (-9.0, 9.0)})
+            b=of.features.box({0: (-9.0, 9.0), 1: (-9.0, 9.0)})
         ).with_constraints(r=c.at_most_changes(most)),
         most=1,
     )

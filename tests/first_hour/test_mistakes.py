@@ -116,7 +116,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "of.FairAssignment(X, groups=sex)": ("centers are missing",),
     "of.balance(2.0)": ("2.0", "[0, 1]"),
     "of.datasets.load('german_credit').numeric('gender')": ("no column 'gender'",),
-    "of.PSDMap(X, score=of.LinearScore([1.0, 2.0], 0.0), probability=0.8)": (
+    "of.PSDMap(X, score=of.features.LinearScore([1.0, 2.0], 0.0), probability=0.8)": (
         "7 columns",
         "2 features",
     ),

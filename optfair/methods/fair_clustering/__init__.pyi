@@ -8,6 +8,9 @@ from optfair.methods.fair_clustering.bounded_cost import bounded_cost_kmeans as 
 from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling as KantorovichCoupling
 from optfair.methods.fair_clustering.coupling import factor_coupling as factor_coupling
+from optfair.methods.fair_clustering.facility_location import (
+    FairFacilityLocation as FairFacilityLocation,
+)
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans as FairKMeans
 from optfair.methods.fair_clustering.fairlets import FairletClustering as FairletClustering
 from optfair.methods.fair_clustering.fairlets import fairlet_clustering as fairlet_clustering

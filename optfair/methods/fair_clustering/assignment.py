@@ -31,6 +31,7 @@ from optfair.numbers import (
 __all__ = [
     "FairAssignment",
     "GroupedRows",
+    "declared_cost",
     "gathered_masses",
     "mass_terms",
 ]
@@ -255,7 +256,7 @@ class FairAssignment(GroupedRows):
         p: float = 2.0,
         fairness: Any = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
-        cost = _declared_cost(X, centers, costs, metric, p)
+        cost = declared_cost(X, centers, costs, metric, p)
         n, K = cost.rows, cost.clusters
         if n < K:
             raise DataError(f"{K} clusters for {n} rows", remedy="ask for at most as many as rows")
@@ -343,7 +344,8 @@ class FairAssignment(GroupedRows):
         return child
 
 
-def _declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> SeparableCost:
+def declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> SeparableCost:
+    """Return the costs of rows at centers, from either of the two ways to state them."""
     if (costs is None) == (X is None):
         raise DeclarationError(
             "give rows X with centers, or a cost matrix, and not both",

@@ -118,7 +118,7 @@ def margin(attribute: str) -> Margin:
     ...     sex=of.perfect_fairness(on=of.margin("sex")), race=of.max_gap(0.1, on="race")
     ... )
     >>> round(float(p.solve().objective), 3)
-    9.733
+    5.167
     """
     return intersection(attribute)
 

@@ -380,7 +380,7 @@ class IndependentCounterfactuals(GroupCounterfactuals):
     Examples
     --------
     >>> import optfair as of
-    >>> p = of.IndependentCounterfactuals([[0.0, 0.0], [3.0, 1.0]], score=([1.0, 0.0], -1.0))
+    >>> p = of.group_counterfactuals.IndependentCounterfactuals([[0.0, 0.0], [3.0, 1.0]], score=([1.0, 0.0], -1.0))
     >>> s = p.solve()
     >>> s.solver, s["counterfactuals"].tolist(), s.objective
     ('independent-rows', [[1.0, 0.0], [3.0, 1.0]], 0.5)

@@ -51,7 +51,7 @@ def test_the_margin_of_a_convex_quadratic_and_its_certificate() -> None:
 
 
 def test_other_conflicts_are_left_as_they_are() -> None:
-    p = kmeans().with_constraints({"more": of.box({"x1": (2.0, None)})})
+    p = kmeans().with_constraints({"more": of.features.box({"x1": (2.0, None)})})
     with pytest.raises(of.Infeasible) as failure:
         p.solve()
     assert "margin" not in failure.value.evidence and "x1" in str(failure.value)

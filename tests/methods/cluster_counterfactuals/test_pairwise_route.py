@@ -100,7 +100,7 @@ def test_features_held_elsewhere_than_at_the_row(rows: Any, gaussians: Any) -> N
     seen = 0
     for y in rows[gaussians.labels(rows) != 1][:12]:
         p = against_all(gaussians, y, metric=W).with_constraints(
-            {"held": of.box({"x0": (y[0] + 0.5, y[0] + 0.5)})}
+            {"held": of.features.box({"x0": (y[0] + 0.5, y[0] + 0.5)})}
         )
         try:
             s = p.solve("pairwise-relaxation")

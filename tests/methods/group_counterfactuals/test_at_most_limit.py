@@ -78,7 +78,7 @@ def test_a_dearer_choice_is_not_returned() -> None:
     w = np.array([3.0, 1.3, 0.6])
     behind = 6.0 - float((X @ w).min())
     p = of.group_counterfactuals.DiagonalMap(X, score=(w, 0.0), threshold=6.0, K=1.0, k=1.0)
-    p = p.with_constraints(near=of.box({0: (None, float(X[:, 0].max()) + 0.04 * behind)}))
+    p = p.with_constraints(near=of.features.box({0: (None, float(X[:, 0].max()) + 0.04 * behind)}))
     q = p.with_constraints(few=of.group_counterfactuals.at_most(2))
     cut = solve_as_asked(q, None, Request())
     assert not cut.residuals().above(1e-7)
@@ -150,11 +150,13 @@ def test_no_choice_is_enough_however_far_it_goes() -> None:
 
 def test_a_target_out_of_reach_is_so_without_the_limit() -> None:
     p = problem().with_constraints(
-        few=of.group_counterfactuals.at_most(2), low=of.box(dict.fromkeys(range(3), (-9, 4)))
+        few=of.group_counterfactuals.at_most(2),
+        low=of.features.box(dict.fromkeys(range(3), (-9, 4))),
     )
     with pytest.raises(of.Infeasible, match="largest attainable") as e:
         of.group_counterfactuals.DiagonalMap(X, score=SCORE, threshold=20.0).with_constraints(
-            few=of.group_counterfactuals.at_most(2), low=of.box(dict.fromkeys(range(3), (-9, 4)))
+            few=of.group_counterfactuals.at_most(2),
+            low=of.features.box(dict.fromkeys(range(3), (-9, 4))),
         ).solve()
     # 4 (3 + 0.7 + 0.7) with all features: the count is not what keeps it down
     assert e.value.certificate.solution.objective == pytest.approx(17.6, rel=1e-6)

@@ -104,7 +104,7 @@ def test_targets_of_all_kinds_agree() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))
     model = LogisticRegression().fit(X, np.where(X[:, 0] > 0.1, "yes", "no"))
-    linear = of.LinearScore.of(model)
+    linear = of.features.LinearScore.of(model)
     for label in ("yes", "no"):
         a = Target(model, probability=0.7, target_class=label).margin(X)
         b = Target(linear, probability=0.7, target_class=label).margin(X)

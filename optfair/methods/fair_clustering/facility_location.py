@@ -1,0 +1,266 @@
+"""Fair facility location: which sites to open, and who goes where, with rules on the masses of groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.core.adopt import declaration
+from optfair.core.problem import Declaration
+from optfair.core.solution import Solution, check_solution
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.assignment import GroupedRows, declared_cost
+from optfair.methods.fair_clustering.margins import finite_vector
+from optfair.methods.fair_clustering.rules import PerfectFairness
+from optfair.numbers import (
+    check_flag,
+    check_number,
+    check_text,
+    check_weights,
+    checked,
+    encode_groups,
+    floats,
+    whole,
+)
+
+__all__ = ["FairFacilityLocation"]
+
+Floats = NDArray[np.float64]
+
+# What is least: the mean cost of the rows, or the largest.
+GOALS = ("median", "center")
+
+
+class FairFacilityLocation(GroupedRows):
+    r"""Open some of m sites and assign rows to them, with a fair share of every group in each.
+
+    .. math::
+        \min_{y, A, M}\; \sum_{i,j} w_i A_{ij} D_{ij} + \sum_j f_j y_j
+        \quad\text{s.t.}\quad A \ge 0,\; A 1 = 1,\; A_{ij} \le y_j,\; y \in \{0, 1\}^m, \\
+        \textstyle\sum_j y_j \le p,\; \sum_i w_i A_{ij} \le c_j y_j,\;
+        M_{gj} = \sum_{i \in g} w_i A_{ij},\; \text{rules on } M
+
+    With ``goal="center"`` the largest cost of a row takes the place of the mean,
+    :math:`\min r + f^T y` with :math:`\sum_j A_{ij} D_{ij} \le r` for every row of positive weight.
+
+    Class: MILP, where the rules are linear. What a solver says of the bound is its word;
+    ``certificate.prove()`` closes the tree with proved bounds.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame (n, d), optional
+        Rows. Give ``X``, or ``costs``.
+    groups : array-like (n,), or DataFrame or dict with a column for each attribute
+        As in `FairAssignment`.
+    sites : array-like (m, d), optional
+        Where centers may stand; the rows themselves by default.
+    costs : array-like (n, m), optional
+        Cost of each row at each site, in place of ``X`` and ``sites``.
+    n_centers : int, optional
+        Most sites that are opened: p-median or p-center. All may be, by default.
+    opening_costs : float or array-like (m,), optional
+        Cost of opening a site, in units of ``costs``; 0 by default.
+    capacities : float or array-like (m,), optional
+        Largest weight a site takes, in units of ``sample_weight`` (rows, by default).
+    goal : {"median", "center"}
+        Least mean or least largest cost.
+    whole : bool
+        Whether a row goes to one site as a whole.
+    metric, p, sample_weight, fairness
+        As in `FairAssignment`. A rule must hold for sites that stay closed, too, where all
+        masses are 0: all but lower bounds of `cluster_share` do.
+
+    Attributes
+    ----------
+    variables : ``assignment`` (n, m), ``masses`` (G, m), ``open`` (m,), and ``radius`` of a center
+    group_names, shares : arrays (G,)
+        Sorted labels and their weight shares.
+
+    Raises
+    ------
+    DataError
+        As `FairAssignment`; capacities that do not hold the rows.
+    DeclarationError
+        Unknown goal or metric, a number of centers out of range, a rule that cannot hold.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> X = [[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]
+    >>> groups = ["a", "b", "a", "b", "a", "b"]
+    >>> p = of.fair_clustering.FairFacilityLocation(
+    ...     X, groups=groups, n_centers=2, metric="l1", fairness=of.max_gap(0.4)
+    ... )
+    >>> p.problem_class
+    MILP
+    >>> s = p.solve()
+    >>> p.opened(s).tolist(), round(float(s.objective), 6)
+    ([1, 4], 0.666667)
+    >>> bool(s.certificate.prove().verify())
+    True
+
+    References
+    ----------
+    Cornuejols, Nemhauser, Wolsey: The Uncapacitated Facility Location Problem, in: Discrete
+    Location Theory, Wiley 1990 (the disaggregated rows :math:`A_{ij} \le y_j`).
+    Chierichetti, Kumar, Lattanzi, Vassilvitskii: Fair Clustering Through Fairlets, NeurIPS 2017.
+    """
+
+    title = "FairFacilityLocation"
+
+    @checked(
+        costs=floats,
+        sites=floats,
+        metric=check_text,
+        p=check_number,
+        goal=check_text,
+        whole=check_flag,
+    )
+    def __init__(
+        self,
+        X: Any = None,
+        *,
+        groups: Any,
+        sites: Any = None,
+        costs: Any = None,
+        n_centers: int | None = None,
+        opening_costs: Any = None,
+        capacities: Any = None,
+        goal: str = "median",
+        whole: bool = False,
+        sample_weight: Any = None,
+        metric: str = "sqeuclidean",
+        p: float = 2.0,
+        fairness: Any = PerfectFairness(),  # noqa: B008 - a frozen value
+    ) -> None:
+        if goal not in GOALS:
+            raise DeclarationError(
+                f"unknown goal {goal!r}", remedy='give "median" (the mean cost) or "center"'
+            )
+        cost = declared_cost(X, X if sites is None else sites, costs, metric, p)
+        n, m = cost.rows, cost.clusters
+        weights = check_weights(sample_weight, n)
+        index, names, shares = encode_groups(groups, n, weights)
+        total = float(n if sample_weight is None else floats(sample_weight, "sample_weight").sum())
+        most = _most(n_centers, m)
+        opening = (
+            np.zeros(m) if opening_costs is None else _sizes(opening_costs, m, "opening_costs")
+        )
+        room = None if capacities is None else _sizes(capacities, m, "capacities") / total
+        if room is not None and np.sort(room)[m - most :].sum() < 1.0 - 1e-12:
+            raise DataError(
+                "the capacities do not hold the rows",
+                f"the {most} largest sum to {np.sort(room)[m - most :].sum() * total:g},"
+                f" the rows weigh {total:g}",
+                "raise them, or open more sites",
+            )
+        super().__init__(
+            {
+                "cost": cost,
+                "weights": weights,
+                "groups": index,
+                "group_names": names,
+                "shares": shares,
+                "n_centers": most,
+                "opening_costs": opening,
+                "capacities": room,
+                "goal": goal,
+                "whole": whole,
+            }
+        )
+        self._add_fairness(fairness, "balance(0.4)")
+
+    def declare(self) -> Declaration:
+        """Declare which sites are open, who goes where, and the masses of groups."""
+        cost: SeparableCost = self.data["cost"]
+        w, groups, opening = (self.data[k] for k in ("weights", "groups", "opening_costs"))
+        n, m, G = cost.rows, cost.clusters, self.shares.size
+        D, room = cost.matrix(), self.data["capacities"]
+        A, M = cp.Variable((n, m), name="assignment"), cp.Variable((G, m), name="masses")
+        y = cp.Variable(m, name="open")
+        gathering = sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
+        goals: dict[str, Any] = {}
+        terms: dict[str, Any] = {
+            "row sum": cp.sum(A, axis=1) == 1,
+            "nonnegativity": A >= 0,
+            "open sites": np.ones((n, 1)) @ cp.reshape(y, (1, m), order="F") >= A,
+            "at most open": y <= 1,
+            "mass definition": gathering @ A == M,
+        }
+        if self.data["goal"] == "median":
+            goals["cost"] = cp.sum(cp.multiply(w[:, None] * D, A))
+        else:
+            goals["radius"] = r = cp.Variable(name="radius")
+            terms["within radius"] = (
+                cp.sum(cp.multiply(D[w > 0], A[np.flatnonzero(w > 0)]), axis=1) <= r
+            )
+        if opening.any():
+            goals["opening"] = opening @ y
+        if self.data["n_centers"] < m:
+            terms["number of centers"] = cp.sum(y) <= self.data["n_centers"]
+        if room is not None:
+            terms["capacity"] = w @ A <= cp.multiply(room, y)
+        words = {
+            "cost": r"\textstyle\sum_{ij} w_i A_{ij} D_{ij}",
+            "radius": "r",
+            "opening": r"\textstyle\sum_j f_j y_j",
+            "row sum": r"\textstyle\sum_j A_{ij} = 1",
+            "nonnegativity": r"A_{ij} \ge 0",
+            "open sites": r"A_{ij} \le y_j",
+            "at most open": r"y_j \le 1",
+            "mass definition": r"M_{gj} = \textstyle\sum_{i \in g} w_i A_{ij}",
+            "within radius": r"\textstyle\sum_j A_{ij} D_{ij} \le r",
+            "number of centers": r"\textstyle\sum_j y_j \le p",
+            "capacity": r"\textstyle\sum_i w_i A_{ij} \le c_j y_j",
+        }
+        integers = frozenset({"open", "assignment"} if self.data["whole"] else {"open"})
+        return declaration("minimize", goals, terms, latex=words, integers=integers)
+
+    @property
+    def objective_unit(self) -> float:
+        """Mean cost over all sites, at most 1: gaps mean the same in any units."""
+        return min(1.0, float(np.abs(self.data["cost"].matrix()).mean())) or 1.0
+
+    @checked(solution=check_solution)
+    def opened(self, solution: Solution) -> NDArray[np.intp]:
+        """Return the sites that a solution opens, in the order of ``sites``.
+
+        Parameters
+        ----------
+        solution : Solution
+            Of this problem, or of one composed from it.
+
+        Returns
+        -------
+        array of int
+        """
+        return np.flatnonzero(np.asarray(solution["open"]) > 0.5)
+
+
+def _most(n_centers: Any, sites: int) -> int:
+    if n_centers is None:
+        return sites
+    if not whole(n_centers) or not 1 <= n_centers <= sites:
+        raise DeclarationError(
+            f"n_centers={n_centers!r} is not a number of centers",
+            f"there are {sites} sites",
+            f"give an integer from 1 to {sites}, or None",
+        )
+    return int(n_centers)
+
+
+def _sizes(value: Any, count: int, what: str) -> Floats:
+    sizes = finite_vector(value, count, what)
+    if (sizes < 0).any():
+        at = int(np.argmin(sizes))
+        raise DataError(
+            f"{what} has a negative entry",
+            f"{sizes[at]:g} at {at}",
+            "give numbers from 0 on",
+        )
+    return sizes
