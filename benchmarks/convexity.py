@@ -27,7 +27,12 @@ from machine import environment
 
 import optfair as of
 from optfair.backends.registry import profile
+from optfair.convexity.algebra import Algebra
 from optfair.convexity.grammar import parse
+from optfair.convexity.prove import domain_of
+from optfair.convexity.reading import read
+from optfair.convexity.rules import Kind
+from optfair.convexity.search import Search
 
 FOLDER = Path(__file__).parent.parent / "tests" / "convexity"
 POLICY = tomllib.loads((Path(__file__).parent.parent / "solvers" / "_policy.toml").read_text())
@@ -128,6 +133,15 @@ def by_cvxpy(row: dict[str, Any]) -> bool:
     return bool(expression.is_convex() or expression.is_concave())
 
 
+def by_hessian(row: dict[str, Any]) -> bool:
+    """Whether enclosures of the Hessian alone, on at most 4,096 boxes, decide a row."""
+    expression, bounds = declared(row)
+    found = read(expression, domain_of(bounds))
+    search = Search(found.domain)
+    kinds: tuple[Kind, Kind] = ("convex", "concave")
+    return any(search.subdivided(found.node, k, Algebra(found.domain)) is not None for k in kinds)
+
+
 def squares(n: int, rounds: int) -> tuple[float, float]:
     """Return seconds to solve min x'x + c'x written as a product and by sum_squares."""
     rng = np.random.default_rng(0)
@@ -174,7 +188,9 @@ def main() -> None:
     step = 6 if options.quick else 1
     verdicts, seconds, answers = {}, {}, Counter[str]()
     routes = {"tangents": Counter[str](), "cones": Counter[str]()}
-    dcp = {}
+    dcp: dict[str, int] = {}
+    hessian: dict[str, int] = {}
+    curved: dict[str, int] = {}
     for corpus in ("seed", "own"):
         rows = tomllib.loads((FOLDER / f"convexity_{corpus}.toml").read_text())["expression"][
             ::step
@@ -183,11 +199,13 @@ def main() -> None:
         verdicts[corpus] = Counter(word for word, _ in found)
         seconds[corpus] = float(np.median([s for _, s in found]))
         dcp[corpus] = sum(by_cvxpy(row) for row in rows)
+        hessian[corpus] = sum(by_hessian(row) for row in rows)
         proved = [
             row
             for row, (word, _) in zip(rows, found, strict=True)
             if word == "right" and row["truth"] != "neither"
         ]
+        curved[corpus] = len(proved)
         answers += Counter(solved(row) for row in proved)
         for route, count in routes.items():
             count.update(solved(row, route) for row in proved)
@@ -234,6 +252,8 @@ def main() -> None:
         ],
         "verdicts": {k: dict(v) for k, v in verdicts.items()},
         "by composition rules alone": dcp,
+        "by enclosures of the Hessian alone": hessian,
+        "proved convex or concave": curved,
         "median seconds": seconds,
         "answers": dict(answers),
         "by route": by_route,
@@ -245,12 +265,14 @@ def main() -> None:
     if options.json:
         print(json.dumps(result))
         return
-    print("| corpus | rows | right | undecided | wrong | by CVXPY's rules | median s |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print(
+        "| corpus | rows | right | undecided | wrong | proved | by CVXPY's rules | by Hessians | s |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     for k, v in verdicts.items():
         print(
             f"| {k} | {total[k]} | {v['right']} | {v['undecided']} | {v['WRONG']}"
-            f" | {dcp[k]} | {seconds[k]:.2f} |"
+            f" | {curved[k]} | {dcp[k]} | {hessian[k]} | {seconds[k]:.2f} |"
         )
     print(f"\nSolved over their boxes at {TOLERANCE:g}: {dict(answers)}\n")
     for route, c in by_route.items():

@@ -2,8 +2,9 @@
 
     python benchmarks/cvxpy_tests.py [FILE ...]
 
-Runs the tests that CVXPY ships, with `Problem.solve` replaced by a look at the problem, and prints
-one JSON object. Nothing is solved, so tests fail after their first look; that does not matter here.
+Runs the tests that CVXPY ships, with `Problem.solve` replaced by a look at the problem that is solved, or
+only compiled, and prints
+one JSON object. Nothing is solved, so nothing is asserted either.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import unittest
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from cvxpy.tests import base_test
 
 import optfair as of
 from optfair.convexity.proof import CurvatureProof, CurvatureWitness
 
-# Scalars of a problem that is looked at, and looks for each test.
-SCALARS, LOOKS = 2_000, 40
+# Scalars of a problem that is looked at, looks for each test, and rounds of timing for each.
+SCALARS, LOOKS, ROUNDS = 2_000, 40, 3
 
 
 class Looks:
@@ -37,24 +40,27 @@ class Looks:
 
     def at(self, problem: Any) -> None:
         """Look at a problem that obeys the composition rules."""
-        if self.left <= 0 or not problem.is_dcp() or problem.parameters():
+        if self.left <= 0 or not problem.is_dcp():
             return
         if sum(v.size for v in problem.variables()) > SCALARS:
             return
         self.left -= 1
+        plain, with_proofs = [], []
         try:
-            of.from_cvxpy(problem)  # what is imported or remembered once
-            begin = time.process_time()
-            of.from_cvxpy(problem)
-            middle = time.process_time()
-            answers = of.prove(problem)
-            end = time.process_time()
+            for _ in range(ROUNDS):  # the least of some: the first imports and remembers
+                begin = time.process_time()
+                of.from_cvxpy(problem)
+                middle = time.process_time()
+                answers = of.prove(problem)
+                plain.append(middle - begin)
+                with_proofs.append(time.process_time() - middle)
         except of.OptfairError:
             self.refused += 1
             return
         self.problems += 1
-        self.plain += middle - begin
-        self.with_proofs += end - middle
+        if all(isinstance(answer, CurvatureProof) for answer in answers.values()):
+            self.plain += min(plain)
+            self.with_proofs += min(with_proofs)
         for name, answer in answers.items():
             self.terms += 1
             self.proved += isinstance(answer, CurvatureProof)
@@ -78,7 +84,19 @@ def main(files: list[str]) -> None:
             v.save_value(np.zeros(v.shape))
         return 0.0
 
+    def data(problem: Any, *args: Any, **kwargs: Any) -> Any:
+        looks.at(problem)
+        return compiled(problem, *args, **kwargs)
+
+    compiled = cp.Problem.get_problem_data
     cp.Problem.solve = solve  # type: ignore[method-assign]
+    cp.Problem.get_problem_data = data  # type: ignore[method-assign]
+    for name in dir(
+        unittest.TestCase
+    ):  # what is not solved is not right: go on to the next problem
+        if name.startswith("assert") and not name.startswith(("assertRaises", "assertWarns")):
+            setattr(unittest.TestCase, name, lambda *args, **kwargs: None)
+    base_test.BaseTest.assertItemsAlmostEqual = lambda *args, **kwargs: None  # type: ignore[method-assign]
     warnings.simplefilter("ignore")
     chosen = [str(folder / f) for f in files] or [str(folder)]
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]

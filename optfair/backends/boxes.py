@@ -15,10 +15,10 @@ from optfair.backends.tangents import local_optimum
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.calculus import Boxes, halved
 from optfair.convexity.derivatives import values_over
-from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import Leaf, Node, affine, linear
 from optfair.convexity.intervals import Interval
-from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
+from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
@@ -47,7 +47,7 @@ class Program:
     goal : Node
         The objective, negated when it is maximised.
     facts : tuple of Fact
-        Every constraint.
+        Every constraint, and what functions ask of their arguments.
     entries : tuple of (Leaf, int)
         Coordinates of the box.
     low, high : array (d,)
@@ -82,11 +82,14 @@ class Program:
                 if not own:
                     raise UnsupportedProblem(f"{name!r} is no equality or inequality that is read")
                 facts += own
+                for side in built(t).args:
+                    facts += demanded(side, Domain())
             domain = Domain([f for f in facts if affine(f.node)])
             if not all(np.isfinite(domain.box(n).high - domain.box(n).low).all() for n in leaves):
                 domain = Domain(facts)
             total = sum(built(t) for t in problem.objective.values())
             node = read(total, domain).node if problem.objective else linear([], np.zeros(1))
+            facts += demanded(total, domain) if problem.objective else []
         except (DataError, Unread) as e:
             raise UnsupportedProblem("a term is not read over boxes", str(e)) from None
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
@@ -115,6 +118,13 @@ class Program:
                 bound = np.where(empty, np.inf, bound)
             out[at] = bound
         return out
+
+    def outside(self, x: Floats) -> float:
+        """Return how far an argument is below 0 where a function asks that it is not."""
+        here = Interval.exactly(x[:, None])
+        own = [f.node for f in self.facts if f.name == IMPLIED]
+        known = (values_over(n, self.entries, here) for n in own)
+        return max((float(v.low.max()) for v in known if v is not None), default=0.0)
 
     def closed(self, tree: Boxes) -> float:
         """Return the least of the objective over all boxes of a tree that covers the program's."""
@@ -199,9 +209,11 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")
                 for n, leaf in leaves.items()
             }
-            off = (t.relative_violation(values) for t in problem.constraints.values())
-            value = sign * problem.objective_value(values)
-            good = max(off, default=0.0) <= 0.1 * request.tolerance and np.isfinite(value)
+            off = [t.relative_violation(values) for t in problem.constraints.values()]
+            off.append(program.outside(np.array([p[leaf][j] for leaf, j in program.entries])))
+            with np.errstate(all="ignore"):
+                value = sign * problem.objective_value(values)
+            good = max(off) <= 0.1 * request.tolerance and np.isfinite(value)
             if good and (best is None or value < best[0]):
                 best = value, values
 

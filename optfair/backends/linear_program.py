@@ -178,6 +178,7 @@ def solve_form(
     *,
     kept: Kept | None = None,
     solver_name: str = "the solver",
+    in_units: bool = True,
 ) -> tuple[RawPoint, Kept | None]:
     """Solve a polyhedral form with a linear or convex quadratic objective.
 
@@ -200,6 +201,8 @@ def solve_form(
         this one does.
     solver_name : str
         What errors call it.
+    in_units : bool
+        Whether it may be handed over in units in which its numbers are near 1.
 
     Returns
     -------
@@ -212,7 +215,8 @@ def solve_form(
         An option the solver does not have.
     """
     # it drops coefficients below 1e-9 and holds rows to absolute tolerances
-    scaled = form.handed(integer)
+    declared = form, scale
+    scaled = form.handed(integer) if in_units else None
     if scaled is not None:
         form, rows, columns = scaled
         scale = form.cost_scale("typical")
@@ -254,6 +258,10 @@ def solve_form(
         solver.setSolution(known.size, known, start[known] / units)
     _run(solver)
     found = _raw(solver, form, scale)
+    if scaled is not None and found.status == "kSolveError":  # its presolve fails on some of these
+        form, scale = declared
+        again: dict[str, Any] = {"solver_name": solver_name, "in_units": False}
+        return solve_form(form, integer, scale, options, log, start, **again)
     if found.status == "infeasible" and found.z is None and not integer.any():
         left = float(options.get("time_limit", np.inf)) - solver.getRunTime()
         found = replace(found, z=HeldRows(form, 1e-9).solve(np.ones(form.b.size, bool), left).z)

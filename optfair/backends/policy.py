@@ -51,7 +51,7 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     policy = _policy(fact_files("solvers")["_policy"])
     known = profiles()
     structured = (*policy["structures"], *registry.defaults())
-    kinds = {"", *(s.name for s in problem.structures)}
+    kinds = {"", *problem.UNDECLARED, *(s.name for s in problem.structures)}
     by_structure = [
         name
         for name in structured

@@ -95,7 +95,7 @@ class Curved:
         and the last product is enclosed over the box.
         """
         own = {leaf: point[leaf] for leaf in self.node.leaves}
-        if not within(own, self.domain):
+        if not within(point, self.domain):
             return None
         found = gradient_at(self.node, own)
         if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -306,26 +307,37 @@ def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[st
     variables = expression.variables()
     if sum(v.size for v in variables) > 6 or len(variables) > 4:
         return ()
-    tried: list[tuple[str, Any]] = []
+    signs: list[tuple[str, Any]] = []
+    bounds: list[tuple[str, Any]] = []
     for v in variables:
         box = domain.box(leaf_of(v))
         if (box.low < 0.0).all() and (box.high > 0.0).all():
-            tried += [(f"{v.name()} >= 0", v >= 0), (f"{v.name()} <= 0", v <= 0)]
+            signs += [(f"{v.name()} >= 0", v >= 0), (f"{v.name()} <= 0", v <= 0)]
         if (box.low < 1.0).all() and (box.high > 1.0).all():
-            tried += [(f"{v.name()} >= 1", v >= 1), (f"{v.name()} <= 1", v <= 1)]
+            bounds += [(f"{v.name()} >= 1", v >= 1), (f"{v.name()} <= 1", v <= 1)]
         if (box.low < -1.0).all() and (box.high > 1.0).all():
-            tried.append((f"-1 <= {v.name()} <= 1", cp.abs(v) <= 1))
-    found = []
-    for word, constraint in tried[:10]:
-        narrower = domain.extended(read_constraint("hint", constraint, domain))
-        if "<=" in word and word.startswith("-1"):
-            narrower = domain_of({"hint": constraint}).extended(domain.facts)
+            bounds.append((f"-1 <= {v.name()} <= 1", cp.abs(v) <= 1))
+    pairs = [
+        (f"{a} and {b}", (c, d))
+        for (a, c), (b, d) in itertools.combinations(signs, 2)
+        if c.variables()[0] is not d.variables()[0]
+    ]
+    found: list[str] = []
+    for word, said in [*signs, *bounds][:10] + pairs[:12]:
+        if len(found) == 2 or (found and isinstance(said, tuple)):
+            break  # what one bound does is the nearer change
+        if any(word.replace("= 1", "= 0") == f.partition(" if ")[2] for f in found):
+            continue  # a weaker bound was enough
+        rows = said if isinstance(said, tuple) else (said,)
+        if word.count("<=") == 2:
+            narrower = domain_of({"hint": said}).extended(domain.facts)
+        else:
+            facts = [f for c in rows for f in read_constraint("hint", c, domain)]
+            narrower = domain.extended(facts)
         try:
             answer = proved_on(expression, narrower, None, 0.4, refute=False)
         except DataError:
             continue
         if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
             found.append(f"{answer.curvature} if {word}")
-        if len(found) == 2:
-            break
     return tuple(found)

@@ -104,6 +104,13 @@ def read(expression: Any, domain: Domain) -> Reading:
     return Reading(node, domain)
 
 
+def demanded(expression: Any, domain: Domain) -> list[Fact]:
+    """Return that no argument is negative where a function asks for it, convex or not: x**3 does."""
+    reader = Reader(domain)
+    reader.node(expression)
+    return [Fact(IMPLIED, reader.algebra.scaled(-1.0, node)) for node in reader.demands]
+
+
 def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
     """Return what an equality or inequality says, without asking whether it is convex."""
     reader = Reader(domain)
@@ -130,10 +137,13 @@ class Reader:
     ----------
     implied : list of Fact
         What functions that were read demand of affine arguments.
+    demands : list of Node
+        Arguments that must not be negative.
     """
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
+        self.demands: list[Node] = []
         self.algebra = Algebra(domain)
         self.implied: list[Fact] = []
         self._known: dict[int, tuple[Any, Node]] = {}
@@ -309,6 +319,8 @@ class Reader:
                 f"its argument is at most {float(r.high.min()):.4g}",
                 "change the bounds or the expression",
             )
+        if not (r.low >= 0.0).all():
+            self.demands.append(node)
         if affine(node) and not (r.low >= 0.0).all():
             self.implied.append(Fact(IMPLIED, self.algebra.scaled(-1.0, node)))
 

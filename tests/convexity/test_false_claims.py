@@ -10,11 +10,14 @@ import pytest
 from cvxpy.atoms.elementwise.trig import tan
 
 import optfair as of
+from optfair.backends.tangents import Curved
+from optfair.convexity.derivatives import second_derivative
 from optfair.convexity.domain import Domain
+from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, proved_on
-from optfair.convexity.reading import read
+from optfair.convexity.reading import leaf_of, read
 
-x, y = cp.Variable(name="x"), cp.Variable(name="y")
+x, y, z = (cp.Variable(name=n) for n in "xyz")
 
 
 @pytest.mark.parametrize(
@@ -117,3 +120,47 @@ def test_a_quadratic_says_what_rounding_it_rests_on() -> None:
     for expression in (v @ (np.diag(d) @ v), cp.quad_form(v, cp.psd_wrap(np.diag(d)))):
         found = of.prove(expression)
         assert found.curvature == "convex" and found.shift >= 1e-13 and "up to" in str(found)
+
+
+def test_no_pole_is_passed_by_an_expansion_about_an_end() -> None:
+    """tan has a pole between 1 and 2: its derivatives are bounded below on both sides, not across."""
+    node = read(x * x + tan(x), Domain()).node
+    with np.errstate(all="ignore"):
+        second = second_derivative(node, (leaf_of(x), 0), Interval.of([1.0], [2.0]))
+    assert second is not None and second.low[0] == -np.inf
+
+
+def test_a_tangent_touches_where_the_proof_holds() -> None:
+    """(x - y)^3 is convex for x - y >= z >= 0, which its own variables do not say."""
+    goal = cp.Minimize((x - y) * (x - y) * (x - y) - 4 * x)
+    rows = [x - y - z >= 0, z >= 0, z <= 1, x >= -5, x <= 1, y >= -5, y <= 5]
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    (term,) = p.objective.values()
+    curved = Curved.of(term, p.sense)
+
+    def tangent(a: float, b: float, c: float) -> Any:
+        point = {"x": a, "y": b, "z": c}
+        named = {leaf_of(p[name]): np.array([value]) for name, value in point.items()}
+        return curved.tangent(named, curved.domain)
+
+    assert tangent(1.0, 0.0, 0.5) is not None
+    assert tangent(0.0, 1.0, 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows", "truth"),
+    [
+        (cp.power(x, 3) - 3 * x * x, [x >= -2, x <= 2], -4.0),
+        (x, [cp.power(x, 3) <= 5 * x * x + 1, x >= -2, x <= 2], 0.0),
+        (x * x * x - 3 * x * x, [x >= -2, x <= 2], -20.0),
+    ],
+    ids=["power", "power in a row", "product"],
+)
+def test_a_power_has_the_domain_that_cvxpy_gives_it(goal: Any, rows: Any, truth: float) -> None:
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)).solve(tolerance=1e-5)
+    assert s.objective == pytest.approx(truth, abs=1e-4) and s.is_optimal(1e-5)
+
+
+def test_a_quotient_that_is_a_number_is_solved() -> None:
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(y / cp.abs(y)), [y >= 1, y <= 2])).solve()
+    assert s.objective == pytest.approx(1.0)

@@ -302,3 +302,34 @@ def test_parameters_count_by_their_declared_signs() -> None:
             assert chord(node, Domain(), truth, 400) is None  # type: ignore[arg-type]
     assert not of.prove(free * x * x) and not of.prove(up * x * y)
     assert of.prove(free * x * x).curvature == "undecided"
+
+
+BROKEN = [
+    "x*x*x",
+    "x*x/y",
+    "1/x",
+    "x*exp(x)",
+    "log(1 + x*x)",
+    "tanh(x)",
+    "abs(x)*x",
+    "exp(y)/x",
+    "1/(x*y)",
+    "x*x*x/y",
+    "sqrt(x*y)",
+    "exp(x*x*x)",
+    "x*log(1 + exp(x))",
+    "asinh(x) + y*y",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_what_is_said_to_be_missing_is_enough(text: str) -> None:
+    variables: dict[str, Any] = {}
+    expression = parse(text, variables)
+    answer = of.prove(expression)
+    assert answer.curvature == "neither" and answer.hints
+    for hint in answer.hints:
+        word, _, condition = hint.partition(" if ")
+        bounds = parse_bounds(condition.replace(" and ", ", "), variables)
+        found = of.prove(expression, bounds)
+        assert found.curvature == word and found.verify(), hint
