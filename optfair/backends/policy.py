@@ -51,12 +51,7 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     policy = _policy(fact_files("solvers")["_policy"])
     known = profiles()
     structured = (*policy["structures"], *registry.defaults())
-    kinds = {"", *problem.UNDECLARED, *(s.name for s in problem.structures)}
-    by_structure = [
-        name
-        for name in structured
-        if known[name].structure in kinds and known[name].accepts(problem)
-    ]
+    by_structure = [name for name in structured if known[name].accepts(problem)]
     pc = problem.problem_class
     order, budgets = policy["classes" if pc.convex else "nonconvex"].get(pc.name, ()), {}
     if pc.name == "SDP" and _order(problem) >= policy["semidefinite"]["order"]:

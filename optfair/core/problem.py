@@ -282,16 +282,13 @@ class Problem(ProblemVerbs, Labels):
             return self.recast
         return self.witness or Curvature(self)
 
-    #: Structures that are not declared: of a problem in other words, or a small one.
-    UNDECLARED = ("convex-in-other-words", "few-bounded-variables")
-
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand on this problem, empty if it does."""
-        if name == self.UNDECLARED[0]:
+        if name == "convex-in-other-words":
             words = ("log-log convex", "quasiconvex")
             own = self.problem_class
             return "" if own.curvature in words else f"a {own} is neither of {', '.join(words)}"
-        if name == self.UNDECLARED[1]:
+        if name == "few-bounded-variables":
             scalars = sum(v.size for v in self.variables.values())
             if self.problem_class.convex or "nonlinear" not in self.problem_class.cones:
                 return f"a {self.problem_class} is better given to others"
