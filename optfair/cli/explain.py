@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -157,10 +158,15 @@ def prove(
 
 
 def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> bool:
+    from optfair.errors import SolverFailure, UnsupportedProblem
+
     if out is not None:
         check_output("--out", out, force)
     subject = named(name)
     s = subject.problem.solve()
+    if s.problem.integers and not s.grade.sound:  # a solver's branching: grown again, with bounds
+        with contextlib.suppress(SolverFailure, UnsupportedProblem):
+            s = s.certificate.prove().solution
     verdict = s.certificate.verify()
     proved = bool(verdict) and s.grade.sound
     if out is not None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys, fact_files, load_facts
-from optfair.numbers import check_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -207,7 +206,10 @@ def names(pattern: str = "*") -> tuple[str, ...]:
     >>> of.library.names("*/diet*")[0]
     'textbook/diet'
     """
-    check_text(pattern, "pattern")
+    if not isinstance(pattern, str):  # the gate of arguments would load NumPy
+        raise DataError(
+            f"pattern is a {type(pattern).__name__}, not a text", remedy='write e.g. "textbook/*"'
+        )
     return tuple(n for n in _files() if fnmatch(n, pattern))
 
 

@@ -97,6 +97,7 @@ def test_a_ray_that_leaves_the_integers_proves_nothing():
     assert d["ray"].title.startswith("without integrality")
 
 
+@pytest.mark.slow  # an outer approximation for every part that is asked
 def test_names_that_look_like_ours():
     x = cp.Variable(name="x")
     p = adopted({"x integer": x >= 0.2, "domain of objective": x <= 0.9}, -cp.log(x))

@@ -27,7 +27,10 @@ def second_opinion(name):
     return next(s for s in optimum.checked_by if s not in (optimum.certified_by, ENUMERATION))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.endswith("_80") else n for n in NAMES],
+)
 def test_certifies(name):
     outcome = of.library.certify(name)
     assert outcome.ok, repr(outcome)

@@ -20,7 +20,13 @@ SOLVED = [
 ]
 
 
-@pytest.mark.parametrize("name", SOLVED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n.endswith(("_80", "lmi_german")) else n
+        for n in SOLVED
+    ],
+)
 def test_instance(name: str) -> None:
     instance = of.library.load(name)
     problem = instance.problem()

@@ -20,8 +20,18 @@ CONTINUOUS = [
     for n, i in INSTANCES.items()
     if i.optimum is not None and not i.problem_class.startswith(("MI", "nonconvex"))
 ]
-LARGE = [pytest.param(n, marks=pytest.mark.slow) for n in CONTINUOUS if n.endswith("_80")]
-CONTINUOUS = [n for n in CONTINUOUS if not n.endswith("_80")]
+# matrices of order 80, and programs of many rows but for one of each class
+LARGE = [
+    n
+    for n in CONTINUOUS
+    if n.endswith(("_80", "lovasz_40"))
+    or (
+        n.startswith("fair_")
+        and n not in ("fair_clustering/german_k3", "fair_mixture/german_soft_balance")
+    )
+]
+CONTINUOUS = [n for n in CONTINUOUS if n not in LARGE]
+LARGE = [pytest.param(n, marks=pytest.mark.slow) for n in LARGE]
 SMALL = [n for n in CONTINUOUS if n.startswith("textbook/") or "bound" in n]
 DUAL_CLASS = {"QCQP": "SOCP"}  # the others keep theirs
 

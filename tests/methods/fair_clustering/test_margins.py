@@ -14,7 +14,7 @@ import optfair as of
 @pytest.fixture(scope="module")
 def people() -> tuple[Any, pd.DataFrame]:
     rng = np.random.default_rng(0)
-    n = 240
+    n = 120
     groups = pd.DataFrame(
         {
             "sex": rng.choice(["female", "male"], n),
