@@ -234,9 +234,9 @@ class _Method:
             if error <= tolerance:
                 status = "optimal"
                 break
-            if dual > 0.0 and off_d > tolerance and _norm(Az) <= EVIDENT * dual:
+            if _evident(_norm(Az), dual, off_d > tolerance, off_p > tolerance):
                 return self._ended("infeasible", now.x, zv / dual, k, error)
-            if primal < 0.0 and off_p > tolerance and _norm(Ax + sv) <= EVIDENT * -primal:
+            if _evident(_norm(Ax + sv), -primal, off_p > tolerance, off_d > tolerance):
                 return self._ended("unbounded", now.x / -primal, zv, k, error)
             if time.perf_counter() > deadline:
                 status = "time_limit"
@@ -514,6 +514,17 @@ def _cholesky(M: Floats) -> Any:
         except np.linalg.LinAlgError:
             continue
     raise np.linalg.LinAlgError("the system is singular")
+
+
+def _evident(size: float, value: float, off: bool, other_off: bool) -> bool:
+    """Whether a vector improves for ever: it is as good as 0 where its value is 1.
+
+    Where its own equations hold, a large value alone may be that of an optimum, so it must be
+    beyond any, and the other side's equations must not hold.
+    """
+    return value > 0.0 and (
+        (off and size <= EVIDENT * value) or (other_off and size <= EVIDENT**2 * value)
+    )
 
 
 def _norm(v: Floats) -> float:

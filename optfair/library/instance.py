@@ -207,9 +207,7 @@ def names(pattern: str = "*") -> tuple[str, ...]:
     'textbook/diet'
     """
     if not isinstance(pattern, str):  # the gate of arguments would load NumPy
-        raise DataError(
-            f"pattern is a {type(pattern).__name__}, not a text", remedy='write e.g. "textbook/*"'
-        )
+        raise DataError(f"pattern is {pattern!r}, not a text", remedy='write e.g. "textbook/*"')
     return tuple(n for n in _files() if fnmatch(n, pattern))
 
 

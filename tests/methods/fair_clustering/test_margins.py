@@ -34,7 +34,7 @@ def people() -> tuple[Any, pd.DataFrame]:
         ({"a": of.perfect_fairness(on="sex")}, {"sex": 0.0}),
         ({"a": of.max_gap(0.05, on=of.margin("race"))}, {"race": 0.05}),
         ({"a": of.additive_gap(0.1, on="race"), "b": of.max_gap(0.02, on="sex")}, {"sex": 0.02}),
-        ({"a": of.balance(0.6, on=of.intersection("sex", "young"))}, {}),
+        ({"a": of.balance(0.4, on=of.intersection("sex", "young"))}, {}),
         (
             {
                 "a": of.fair_clustering.proportion(
@@ -86,7 +86,7 @@ def test_estimators_take_frames_and_names_of_columns(people: Any) -> None:
     assert named.feature_names_in_.tolist() == ["x", "y"]
     assert named.objective_ == pytest.approx(model.objective_, rel=1e-12)
     again = named.predict(table, groups=["sex", "race", "young"])
-    assert np.mean(again == named.labels_) > 0.98  # but for split rows
+    assert np.mean(again == named.labels_) > 0.95  # but for split rows
     streamed = of.FairKMeans(3, fairness=rules, random_state=0).fit_stream(X, groups=groups)
     assert of.metrics.max_gap(groups["sex"], streamed.predict(X, groups=groups)) <= 0.05
     mixture = of.FairMixture(2, eps=None, rules={"by sex": rules[0]}, random_state=0)

@@ -295,8 +295,9 @@ def test_the_gram_bound_is_below_every_feasible_point(costs):
     bound = GramBound(p)
     assert str(bound.problem_class) == "SDP" and bound.certificate.verify()
     s = bound.solve()
-    # nothing bounds its columns: how far its proof reaches is what the solver leaves over
-    assert s.solver == "lazy-rows" and s.is_optimal(1e-7)
+    # nothing bounds its columns: how far its proof reaches is what the solver leaves over, and
+    # rounding, which is that of the processor, may make another's reach farther
+    assert s.solver in ("lazy-rows", "clarabel") and s.is_optimal(1e-7)
     assert s.objective == pytest.approx(bound.solve(solver="clarabel").objective, rel=1e-6)
     maps = PSDMap(X, K=1.3, k=1.3, feature_costs=costs, **KW)
     Z = maps.map(maps.solve()).transform(X)
