@@ -54,7 +54,7 @@ def test_what_is_proved_of_a_matrix_holds_in_fractions(seed: int) -> None:
         M = B + B.T if kind == 2 else B @ B.T
         M = rng.normal(size=(n, n)) if kind == 3 else M
         blocks.append((M @ M.T if kind == 3 else M) * 2.0 ** rng.integers(-9, 10))
-    P = sp.block_diag(blocks).toarray()
+    P = sp.block_diag([sp.coo_array(block) for block in blocks]).toarray()
     P = (P + P.T) / 2
     exact = [[Fraction(float(v)) for v in row] for row in P]
     truth = semidefinite(exact)
@@ -78,7 +78,8 @@ def test_singular_matrices_of_integers_need_no_shift() -> None:
     laplacian = np.diag([1.0, *[2.0] * 60, 1.0]) - np.eye(62, k=1) - np.eye(62, k=-1)
     assert definiteness(laplacian, sharp=True).shift == 0.0
     assert definiteness(np.ones((5, 5)), sharp=True).shift == 0.0
-    both = sp.block_diag([np.ones((5, 5)), np.array([[2.0, 1.0], [1.0, 2.0]]), [[3.0]]])
+    parts = (np.ones((5, 5)), [[2.0, 1.0], [1.0, 2.0]], [[3.0]])
+    both = sp.block_diag([sp.coo_array(part) for part in parts])
     d = definiteness(both, sharp=True)
     assert d.shift == 0.0 and d.floor is not None
     assert (d.floor[:5] == 0.0).all() and (d.floor[5:] > 0.0).all()

@@ -101,6 +101,12 @@ def only_equations(program: MassProgram) -> bool:
     return zero and form.P.nnz == 0 and form.q.size == program.masses.size
 
 
+def _blocks(point: MassPass) -> Any:
+    """Return the curvature of the groups as one matrix."""
+    blocks = [sp.csc_array(block) for block in np.asarray(point.curvature)]
+    return sp.block_diag(blocks, format="csc")
+
+
 def _equations(
     program: MassProgram, point: MassPass, radius: float, z: Floats | None
 ) -> PriceStep | None:
@@ -115,7 +121,7 @@ def _equations(
     if not form.b.size:
         return PriceStep(y, z, True)
     B = sp.csc_array(form.A)[:, program.masses.ravel()]
-    newton = sp.csc_array(B @ sp.block_diag(list(np.asarray(point.curvature)), format="csc") @ B.T)
+    newton = sp.csc_array(B @ _blocks(point) @ B.T)
     # equations may follow from others, and rows that are all but hard have no curvature
     damping = max(float(newton.trace()), np.finfo(float).tiny) * RANK
     left = form.A @ y - form.b
@@ -145,8 +151,7 @@ def _model(
     gk, ny = G * K, form.q.size
     size = ny + 3 * gk
     unit = np.repeat(program.shares, K)  # small groups count as much as large ones
-    curvature = [sp.csc_array(block) for block in np.asarray(point.curvature)]
-    H = sp.block_diag(curvature, format="csc")
+    H = _blocks(point)
     position = program.masses.ravel()
     masses = sp.csc_array((1.0 / unit, (np.arange(gk), position)), shape=(gk, ny))
     even = sp.diags_array(1.0 / unit)
