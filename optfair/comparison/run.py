@@ -357,8 +357,7 @@ def measured(problem: Problem, solver: str, tolerance: float, time_limit: float)
         solution, error = None, None
         try:
             solution = problem.solve(solver, tolerance=tolerance, time_limit=limit)
-        # whatever a solver's library raises is a finding about that solver
-        except Exception as e:
+        except Exception as e:  # whatever a solver's library raises is a finding about that solver
             error = e
         seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
         _end_after(0.0)

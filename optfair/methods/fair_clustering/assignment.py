@@ -26,11 +26,13 @@ from optfair.numbers import (
     checked,
     encode_groups,
     floats,
+    whole,
 )
 
 __all__ = [
     "FairAssignment",
     "GroupedRows",
+    "cluster_count",
     "declared_cost",
     "gathered_masses",
     "mass_terms",
@@ -342,6 +344,17 @@ class FairAssignment(GroupedRows):
             objective=MappingProxyType(objective),
         )
         return child
+
+
+def cluster_count(value: Any, most: int, what: str, places: str) -> int:
+    """Return a number of clusters or centers, at most that of the places for them."""
+    if not whole(value) or not 1 <= value <= most:
+        raise DataError(
+            f"{what}={value!r} is not a number of {what.removeprefix('n_')}",
+            f"there are {most} {places}",
+            f"give an integer from 1 to {most}",
+        )
+    return int(value)
 
 
 def declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> SeparableCost:

@@ -17,7 +17,7 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution, check_solution
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.assignment import GroupedRows
+from optfair.methods.fair_clustering.assignment import GroupedRows, cluster_count
 from optfair.methods.fair_clustering.rules import (
     AdditiveGap,
     Balance,
@@ -25,7 +25,7 @@ from optfair.methods.fair_clustering.rules import (
     PerfectFairness,
     Proportion,
 )
-from optfair.numbers import check_matrix, check_number, check_weights, checked, encode_groups, whole
+from optfair.numbers import check_matrix, check_number, check_weights, checked, encode_groups
 
 __all__ = [
     "FairKMeansBound",
@@ -186,7 +186,9 @@ class FairKMeansBound(GroupedRows):
                 "groups": index[kept],
                 "group_names": names,
                 "shares": shares,
-                "n_clusters": _checked_count(n_clusters, int(kept.sum())),
+                "n_clusters": cluster_count(
+                    n_clusters, int(kept.sum()), "n_clusters", "rows of positive weight"
+                ),
                 "kept": kept,
             }
         )
@@ -301,16 +303,6 @@ class FairKMeansBound(GroupedRows):
         root = U[:, filled] / np.sqrt(masses[filled])
         S = root @ root.T
         return {"projection": S, "masses": (self._members() @ S) * v}
-
-
-def _checked_count(n_clusters: Any, rows: int) -> int:
-    if not whole(n_clusters) or not 1 <= n_clusters <= rows:
-        raise DataError(
-            f"n_clusters={n_clusters!r} is not a number of clusters",
-            f"{rows} rows have weight",
-            f"give an integer from 1 to {rows}",
-        )
-    return int(n_clusters)
 
 
 def _fractions(assignment: Any, rows: int) -> Floats:

@@ -15,8 +15,8 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, Infeasible, SolverFailure
-from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.methods.fair_clustering.fairlets import check_clusters, check_starts, weighted_kmeans
+from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
+from optfair.methods.fair_clustering.fairlets import check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.rules import balance
 from optfair.numbers import (
     check_level,
@@ -381,7 +381,7 @@ def bounded_cost_kmeans(
     first = FairAssignment(
         rows, groups=labels, centers=rows[:1], sample_weight=sample_weight, fairness=None
     )
-    check_clusters(n_clusters, len(rows))
+    cluster_count(n_clusters, len(rows), "n_clusters", "rows")
     price = check_number(price_of_fairness, "price_of_fairness")
     if price < 1.0:
         raise DeclarationError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.adopt import declaration
@@ -14,7 +14,12 @@ from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.methods.fair_clustering.assignment import GroupedRows, declared_cost
+from optfair.methods.fair_clustering.assignment import (
+    GroupedRows,
+    cluster_count,
+    declared_cost,
+    mass_terms,
+)
 from optfair.methods.fair_clustering.margins import finite_vector
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import (
@@ -25,7 +30,6 @@ from optfair.numbers import (
     checked,
     encode_groups,
     floats,
-    whole,
 )
 
 __all__ = ["FairFacilityLocation"]
@@ -84,9 +88,9 @@ class FairFacilityLocation(GroupedRows):
     Raises
     ------
     DataError
-        As `FairAssignment`; capacities that do not hold the rows.
+        As `FairAssignment`; a number of centers out of range, capacities that do not hold the rows.
     DeclarationError
-        Unknown goal or metric, a number of centers out of range, a rule that cannot hold.
+        Unknown goal or metric, a rule that cannot hold.
 
     Examples
     --------
@@ -147,7 +151,7 @@ class FairFacilityLocation(GroupedRows):
         weights = check_weights(sample_weight, n)
         index, names, shares = encode_groups(groups, n, weights)
         total = float(n if sample_weight is None else floats(sample_weight, "sample_weight").sum())
-        most = _most(n_centers, m)
+        most = m if n_centers is None else cluster_count(n_centers, m, "n_centers", "sites")
         opening = (
             np.zeros(m) if opening_costs is None else _sizes(opening_costs, m, "opening_costs")
         )
@@ -183,14 +187,10 @@ class FairFacilityLocation(GroupedRows):
         D, room = cost.matrix(), self.data["capacities"]
         A, M = cp.Variable((n, m), name="assignment"), cp.Variable((G, m), name="masses")
         y = cp.Variable(m, name="open")
-        gathering = sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
         goals: dict[str, Any] = {}
         terms: dict[str, Any] = {
-            "row sum": cp.sum(A, axis=1) == 1,
-            "nonnegativity": A >= 0,
             "open sites": np.ones((n, 1)) @ cp.reshape(y, (1, m), order="F") >= A,
             "at most open": y <= 1,
-            "mass definition": gathering @ A == M,
         }
         if self.data["goal"] == "median":
             goals["cost"] = cp.sum(cp.multiply(w[:, None] * D, A))
@@ -209,17 +209,19 @@ class FairFacilityLocation(GroupedRows):
             "cost": r"\textstyle\sum_{ij} w_i A_{ij} D_{ij}",
             "radius": "r",
             "opening": r"\textstyle\sum_j f_j y_j",
-            "row sum": r"\textstyle\sum_j A_{ij} = 1",
-            "nonnegativity": r"A_{ij} \ge 0",
             "open sites": r"A_{ij} \le y_j",
             "at most open": r"y_j \le 1",
-            "mass definition": r"M_{gj} = \textstyle\sum_{i \in g} w_i A_{ij}",
             "within radius": r"\textstyle\sum_j A_{ij} D_{ij} \le r",
             "number of centers": r"\textstyle\sum_j y_j \le p",
             "capacity": r"\textstyle\sum_i w_i A_{ij} \le c_j y_j",
         }
         integers = frozenset({"open", "assignment"} if self.data["whole"] else {"open"})
-        return declaration("minimize", goals, terms, latex=words, integers=integers)
+        rest = declaration("minimize", goals, terms, latex=words, integers=integers)
+        return replace(
+            rest,
+            variables={"assignment": A, "masses": M, **rest.variables},
+            constraints=(*mass_terms(A, M, groups, w, "A"), *rest.constraints),
+        )
 
     @property
     def objective_unit(self) -> float:
@@ -240,18 +242,6 @@ class FairFacilityLocation(GroupedRows):
         array of int
         """
         return np.flatnonzero(np.asarray(solution["open"]) > 0.5)
-
-
-def _most(n_centers: Any, sites: int) -> int:
-    if n_centers is None:
-        return sites
-    if not whole(n_centers) or not 1 <= n_centers <= sites:
-        raise DeclarationError(
-            f"n_centers={n_centers!r} is not a number of centers",
-            f"there are {sites} sites",
-            f"give an integer from 1 to {sites}, or None",
-        )
-    return int(n_centers)
 
 
 def _sizes(value: Any, count: int, what: str) -> Floats:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.assignment import cluster_count
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.single_start import check_distinct
@@ -164,7 +165,7 @@ def fairlet_clustering(
             "merge groups, or use FairKMeans, which takes any number",
         )
     sides = (np.flatnonzero(index == 0), np.flatnonzero(index == 1))
-    check_clusters(n_clusters, len(rows))
+    cluster_count(n_clusters, len(rows), "n_clusters", "rows")
     rng = np.random.default_rng(random_state)
     blocks = _blocks(sides, partition_size, rng)
     plan, inside = _coupled(rows, sides, blocks)
@@ -191,22 +192,6 @@ def fairlet_clustering(
         group_names=names,
         seconds=time.perf_counter() - begin,
     )
-
-
-def check_clusters(n_clusters: Any, rows: int) -> None:
-    """Raise when a number of clusters is none.
-
-    Raises
-    ------
-    DataError
-        Not an integer from 1 to the number of rows.
-    """
-    if not whole(n_clusters) or not 1 <= n_clusters <= rows:
-        raise DataError(
-            f"n_clusters={n_clusters!r} is not a number of clusters",
-            f"there are {rows} rows",
-            f"give an integer from 1 to {rows}",
-        )
 
 
 def check_starts(n_init: Any) -> None:
