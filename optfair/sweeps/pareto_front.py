@@ -235,7 +235,7 @@ class ParetoFront:
         """Return (how far points may lie below it, its weights) of every edge of two objectives.
 
         The distance is that of the edge to the corner which the half-spaces of its two ends leave, as
-        a share of the ranges.
+        a share of the range of the objective in which it is less.
         """
         values = self._minimised / self.ranges
         found: list[tuple[float, tuple[float, ...]]] = []
@@ -252,7 +252,7 @@ class ParetoFront:
                 continue
             corner = np.linalg.solve(pair, bounds[[left, right]])
             weights = tuple((w / self.ranges).tolist())
-            found.append((float(w @ (a - corner)), weights))
+            found.append((float(w @ (a - corner) / w.max()), weights))
         return found
 
     def plot(self, ax: Any = None) -> Any:
