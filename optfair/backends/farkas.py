@@ -19,15 +19,6 @@ from optfair.solution.conic_form import ConicForm
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "InfeasibilityProof",
-    "carriers",
-    "claimed_infeasible",
-    "claimed_unbounded",
-    "proved_infeasible",
-    "unbounded",
-]
-
 # Binary digits of a vector that is tried first.
 DIGITS = 24
 # Entries of a reported vector below such a share of the largest may be rounding.

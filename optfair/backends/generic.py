@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import (
     InfeasibilityProof,
@@ -26,15 +25,11 @@ from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ReportedBound", "columns_of", "run_generic"]
-
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]

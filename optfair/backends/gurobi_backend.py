@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["run"]
-
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve a convex problem through CVXPY, any other by branch and bound on its quadratics.

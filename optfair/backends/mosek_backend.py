@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from optfair.proofs.cones import Cone
     from optfair.solution.conic_form import ConicForm
 
-__all__ = ["build_task", "run"]
-
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form; a quadratic objective becomes a second-order cone."""

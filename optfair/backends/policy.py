@@ -17,8 +17,6 @@ from optfair.locate import fact_files, load_facts
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["choose"]
-
 
 @lru_cache(maxsize=4)
 def _policy(path: Path) -> dict[str, Any]:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.solution.conic_form import ConicForm
 
-__all__ = ["LicenceState", "environment", "licence_state", "refuse_size", "refuse_unlicensed"]
-
 
 @dataclass(frozen=True)
 class LicenceState:

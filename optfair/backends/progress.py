@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["round_progress", "show_line"]
-
 
 @contextmanager
 def round_progress(verbose: int, what: str) -> Iterator[Callable[[Any], None] | None]:

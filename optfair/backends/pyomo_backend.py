@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
 
-__all__ = ["run"]
-
 _STATUS = {
     "optimal": "optimal",
     "maxTimeLimit": "time_limit",

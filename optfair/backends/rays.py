@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.policy import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
@@ -25,10 +25,6 @@ from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["Ray", "find_ray"]
 
 # Steps along the ray at which the declared problem is evaluated.
 STEPS = (1.0, 10.0, 100.0)

@@ -16,8 +16,6 @@ from optfair.locate import fact_files
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["SolverTable", "open_takers", "profile", "profiles", "solvers", "takers"]
-
 
 def profiles() -> dict[str, SolverProfile]:
     """Return every profile by name; files that begin with an underscore are no solvers."""

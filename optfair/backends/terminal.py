@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-__all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
-
 # A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
 PATIENCE = 1.0
 # Seconds that a thread has to begin.

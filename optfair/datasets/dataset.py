@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 
 from optfair.datasets.facts import DatasetFacts
 from optfair.errors import DataError, nearest, needed
-from optfair.numbers import check_mapping, check_matrix
+from optfair.numbers import Floats, check_mapping, check_matrix
 
 # A data set: named columns with their licence and citation.
-
-Floats = NDArray[np.float64]
-
 
 # more different numbers than this are no groups; the limits of groups given as arrays are alike
 MOST_CODES = 50

@@ -19,8 +19,6 @@ from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, Unbounded, nearest
 from optfair.locate import check_keys, fact_files, load_facts
 
-__all__ = ["Exercise", "Mark", "Step", "exercise", "exercise_names", "mark"]
-
 FOLDER = "exercises/"
 _KEYS = ("schema", "title", "source", "task", "hints", "class", "sense", "objective", "prices")
 _TABLES = ("variables", "constraints", "optimum")

@@ -12,8 +12,6 @@ import numpy as np
 from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.prove import prove
 
-__all__ = ["Question", "chords_agree", "questions"]
-
 
 @dataclass(frozen=True)
 class Question:

@@ -11,12 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.numbers import LARGEST, encode_groups
+from optfair.numbers import LARGEST, Floats, Indices, encode_groups
 from optfair.rows.row_source import Chunk, RowSource
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
 
 # Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000
@@ -36,7 +32,7 @@ class Rows:
     """
 
     X: Floats
-    groups: Integers
+    groups: Indices
     weights: Floats
 
 
@@ -177,7 +173,7 @@ def surveyed(
 
 def _encoded(
     labels: NDArray[Any], weights: Floats, grouped: bool
-) -> tuple[Integers, NDArray[Any], Floats]:
+) -> tuple[Indices, NDArray[Any], Floats]:
     if labels.size == 1 and not grouped:
         return np.zeros(1, dtype=np.intp), labels, np.ones(1)
     return encode_groups(labels, labels.size, weights)
@@ -274,7 +270,7 @@ def _thinned(count: _Count, size: int) -> _Count:
     )
 
 
-def _stratified(groups: Integers, keys: Floats, size: int) -> Integers:
+def _stratified(groups: Indices, keys: Floats, size: int) -> Indices:
     """Return the rows with the smallest keys, and at least a thousand of each group."""
     order = np.argsort(keys, kind="stable")
     order = order[np.isfinite(keys[order])]
@@ -323,7 +319,7 @@ def _checked(chunk: Chunk) -> Chunk:
     return Chunk(X, labels, chunk.weights, chunk.index, chunk.names)
 
 
-def _index(labels: NDArray[Any], names: NDArray[Any]) -> Integers:
+def _index(labels: NDArray[Any], names: NDArray[Any]) -> Indices:
     found = np.minimum(np.searchsorted(names, labels), names.size - 1)
     wrong = names[found] != labels
     if wrong.any():

@@ -6,31 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOracle, group_softmax
 from optfair.methods.fair_mixtures.components import Components, Statistics
+from optfair.numbers import Floats, Indices
 from optfair.rows.frames import MixedRows
 
-__all__ = [
-    "BLOCK",
-    "Expectation",
-    "MemoryPasses",
-    "Passes",
-    "Sample",
-    "Summary",
-    "expectation",
-    "log_sums",
-    "slopes",
-    "summary",
-]
-
-
 # Rows with their groups and weights: what the algorithms for mixtures run on.
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
 
 # Rows per block: what a block makes stays in the cache.
 BLOCK = 8_192
@@ -53,7 +35,7 @@ class Sample:
     """
 
     rows: MixedRows
-    index: Integers
+    index: Indices
     weights: Floats
     shares: Floats
 
@@ -62,7 +44,7 @@ class Sample:
         """Number of rows."""
         return self.index.size
 
-    def some(self, taken: Integers) -> Sample:
+    def some(self, taken: Indices) -> Sample:
         """Return some of the rows, weighted so that every group keeps its share."""
         index, w = self.index[taken], self.weights[taken]
         totals = np.bincount(index, w, self.shares.size)
@@ -86,7 +68,7 @@ class Sample:
         w = self.weights
         return np.stack([np.bincount(self.index, w * a, G) for a in fractions.T], axis=1)
 
-    def hard_masses(self, labels: Integers, clusters: int) -> Floats:
+    def hard_masses(self, labels: Indices, clusters: int) -> Floats:
         """Return the weight of each group in each cluster (G, K) under labels."""
         G = self.shares.size
         cells = self.index * clusters + labels
@@ -278,7 +260,7 @@ class Passes(Protocol):
 def expectation(
     components: Components,
     rows: MixedRows,
-    index: Integers,
+    index: Indices,
     weights: Floats,
     prices: Floats,
     *,
@@ -320,7 +302,7 @@ def expectation(
 def summary(
     components: Components,
     rows: MixedRows,
-    index: Integers,
+    index: Indices,
     weights: Floats,
     prices: Floats,
 ) -> Summary:
@@ -387,7 +369,7 @@ class MemoryPasses:
         return group_softmax(self.joint(components), self.sample.index, prices)
 
 
-def _projected(logs: Floats, index: Integers, prices: Floats) -> tuple[Floats, Floats]:
+def _projected(logs: Floats, index: Indices, prices: Floats) -> tuple[Floats, Floats]:
     """Return (responsibilities, log sums) at prices."""
     R = logs - prices[index]
     top = R.max(axis=1, keepdims=True)
@@ -398,11 +380,11 @@ def _projected(logs: Floats, index: Integers, prices: Floats) -> tuple[Floats, F
     return R, np.asarray((top + np.log(total))[:, 0])
 
 
-def _gathered(weighted: Floats, index: Integers, groups: int) -> Floats:
+def _gathered(weighted: Floats, index: Indices, groups: int) -> Floats:
     own = (index == np.arange(groups)[:, None]).astype(float)
     return np.asarray(own @ weighted)
 
 
-def _labelled(labels: Integers, index: Integers, weights: Floats, groups: int, K: int) -> Floats:
+def _labelled(labels: Indices, index: Indices, weights: Floats, groups: int, K: int) -> Floats:
     found: Floats = np.bincount(index * K + labels, weights, groups * K).astype(float)
     return found.reshape(groups, K)

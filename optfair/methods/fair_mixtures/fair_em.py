@@ -18,21 +18,9 @@ from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import Expectation, Passes
-
-__all__ = [
-    "FairRun",
-    "dead_components",
-    "fair_em",
-    "fair_labels_problem",
-    "mass_program",
-    "named_rules",
-]
-
+from optfair.numbers import Floats
 
 # EM with the convex fair E-step: mixtures whose projected responsibilities obey rules.
-
-Floats = NDArray[np.float64]
-
 
 # Distance from the rules, in fractions of groups, at which a projection ends.
 EXACT = 1e-10

@@ -32,14 +32,9 @@ from optfair.methods.fair_mixtures.parameters import (
     rules_of,
 )
 from optfair.methods.fair_mixtures.streamed_mixture import StreamedMixture
+from optfair.numbers import Floats
 from optfair.rows.frames import start_seeds
 from optfair.rows.restarts import run_restarts
-
-__all__ = [
-    "FairMixture",
-    "OnlineMixture",
-]
-
 
 # Learning a fair mixture from batches that come one after the other.
 
@@ -112,7 +107,6 @@ def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:
 
 # Fair mixture models with scikit-learn's conventions.
 
-Floats = NDArray[np.float64]
 Labels = NDArray[np.intp]
 
 

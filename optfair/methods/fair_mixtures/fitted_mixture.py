@@ -17,26 +17,11 @@ from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.penalty import Gaps
-from optfair.numbers import check_count, check_labels, check_weights, checked, encode_groups
+from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
-__all__ = [
-    "Intake",
-    "MixturePrediction",
-    "fair_label_prices",
-    "keep_components",
-    "keep_numbers",
-    "keep_summary",
-    "priced_labels",
-    "taken_in",
-    "warn_unfinished",
-]
-
-
 # Fitted attributes of a fair mixture, from components and summaries of passes.
-
-Floats = NDArray[np.float64]
 
 
 def keep_components(model: Any, components: Components, data: Any) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
@@ -29,16 +28,10 @@ from optfair.methods.fair_mixtures.penalty import (
     penalised_gradient,
     penalty_step,
 )
+from optfair.numbers import Floats
 from optfair.rows.restarts import Restart, Step, Told, step_progress
 
-__all__ = ["Batches", "MixtureFit", "smallest_ratio", "start_scale", "starts"]
-
-
 # Learning from batches: running statistics, and a fixed sub-sample that Δ is measured on.
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
 
 # Weight of step t in the running statistics: (t + OFFSET) ** -POWER, Robbins and Monro.
 OFFSET, POWER = 2.0, 0.6

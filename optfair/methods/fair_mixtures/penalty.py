@@ -9,27 +9,15 @@ from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import Sample, log_sums, slopes
 from optfair.methods.fair_mixtures.fair_em import DEAD
+from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 
-__all__ = [
-    "Gaps",
-    "PenaltyRun",
-    "State",
-    "penalised_em",
-    "penalised_gradient",
-    "penalty_step",
-]
-
-
 # One step of the penalised likelihood: the gaps between groups linearised, the rest quadratic.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -147,9 +135,6 @@ def penalty_step(
 
 # Mixtures under a penalty on unfairness: generalised EM (FMC-EM) and gradient ascent (FMC-GD).
 
-Integers = NDArray[np.intp]
-
-
 # A step is kept when it gains this share of what its model promised.
 SHARE = 1e-3
 # The quadratic term grows until a step is kept; past the last, there is no ascent.
@@ -260,7 +245,7 @@ class _Ascent:
             status = "interrupted"
         return PenaltyRun(state, best, tuple(self.history), status, tuple(self.reseeded))
 
-    def restarted(self, state: State, dead: Integers) -> State:
+    def restarted(self, state: State, dead: Indices) -> State:
         """Return the state with dead components started again, at the row least explained."""
         sums = log_sums(self.sample.log_joint(state.components))
         farthest = self.sample.rows[np.array([int(sums.argmin())])]

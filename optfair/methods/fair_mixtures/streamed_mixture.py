@@ -41,23 +41,14 @@ from optfair.methods.fair_mixtures.parameters import (
     program_of,
     rows_of,
 )
+from optfair.numbers import Floats
 from optfair.rows.frames import Columns, start_seeds
 from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress
 from optfair.rows.row_source import Chunk, RowSource
 from optfair.rows.sources import code_columns, row_source, with_codes
 from optfair.rows.survey import Survey, surveyed
 
-__all__ = [
-    "MixtureStream",
-    "StreamPasses",
-    "StreamedMixture",
-]
-
-
 # The passes of a fair mixture over rows that are never held.
-
-Floats = NDArray[np.float64]
-
 
 # Newton's steps move masses by at most this share of a group shortly before they end; the sums
 # of an E-step double the work of a pass, another pass for them costs more still.
