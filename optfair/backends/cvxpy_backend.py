@@ -13,7 +13,7 @@ from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
 from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.isolation import Answer, reported, solve_apart
-from optfair.backends.probes import environment
+from optfair.backends.registry import environment
 from optfair.backends.request import RawPoint
 from optfair.backends.terminal import in_thread, muted
 from optfair.compile.conic_proof import ConicProof

@@ -16,8 +16,7 @@ from optfair.backends.farkas import (
     proved_infeasible,
     unbounded,
 )
-from optfair.backends.probes import refuse_size
-from optfair.backends.registry import open_takers
+from optfair.backends.registry import open_takers, refuse_size
 from optfair.backends.request import Outcome, RawPoint, Request
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem

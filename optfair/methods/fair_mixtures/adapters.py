@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optfair.backends.progress import round_progress
 from optfair.backends.request import Outcome, Request
+from optfair.backends.terminal import round_progress
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
