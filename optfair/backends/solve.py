@@ -36,8 +36,6 @@ from optfair.solution.residuals import Residuals, measure
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["solve", "solve_as_asked"]
-
 logger = logging.getLogger("optfair")
 
 # Stops that leave an incumbent worth returning although it is not proved optimal.
