@@ -339,10 +339,8 @@ def bound(form: Form, proof: Any) -> str:
     require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
     varying, radius = form.varying(x, under), claim["radius"]
     value = varying + Fraction(form.offset, form.unit)
-    most = Fraction(max((abs(v) for v in x), default=0), under)
-    require(
-        radius is None or number(radius) >= 1000 * max(most, Fraction(1)), "the radius is too small"
-    )
+    most = max(Fraction(max((abs(v) for v in x), default=0), under), Fraction(1))
+    require(radius is None or number(radius) >= 1000 * most, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
     gap = abs(value - told) / max(form.scale(), abs(varying))
