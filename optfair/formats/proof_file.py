@@ -18,6 +18,7 @@ from optfair.backends.branching import BranchedBound, Split, cases, integer_colu
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.policy import choose, conic_interface
 from optfair.backends.rays import Ray
+from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
@@ -184,7 +185,9 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
-    if isinstance(certificate, InfeasibilityProof):
+    if isinstance(certificate, InfeasibilityProof) and not isinstance(
+        certificate, TangentContradiction
+    ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form, z)
