@@ -15,9 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.branching import BranchedBound, Split, cases, integer_columns
-from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.policy import choose, conic_interface
-from optfair.backends.rays import Ray
 from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
