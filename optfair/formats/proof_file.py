@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from optfair.backends.branching import BranchedBound, Split, cases, integer_columns
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.policy import choose, conic_interface
+from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
@@ -183,7 +184,9 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
-    if isinstance(certificate, InfeasibilityProof):
+    if isinstance(certificate, InfeasibilityProof) and not isinstance(
+        certificate, TangentContradiction
+    ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form, z)
