@@ -17,9 +17,6 @@ from optfair.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Parts", "Rule", "by_name", "named_term", "stated"]
-
-
 # Ready-made constraints that are values until a problem binds them.
 
 

@@ -13,17 +13,6 @@ from optfair.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Explanation",
-    "Labelled",
-    "Labels",
-    "describe",
-    "explain",
-    "explain_change",
-    "formulation",
-]
-
-
 # How a problem shows itself: as text, and in LaTeX.
 
 
