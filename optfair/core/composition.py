@@ -81,6 +81,14 @@ class Rule(ABC):
             The rule does not fit the problem.
         """
 
+    def unfit(self, problem: Problem, about: str, remedy: str) -> DeclarationError:
+        """Return what to raise on a problem that has nothing of what the rule is about."""
+        return DeclarationError(
+            f"{type(self).__name__} is a rule on {about}",
+            f"this problem has the variables {', '.join(problem.variables)}",
+            remedy,
+        )
+
 
 # What somebody adds to a problem, as named terms and variables.
 
