@@ -15,8 +15,6 @@ from optfair.diagnosis.system import System
 from optfair.errors import OptfairError
 from optfair.transforms.integrality import relaxed
 
-__all__ = ["BranchingProof", "prove_by_branching"]
-
 # Cases of a tree, and seconds it is worth: what takes more is left to the solver's word.
 CASES, SECONDS = 30, 5.0
 

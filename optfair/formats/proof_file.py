@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 
-__all__ = ["SavedProof", "load_proof", "save_proof"]
-
 # A radius is worth telling when it is so many times the size of the solution.
 CLEAR = 1e3
 # A slack below this share of its terms is taken for none.
