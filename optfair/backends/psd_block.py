@@ -113,7 +113,7 @@ class Block:
             wide = width[order[at:]]
             fits = (np.arange(wide.size) + 1) * n * (n + 2 * wide) <= HELD
             fits &= wide <= 2 * wide[0] + 4  # the others are filled up with zeros
-            some = order[at : at + max(1, np.count_nonzero(fits))]
+            some = order[at : at + max(1, int(fits.sum()))]
             most = int(width[some].max(initial=0))
             if 2 * most > n:
                 full = to @ self.full[some].toarray().reshape(-1, n, n) @ to.T
