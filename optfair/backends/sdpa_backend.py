@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.proofs.cones import Cone
 
-__all__ = ["Program", "run"]
-
 # What it says of the program as we state it (measured on infp1 and infd1 of SDPLIB).
 _STATUS = {
     "pdOPT": "optimal",
