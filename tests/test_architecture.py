@@ -261,7 +261,6 @@ SAYS_NOTHING = {
 # Files of fewer than 80 lines, and why they stand alone.
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
-    "backends/progress.py": "what every round-wise algorithm of the backends shows",
     "__main__.py": "what python -m optfair runs",
     "convexity/steps.py": "the one limit on work that expressions, searches and derivatives count",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",

@@ -22,8 +22,6 @@ from optfair.transforms.integrality import relaxed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Pool", "pooled", "with_cuts"]
-
 # Stops that leave an incumbent, which may or may not obey the cuts.
 EARLY = ("time_limit", "interrupted")
 

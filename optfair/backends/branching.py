@@ -19,6 +19,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -28,21 +29,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-Floats = NDArray[np.float64]
 #: (column, whether from above, limit)
 Limit = tuple[int, bool, int]
-
-__all__ = [
-    "BranchedBound",
-    "BranchingProof",
-    "Case",
-    "Split",
-    "bound_of",
-    "cases",
-    "excluded",
-    "integer_columns",
-    "proved",
-]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400

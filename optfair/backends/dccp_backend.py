@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
 
-__all__ = ["run"]
-
 # Iterations between two looks at the clock, and all together.
 BLOCK, ITERATIONS = 5, 400
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import (
     InfeasibilityProof,
@@ -17,8 +16,7 @@ from optfair.backends.farkas import (
     proved_infeasible,
     unbounded,
 )
-from optfair.backends.probes import refuse_size
-from optfair.backends.registry import open_takers
+from optfair.backends.registry import open_takers, refuse_size
 from optfair.backends.request import Outcome, RawPoint, Request
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
@@ -26,15 +24,11 @@ from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ReportedBound", "columns_of", "run_generic"]
-
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]

@@ -12,8 +12,7 @@ from optfair.backends import cvxpy_backend
 from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.lifted import quadratic_form
-from optfair.backends.probes import environment
-from optfair.backends.registry import open_takers
+from optfair.backends.registry import environment, open_takers
 from optfair.backends.request import Outcome
 from optfair.errors import OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
 
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from optfair.compile.quadratic import QuadraticForms
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-__all__ = ["run"]
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

@@ -26,13 +26,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.psd_block import HELD, Block
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-__all__ = ["Ended", "interior_point"]
-
 
 # Iterations without a better point after which it has ended.
 PATIENCE = 15

@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from optfair.backends.request import RawPoint
 from optfair.backends.terminal import in_thread
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
-
-Floats = NDArray[np.float64]
-
-__all__ = ["HeldRows", "Kept", "LinearProgramResult", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)

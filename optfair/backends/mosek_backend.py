@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from optfair.proofs.cones import Cone
     from optfair.solution.conic_form import ConicForm
 
-__all__ = ["build_task", "run"]
-
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form; a quadratic objective becomes a second-order cone."""
@@ -122,7 +120,7 @@ def _call(
     mixed = bool(integer.any())
     with build_task(form, integer, scale) as task:
         if log:
-            from optfair.backends.progress import show_line
+            from optfair.backends.terminal import show_line
 
             task.set_Stream(mosek.streamtype.log, show_line)
         for option, value in options.items():

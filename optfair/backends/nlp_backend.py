@@ -14,22 +14,18 @@ from cvxpy.reductions.dnlp2smooth.dnlp2smooth import Dnlp2Smooth
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_NLP
 from cvxpy.reductions.solvers.solving_chain import SolvingChain
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import unbounded
 from optfair.backends.request import Outcome
 from optfair.backends.terminal import ctrl_c
 from optfair.core.expressions import substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["STARTS", "run"]
 
 #: starting points that are tried
 STARTS = 5

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["run"]
-
 _WORKER = "optfair.backends.ortools_worker"
 
 

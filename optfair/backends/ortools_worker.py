@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["main"]
-
 
 def main(folder: Path) -> None:
     """Read ``problem.npz`` and ``options.json``, write ``result.npz``."""

@@ -16,8 +16,6 @@ from optfair.locate import load_facts
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Accept", "Refusal", "Retry", "SolverProfile", "load_profile"]
-
 
 @dataclass(frozen=True)
 class Accept:

@@ -9,10 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from optfair.numbers import Floats
 
-__all__ = ["HELD", "Block"]
+Indices = NDArray[np.int64]
 
 # Entries of a stack of matrices that are held at a time.
 HELD = 8_000_000

@@ -12,8 +12,7 @@ import numpy as np
 
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
-from optfair.backends.probes import licence_state
-from optfair.backends.registry import open_takers
+from optfair.backends.registry import licence_state, open_takers
 from optfair.backends.request import Outcome
 from optfair.compile.program import Program, program
 from optfair.compile.pyomo import pyomo_values, to_pyomo
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
-
-__all__ = ["run"]
 
 _STATUS = {
     "optimal": "optimal",

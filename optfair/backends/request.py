@@ -8,19 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
-from optfair.numbers import real
+from optfair.numbers import Floats, real
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Retry, SolverProfile
     from optfair.core.certificate import DualProof
-
-Floats = NDArray[np.float64]
-
-__all__ = ["Outcome", "RawPoint", "Request"]
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.lifted import quadratic_form
 from optfair.backends.request import Outcome
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from optfair.compile.quadratic import QuadraticForms
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-Floats = NDArray[np.float64]
-
-__all__ = ["export_scip", "run"]
 
 _FORMATS = (".cip", ".lp", ".mps")
 GAPS = ("limits/gap", "limits/absgap")

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pyscipopt import Model
 from pyscipopt.scip import Expr, Term
 
 from optfair.backends.request import RawPoint
 from optfair.errors import SolverFailure, UnsupportedProblem, nearest
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.compile.quadratic import QuadraticForms, QuadraticTerm
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ScipModel"]
 
 _STATUS = {
     "optimal": "optimal",

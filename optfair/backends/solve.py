@@ -38,8 +38,6 @@ from optfair.solution.residuals import Residuals, measure
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["solve", "solve_as_asked"]
-
 logger = logging.getLogger("optfair")
 
 # Stops that leave an incumbent worth returning although it is not proved optimal.
@@ -188,7 +186,8 @@ def solve(
                 remedy="leave out write_back, and read solution[NAME]",
             )
         problem.write_back(found)
-    return found
+    rest = time.perf_counter() - begin - sum(found.seconds.values())
+    return replace(found, seconds={**found.seconds, "other": max(0.0, rest)})
 
 
 def _explained(problem: Problem, e: SolverFailure) -> OptfairError:

@@ -11,7 +11,6 @@ import cvxpy as cp
 import numpy as np
 import scipy.optimize
 from cvxpy.constraints import Inequality, NonPos
-from numpy.typing import NDArray
 
 from optfair.backends.policy import choose
 from optfair.backends.request import Outcome, Request
@@ -31,16 +30,14 @@ from optfair.core.expressions import Values
 from optfair.core.fingerprint import fingerprint
 from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-Floats = NDArray[np.float64]
 Point = dict[Leaf, Floats]
-
-__all__ = ["Curved", "TangentProof", "local_optimum", "run"]
 
 # Rounds of cutting, steps of the local search, variables for which it is tried.
 ROUNDS, STEPS, LOCAL = 60, 400, 400

@@ -12,27 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.comparison.run import OUTCOMES, Run
 from optfair.core import html
 from optfair.errors import DataError, NotInstalled, nearest
-from optfair.numbers import check_names, check_positive, checked, floats
+from optfair.numbers import Floats, check_names, check_positive, checked, floats
 from optfair.storage import check_record, read_json, write_whole
 
-__all__ = [
-    "Cell",
-    "Comparison",
-    "PerformanceProfile",
-    "conflicts",
-    "performance_profile",
-    "shifted_geometric_mean",
-]
-
-
 # Figures over many problems: shifted geometric means and performance profiles.
-
-Floats = NDArray[np.float64]
 
 
 @checked(shift=check_positive)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.rays import find_ray
+from optfair.backends.farkas import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
 from optfair.core.expressions import check_parameters

@@ -9,18 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
 from optfair.core.labels import Axis
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
-from optfair.numbers import check_number
+from optfair.numbers import Floats, Indices, check_number
 
 # Problems whose answer says what every feature becomes.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 def feature_names(X: Any, size: int) -> tuple[str, ...]:

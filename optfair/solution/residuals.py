@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["Measurement", "Residuals", "measure", "residuals"]
-
-
 # A radius is worth telling when it is so many times the size of the solution, and of a number
 # in each of these columns.
 CLEAR = 1e3

@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import probes
+from optfair.backends import registry as probes
 from optfair.backends.policy import choose
-from optfair.backends.probes import LicenceState, licence_state
 from optfair.backends.profile import SolverProfile
-from optfair.backends.registry import profile, profiles
+from optfair.backends.registry import LicenceState, licence_state, profile, profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 

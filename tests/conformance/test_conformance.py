@@ -10,9 +10,8 @@ import pytest
 
 import optfair as of
 from optfair.backends.policy import choose
-from optfair.backends.probes import licence_state
 from optfair.backends.profile import Refusal
-from optfair.backends.registry import profile, profiles
+from optfair.backends.registry import licence_state, profile, profiles
 
 sys.path.insert(0, str(Path(__file__).parent))
 from instances import CASES, INFEASIBLE, PRECISE, UNBOUNDED

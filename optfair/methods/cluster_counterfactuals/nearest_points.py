@@ -30,9 +30,7 @@ from optfair.methods.cluster_counterfactuals.explanation import Counterfactual, 
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.methods.cluster_counterfactuals.rules import check_mask, option_rules
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from optfair.numbers import Flags, Floats
 
 # Nearest points of many rows in one target cluster, and which of them are settled.
 

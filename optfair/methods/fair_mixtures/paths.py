@@ -14,11 +14,7 @@ from sklearn.base import clone
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
-from optfair.numbers import checked, floats
-
-Floats = NDArray[np.float64]
-
-__all__ = ["MixturePath", "eps_path", "lambda_path"]
+from optfair.numbers import Floats, checked, floats
 
 logger = logging.getLogger("optfair")
 

@@ -24,7 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     model_choices,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_flag, check_names, check_number, checked, real
+from optfair.numbers import Floats, check_flag, check_names, check_number, checked, real
 
 # The edits of a group within a budget, and the fewest edits with a required effect.
 
@@ -368,9 +368,6 @@ def _checked_effect(effect: Any, choices: Choices) -> float:
 
 
 # Choices of edits from a [data] table: rows of a data set, scored by a table of points.
-
-Floats = NDArray[np.float64]
-
 
 _KEYS = ("dataset", "rows", "seed", "intercept", "points", "accepted")
 
