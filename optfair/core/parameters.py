@@ -148,7 +148,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
     return MappingProxyType(found)
 
 
-def _chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
+def chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
     """Return the parameter that a name, a CVXPY parameter or the field of one rule means."""
     if isinstance(name, cp.Parameter):
         own = [p for p in known.values() if p.leaf is not None and p.leaf.id == name.id]
@@ -177,7 +177,7 @@ def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
     held: dict[int, Any] = {}
     rules: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        one = _chosen(known, name)
+        one = chosen(known, name)
         checked = one.checked(value)
         if one.leaf is not None:
             held[one.leaf.id] = checked
