@@ -141,10 +141,11 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
 
 def _check_affine(problem: Problem, own: Parameter) -> None:
     """Refuse a parameter that terms may depend on in another way than affinely."""
-    if own.leaf is None:
-        if own.rule[1] in problem.rules[own.rule[0]].sides:
-            return
-        curved = list(own.terms)
+    if own.rule[0]:
+        sides = own.rule[1] in problem.rules[own.rule[0]].sides
+        curved = [] if sides else list(own.terms)
+    elif own.leaf is None:
+        curved = [] if problem.moves[own.name] else [type(problem).__name__]
     else:
         terms = [
             t for t in problem.terms if any(f.parameter.id == own.leaf.id for f in t.parameters)
