@@ -16,8 +16,6 @@ from optfair.errors import DeclarationError, nearest, needed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Axis", "Labelled", "Labels", "axes_of", "entry_names", "frame"]
-
 
 @dataclass(frozen=True)
 class Axis:

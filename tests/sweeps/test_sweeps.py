@@ -282,7 +282,9 @@ def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -
         sweep(p, "t", given, n_jobs=0)
 
 
-@pytest.mark.parametrize("make", [lambda e: e <= 3, lambda e: 3 >= e, lambda e: e - 3 <= 0])
+@pytest.mark.parametrize(
+    "make", [lambda e: e <= 3, lambda e: cp.Constant(3) >= e, lambda e: e - 3 <= 0]
+)
 def test_the_right_hand_side_of_a_row_moves(make: Any) -> None:
     x = cp.Variable(2, name="x")
     row = make(x[0] + 2 * x[1])

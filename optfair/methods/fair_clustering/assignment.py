@@ -287,6 +287,17 @@ class FairAssignment(GroupedRows):
         )
         self._add_fairness(fairness, "balance(0.4)")
 
+    moves = MappingProxyType({"centers": ""})
+
+    @property
+    def centers(self) -> Floats | None:
+        """Centers (K, d), none of a problem declared from costs."""
+        return None if self.cost.metric == "precomputed" else self.cost.centers
+
+    def with_data(self, **changed: Any) -> FairAssignment:
+        """Return this problem with other centers."""
+        return self.with_centers(changed["centers"])
+
     @property
     def cost(self) -> SeparableCost:
         """Costs of rows in clusters."""
