@@ -85,6 +85,7 @@ def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
 KNOWN = {
     "algorithm": ("exact", "paper"),
     "coupling": ("network-simplex", "sinkhorn"),
+    "goal": ("mean", "group"),
     "labels": ("soft", "hard"),
     "metric": ("sqeuclidean", "l1"),
 }

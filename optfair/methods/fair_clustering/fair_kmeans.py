@@ -75,6 +75,9 @@ class FairKMeans(
     fairness : Rule, list of rules, dict of rules by name, or None
         Perfect fairness by default: every cluster has the composition of the population.
         None is plain clustering.
+    goal : {"mean", "group"}
+        Least mean cost, or least largest mean cost of a group (socially fair k-means; centers
+        are means weighted by group).
     metric : {"sqeuclidean", "l1"}
         Squared distances with means (k-means), or absolute ones with medians (k-medians).
     init : {"k-means", "k-means++", "random"} or array (K, d)
@@ -130,7 +133,7 @@ class FairKMeans(
     prices_ : array (G, K)
         Dual prices: what a cluster charges a row of a group on top of the distance.
     objective_ : float
-        Mean cost of the soft assignment.
+        Mean cost of the soft assignment; with goal="group" the largest of a group.
     cost_, balance_ : float
         Mean cost and balance of the hard labels, as papers report them.
     gap_ : float
@@ -180,6 +183,7 @@ class FairKMeans(
     References
     ----------
     Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025.
+    Ghadiri, Samadi, Vempala: Socially Fair k-Means Clustering, FAccT 2021.
     """
 
     def __init__(
@@ -187,6 +191,7 @@ class FairKMeans(
         n_clusters: int = 8,
         *,
         fairness: Any = PerfectFairness(),  # noqa: B008  (frozen, without state)
+        goal: str = "mean",
         metric: str = "sqeuclidean",
         init: Any = "k-means",
         n_init: Any = "auto",
@@ -204,6 +209,7 @@ class FairKMeans(
     ) -> None:
         self.n_clusters = n_clusters
         self.fairness = fairness
+        self.goal = goal
         self.metric = metric
         self.init = init
         self.n_init = n_init
@@ -249,6 +255,7 @@ class FairKMeans(
             groups=labels,
             centers=rows[:K],
             fairness=self.fairness,
+            goal=self.goal,
             metric=self.metric,
             sample_weight=weights,
         )
@@ -290,8 +297,11 @@ class FairKMeans(
         self.soft_assignment_ = A
         self.labels_ = A.argmax(axis=1)
         self.masses_ = np.stack([np.bincount(index, w * a, G) for a in A.T], axis=1)
-        self.prices_ = np.asarray(best.solution.multipliers["mass definition"])
-        self.objective_ = float(problem.data["cost"].mean(w, A))
+        # where costs of groups have prices, in units of the costs themselves
+        factors = getattr(best.solution.proof, "factors", np.ones(1))
+        self.prices_ = np.asarray(best.solution.multipliers["mass definition"]) / factors[:, None]
+        mean = float(problem.data["cost"].mean(w, A))
+        self.objective_ = mean if self.goal == "mean" else float(best.record.objective)
         self.cost_, self.balance_ = best.record.cost, best.record.balance
         self.gap_ = best.record.gap
         self.history_, self.gaps_ = np.array(best.history), np.array(best.gaps)
