@@ -18,7 +18,6 @@ from optfair.core.expressions import (
     Values,
     Written,
     bounded_rows,
-    dense,
     freeze_parameters,
     refuse_nonfinite,
     variable_names,
@@ -101,7 +100,7 @@ def constraint_term(
         origin="user",
         parameters=parameters,
         written=Written(stated, finite is constraint) if parameters else None,
-        scale=evaluator.read(zeros, right_hand_side),
+        scale=right_hand_side(evaluator, zeros),
     )
     draft.kept_for(term)
     return term
@@ -222,14 +221,19 @@ def rows_term(
     return replace(first, build=build, rows=rows, shape=(count,), **largest)
 
 
-def right_hand_side(constraint: Any) -> Any:
+def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:
     """Return the size of the right-hand side: of each entry, or of all arguments of a cone."""
-    if hasattr(constraint, "equality"):
-        left, right = (dense(side.value) for side in constraint.args)
-        with np.errstate(invalid="ignore"):
-            size = np.abs(right - left)
-        if np.isfinite(size).any():
-            return np.where(np.isfinite(size), size, 0.0)
+    sides = evaluator.sides(zeros)
+    if sides is None:
+        return evaluator.read(zeros, _largest_argument)
+    with np.errstate(invalid="ignore"):
+        size = np.abs(sides[1] - sides[0])
+    if np.isfinite(size).any():
+        return np.where(np.isfinite(size), size, 0.0)
+    return float(max(np.abs(s).max(initial=0.0, where=np.isfinite(s)) for s in sides))
+
+
+def _largest_argument(constraint: Any) -> float:
     sizes = []
     for arg in constraint.args:
         try:

@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
@@ -14,7 +15,10 @@ from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import BinaryOperator, DivExpression
 from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.atoms.atom import Atom
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
+from cvxpy.constraints.constraint import Constraint
+from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
@@ -60,10 +64,11 @@ def fresh_copy(variable: Any, *, integer: bool = False) -> Any:
 
 
 class Evaluator:
-    """Evaluates one expression or constraint at many points.
+    """Evaluates one expression or constraint at many points, from any thread.
 
-    The first call copies it onto variables of its own, so those of the problem never hold a
-    value; later calls only fill these in. A copy takes longer than an evaluation.
+    Expressions, equalities and inequalities are read node by node from arrays. Of cones the
+    first call makes a copy onto variables of its own, so those of the problem never hold a value;
+    later calls only fill these in.
 
     Parameters
     ----------
@@ -81,11 +86,19 @@ class Evaluator:
         self._leaves: dict[Any, str] = {}
         self._parameters: dict[Any, int] = {}
         self._held: Mapping[int, Any] = {}
+        self._compares = isinstance(expression, (Equality, Inequality))
+
+    @cached_property
+    def _steps(self) -> _Steps | None:
+        e = self._expression
+        roots = e.args if self._compares else () if isinstance(e, Constraint) else (e,)
+        steps = _Steps(roots, self._names)
+        return steps if roots and steps.known else None
 
     def holding(self, held: Mapping[int, Any]) -> Evaluator:
-        """Return one of the same copy, at values of its parameters by id."""
+        """Return one of the same nodes or copy, at values of its parameters by id."""
         with self._lock:
-            if self._copy is None:
+            if self._steps is None and self._copy is None:
                 self._prepare()
         other = copy.copy(self)
         other._held = held
@@ -101,12 +114,8 @@ class Evaluator:
                 for leaf, i in self._parameters.items():
                     leaf.save_value(self._held[i])
                 for leaf, name in self._leaves.items():
-                    try:
-                        x = np.asarray(values[name], dtype=float).reshape(leaf.shape)
-                    except (TypeError, ValueError) as e:
-                        raise DataError(f"the value of {name!r} does not fit", str(e)) from None
                     # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
-                    leaf.save_value(x)
+                    leaf.save_value(_fitted(values, name, leaf))
                 return what(self._copy)
             finally:
                 for leaf in (*self._leaves, *self._parameters):
@@ -120,38 +129,94 @@ class Evaluator:
         for parameter in e.parameters():
             own = swaps[id(parameter)] = cp.Parameter(parameter.shape, name=parameter.name())
             self._parameters[own] = parameter.id
-        if isinstance(e, (Equality, Inequality)):
-            sides = [substitute(side, swaps) for side in e.args]
-            self._copy = _Sides(sides, isinstance(e, Equality))
+        self._copy = substitute(e, swaps)
+
+    def sides(self, values: Values) -> tuple[Floats, Floats] | None:
+        """Return both sides of an equality or inequality, None of anything else."""
+        if not self._compares:
+            return None
+        if self._steps is None:
+            read = self.read(values, lambda e: [side.value for side in e.args])
         else:
-            self._copy = substitute(e, swaps)
+            read = self._steps.at(values, self._held)
+        left, right = (dense(side) for side in read)
+        return left, right
 
     def value(self, values: Values) -> Floats:
         """Return the value of an expression: NaN where it has none, as at a singular matrix."""
         try:
-            return np.asarray(self.read(values, lambda e: e.value), dtype=float)
+            if self._steps is None:
+                return np.asarray(self.read(values, lambda e: e.value), dtype=float)
+            return dense(self._steps.at(values, self._held)[0])
         except np.linalg.LinAlgError:
             return np.full(self._expression.shape, np.nan)
 
     def violation(self, values: Values) -> Floats:
         """Return how far a constraint is violated, elementwise."""
         try:
-            return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
+            sides = self.sides(values)
+            if sides is None:
+                return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
         except np.linalg.LinAlgError:
             return np.full(self._expression.shape, np.nan)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            over = sides[0] - sides[1]
+        return np.abs(over) if isinstance(self._expression, Equality) else np.maximum(over, 0.0)
 
 
-@dataclass(frozen=True)
-class _Sides:
-    """Both sides of an equality or inequality: copying the constraint takes twice as long."""
+class _Steps:
+    """Expressions as a list of steps, every node after its arguments; leaves are only read."""
 
-    args: Sequence[Any]
-    equality: bool
+    def __init__(self, roots: Sequence[Any], names: Mapping[int, str]) -> None:
+        self.known = True
+        self._cells: list[Any] = []
+        self._leaves: list[tuple[int, str, Any]] = []
+        self._parameters: list[tuple[int, int]] = []
+        self._steps: list[tuple[int, Callable[[list[Any]], Any], tuple[int, ...]]] = []
+        self._names = names
+        at: dict[int, int] = {}
+        self._roots = [self._placed(root, at) for root in roots]
 
-    def violation(self) -> Any:
-        # as ``value`` does, which asks the whole tree for parameters first: there are none left
-        left, right = (dense(side._value_impl()) for side in self.args)
-        return left - right if self.equality else np.maximum(left - right, 0.0)
+    def _placed(self, node: Any, at: dict[int, int]) -> int:
+        """Return the cell of a node, after those of its arguments."""
+        if id(node) in at:
+            return at[id(node)]
+        inner = [] if isinstance(node, Leaf) else [self._placed(arg, at) for arg in node.args]
+        cell = at[id(node)] = len(self._cells)
+        self._cells.append(None)
+        kind = type(node)
+        if isinstance(node, cp.Variable):
+            self._leaves.append((cell, self._names[node.id], node))
+        elif isinstance(node, Leaf) and node.parameters():
+            self._parameters.append((cell, node.id))
+        elif isinstance(node, Leaf):
+            self._cells[cell] = node.value
+        elif 0 in node.shape:
+            self._cells[cell] = np.array([])
+        elif kind.value is Atom.value and kind._value_impl is Atom._value_impl:
+            self._steps.append((cell, node.numeric, tuple(inner)))
+        else:  # one that is evaluated in a way of its own
+            self.known = False
+        return cell
+
+    def at(self, values: Values, held: Mapping[int, Any]) -> list[Any]:
+        """Return the numbers of the roots at values by name, and of parameters by id."""
+        cells = self._cells.copy()
+        for cell, name, leaf in self._leaves:
+            cells[cell] = _fitted(values, name, leaf)
+        for cell, i in self._parameters:
+            cells[cell] = held[i]
+        with np.errstate(all="ignore"):  # as in `Evaluator.read`
+            for cell, numeric, inner in self._steps:
+                cells[cell] = numeric([cells[i] for i in inner])
+        return [cells[i] for i in self._roots]
+
+
+def _fitted(values: Values, name: str, leaf: Any) -> Floats:
+    try:
+        return np.asarray(values[name], dtype=float).reshape(leaf.shape)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"the value of {name!r} does not fit", str(e)) from None
 
 
 def dense(value: Any) -> Floats:

@@ -231,8 +231,8 @@ def _moved(problem: Problem, held: Mapping[int, Any]) -> Any:
     made = problem._child(
         objective=MappingProxyType(objective), constraints=MappingProxyType(constraints)
     )
-    if all(made.objective[name] is t for name, t in problem.objective.items()):
-        made._set(**{k: v for k, v in problem.__dict__.items() if k == "_constant"})
+    if all(objective[name] is t for name, t in problem.objective.items()):
+        made._set(_constant=problem.objective_constant)
     if fast:
         made._set(_family=forms)
         return made
@@ -343,5 +343,5 @@ class Family:
         if not isinstance(term, ConstraintTerm):
             return replace(term, value=lambda point: float(held.value(point)), **common)
         zeros = {self.names[v.id]: np.zeros(v.shape) for v in expression.variables()}
-        scale = held.read(zeros, right_hand_side)
+        scale = right_hand_side(held, zeros)
         return replace(term, violation=held.violation, scale=scale, **common)

@@ -105,7 +105,7 @@ class Solution(SolutionVerbs):
     seconds : dict
         Wall time by life-word: choose, compile, solve, recover, verify; of loading the solver,
         import; of solvers tried before, attempts, and of those asked after it for a proof,
-        further. They add up to what the call took.
+        further; other. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
     attempts : tuple of str

@@ -173,20 +173,20 @@ def run_restarts(
     """
     jobs = (os.cpu_count() or 1) if n_jobs == -1 else min(n_jobs or 1, len(seeds))
     batch = _Batch(run, time_limit)
-    best: tuple[float, Any] | None = None
-    records: list[Restart] = []
+    best: tuple[tuple[float, int], Any] | None = None
+    records: dict[int, Restart] = {}  # in the order of the seeds, whichever start ends first
     with restart_progress(verbose, len(seeds)) as (reporter, done):
         results = (
             batch.in_turn(seeds, reporter) if jobs == 1 else batch.threaded(seeds, reporter, jobs)
         )
-        for record, result in results:
-            records.append(record)
+        for i, (record, result) in results:
+            records[i] = record
             done()
-            if best is None or rank(record) < best[0]:
-                best = (rank(record), result)
+            if best is None or (rank(record), i) < best[0]:
+                best = ((rank(record), i), result)
     if best is None:
         raise KeyboardInterrupt
-    return records, best[1]
+    return [records[i] for i in sorted(records)], best[1]
 
 
 class _Batch:
@@ -215,24 +215,24 @@ class _Batch:
 
     def in_turn(
         self, seeds: Sequence[int], reporter: Callable[[int], Step]
-    ) -> Iterator[tuple[Restart, Any]]:
-        """Yield what each start found, one after the other."""
+    ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
+        """Yield the number of each start and what it found, one after the other."""
         for i, seed in enumerate(seeds):
             found = self._one(i == 0, seed, reporter(i))
             if found is None:
                 return
-            yield found
+            yield i, found
             if found[0].status == "interrupted":
                 return
 
     def threaded(
         self, seeds: Sequence[int], reporter: Callable[[int], Step], jobs: int
-    ) -> Iterator[tuple[Restart, Any]]:
-        """Yield what starts found as they end; Ctrl-C ends them after the iteration at hand."""
+    ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
+        """Yield the same as they end; Ctrl-C ends them after the iteration at hand."""
         with ThreadPoolExecutor(jobs) as pool:
-            futures = [
-                pool.submit(self._one, i == 0, seed, reporter(i)) for i, seed in enumerate(seeds)
-            ]
+            futures = {
+                pool.submit(self._one, i == 0, seed, reporter(i)): i for i, seed in enumerate(seeds)
+            }
             waiting = set(futures)
             try:
                 while waiting:
@@ -241,7 +241,7 @@ class _Batch:
                             waiting.discard(future)
                             found = future.result()
                             if found is not None:
-                                yield found
+                                yield futures[future], found
                     except KeyboardInterrupt:
                         self.stop.set()
             finally:  # an error in one start ends the others too

@@ -1,4 +1,4 @@
-"""Expressions are evaluated on copies: again and again, from threads, at broken points."""
+"""Expressions are evaluated without a trace: again and again, from threads, at broken points."""
 
 from __future__ import annotations
 
@@ -13,20 +13,61 @@ from optfair.core.classify import constraint_term
 from optfair.core.expressions import Evaluator
 
 
-def test_one_copy_serves_many_points_and_keeps_none(monkeypatch):
-    x = cp.Variable(2, name="x")
-    evaluator = Evaluator(cp.sum_squares(x) + x[0], {x.id: "x"})
+def counted(monkeypatch):
     made = []
     original = cp.Variable.__init__
     monkeypatch.setattr(
         cp.Variable, "__init__", lambda self, *a, **k: (made.append(1), original(self, *a, **k))[1]
     )
+    return made
+
+
+def test_expressions_are_read_without_copies(monkeypatch):
+    x = cp.Variable(2, name="x")
+    evaluator = Evaluator(cp.sum_squares(x) + x[0], {x.id: "x"})
+    made = counted(monkeypatch)
     for point in ([1.0, 2.0], [3.0, -1.0], [np.nan, 0.0], [0.5, 0.5]):
         expected = np.square(point).sum() + point[0]
         np.testing.assert_allclose(evaluator.value({"x": point}), expected)
-    assert len(made) == 1
-    assert x.value is None
+    assert not made and x.value is None
+
+
+def test_one_copy_of_a_cone_serves_many_points_and_keeps_none(monkeypatch):
+    x = cp.Variable(3, name="x")
+    evaluator = Evaluator(cp.SOC(x[0], x[1:]), {x.id: "x"})
+    made = counted(monkeypatch)
+    assert evaluator.violation({"x": [5.0, 3.0, 4.0]}).max() == 0.0
+    copied = len(made)
+    assert evaluator.violation({"x": [-5.0, 3.0, 4.0]}).max() > 0.0
+    assert copied == len(made) > 0 and x.value is None
     assert all(leaf.value is None for leaf in evaluator._leaves)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: cp.norm(x, 1) + cp.log_sum_exp(x) - cp.entr(x[0, 1]),
+        lambda x: cp.bmat([[x, -x.T], [x @ x.T, x / 3.0]]),
+        lambda x: cp.quad_form(x[0], np.array([[2.0, 1.0], [1.0, 3.0]])) + cp.max(x, axis=1),
+        lambda x: cp.lambda_max(x + x.T) + cp.trace(x),
+        lambda x: cp.log_det(x + x.T),
+        lambda x: cp.sum_largest(x, 2) * cp.Constant(sp.csc_array(np.eye(2))),
+        lambda x: cp.kron(np.eye(2), x) + cp.Constant(np.ones((4, 1))),
+        lambda x: x[:, :0],
+    ],
+)
+def test_values_are_those_of_cvxpy(make):
+    x = cp.Variable((2, 2), name="x")
+    e = make(x)
+    evaluator = Evaluator(e, {x.id: "x"})
+    for point in (np.array([[2.0, 0.5], [0.25, 3.0]]), np.eye(2)):
+        found = evaluator.value({"x": point})
+        x.value = point
+        expected = e.value
+        x.value = None
+        expected = expected.toarray() if sp.issparse(expected) else expected
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == float
 
 
 def test_a_missing_value_raises_and_leaves_nothing_behind():

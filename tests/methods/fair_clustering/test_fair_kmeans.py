@@ -19,7 +19,7 @@ from optfair import metrics
 from optfair.methods.fair_clustering import single_start as fits
 from optfair.methods.fair_clustering.algorithms.descent import HeldRows
 from optfair.methods.fair_clustering.alternation import alternate
-from optfair.rows.restarts import Restart, _Batch
+from optfair.rows.restarts import Restart, _Batch, run_restarts
 
 
 @pytest.fixture(scope="module")
@@ -448,7 +448,21 @@ def test_threads_stop_after_the_iteration_at_hand(data):
     found = list(batch.threaded([0, 1, 2, 3], lambda i: lambda *_: None, 2))
     stopper.join()
     assert 1 <= len(found) <= 2  # two were running, two never began
-    assert all(record.status == "interrupted" for record, _ in found)
+    assert all(record.status == "interrupted" for _, (record, _) in found)
+
+
+def test_starts_are_told_in_their_order_whichever_ends_first():
+    done = threading.Event()
+
+    def run(seed, left, report):
+        if seed == 1:
+            done.set()
+        else:
+            assert done.wait(60)  # the first start ends last
+        return Restart(seed, 1.0, 0.0, 0.0, 0.0, 1, "converged", 0.0), seed
+
+    records, best = run_restarts(run, [0, 1], rank=lambda r: r.objective, n_jobs=2)
+    assert [r.seed for r in records] == [0, 1] and best == 0
 
 
 def test_a_time_limit_is_of_all_starts(data):
