@@ -88,6 +88,7 @@ KNOWN = {
     "goal": ("mean", "group"),
     "labels": ("soft", "hard"),
     "metric": ("sqeuclidean", "l1"),
+    "search": ("restarts", "swap"),
 }
 # Starts by default, where centers are not given.
 STARTS = 10

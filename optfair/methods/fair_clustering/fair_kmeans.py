@@ -33,6 +33,7 @@ from optfair.methods.fair_clustering.single_start import (
 from optfair.methods.fair_clustering.streamed_kmeans import StreamedKMeans
 from optfair.numbers import check_labels, check_weights
 from optfair.rows.frames import (
+    STARTS,
     check_parameters,
     checked_rows,
     same_columns,
@@ -46,6 +47,8 @@ Floats = NDArray[np.float64]
 
 __all__ = ["FairKMeans"]
 
+# Starts of n_init="auto" for few rows, or where a time limit says when to stop; and what is few.
+MANY_STARTS, FEW_ROWS = 50, 50
 # Wall seconds of branching on labels.
 HARD_SECONDS = 10.0
 
@@ -84,7 +87,12 @@ class FairKMeans(
         Start: the centers of plain clustering run to convergence, its k-means++ start,
         distinct rows, or given centers.
     n_init : int or "auto"
-        Starts; by default 10, and 1 for given centers.
+        Starts; by default 10, 50 for up to 50 rows, as many of 50 as ``time_limit`` leaves room
+        for, and 1 for given centers.
+    search : {"restarts", "swap"}
+        "swap": one start, then clusters that are missed least are closed and opened again at rows
+        drawn by cost, for as many assignments as the other starts would take. It pays from about
+        30 clusters on.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
         the first ones run on, which ``n_iter_`` and ``history_`` leave out.
@@ -195,6 +203,7 @@ class FairKMeans(
         metric: str = "sqeuclidean",
         init: Any = "k-means",
         n_init: Any = "auto",
+        search: str = "restarts",
         max_iter: int = 300,
         tol: float = 1e-6,
         algorithm: str = "exact",
@@ -213,6 +222,7 @@ class FairKMeans(
         self.metric = metric
         self.init = init
         self.n_init = n_init
+        self.search = search
         self.max_iter = max_iter
         self.tol = tol
         self.algorithm = algorithm
@@ -265,11 +275,21 @@ class FairKMeans(
                 "the printed algorithm proves no prices",
                 'use algorithm="exact", or labels="soft"',
             )
+        given = not isinstance(init, str)
+        starts: Any = self.n_init
+        if starts == "auto" and self.algorithm == "exact":
+            many = len(rows) <= FEW_ROWS or (self.time_limit is not None and not given)
+            starts = MANY_STARTS if many else STARTS
+        if self.search == "swap" and self.algorithm == "paper":
+            raise DeclarationError(
+                'search="swap" does not go with algorithm="paper"', remedy='use "exact"'
+            )
+        one = given or self.search == "swap"
         if self.algorithm == "paper":
             fit = printed_fit(self, problem, init)
         else:
-            fit = exact_fit(self, problem, init)
-        seeds = start_seeds(self.random_state, self.n_init, given=not isinstance(init, str))
+            fit = exact_fit(self, problem, init, starts)
+        seeds = start_seeds(self.random_state, starts, given=one)
         self.restarts_, best = run_restarts(
             fit,
             seeds,

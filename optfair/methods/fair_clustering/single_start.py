@@ -26,6 +26,7 @@ from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
+from optfair.methods.fair_clustering.swap_search import swapped
 from optfair.numbers import check_matrix
 from optfair.rows.restarts import Restart, Step, Told, step_progress
 
@@ -198,7 +199,7 @@ class Fit:
     plan: Any = None
 
 
-def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
+def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -> Fitter:
     """Return the function that runs one start of the exact alternation.
 
     Parameters
@@ -209,6 +210,8 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         Rows, groups and rules; its centers are replaced.
     init : str or array (K, d)
         Way to start, or centers.
+    starts : int
+        Starts whose assignments a search by swaps may take.
     """
     demands = problem.demands
     if demands.by_group and model.metric != "sqeuclidean":
@@ -227,11 +230,27 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         def left() -> float | None:
             return None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
 
+        def onwards(
+            p: FairAssignment, at: Floats, prices: Floats | None, tol: float, most: int | None
+        ) -> Descent[Any]:
+            return held_descent(p, at, prices, model, left(), report, tol=tol, max_iter=most)
+
+        def searched(p: FairAssignment, run: Descent[Any], tol: float) -> Descent[Any]:
+            if model.search != "swap" or run.status != "converged":
+                return run
+            return swapped(
+                p,
+                run,
+                lambda at, own, most: onwards(p, at, own, tol, most),
+                seed=seed,
+                budget=(starts - 1) * len(run.history),
+                deadline=np.inf if limit is None else begin + limit,
+            )
+
         prices, stopped = None, ""
         if sample is not None:  # the many early iterations need no more than a sample
-            few = held_descent(
-                sample, centers, None, model, left(), report, tol=max(model.tol, 1e-5)
-            )
+            rough = max(model.tol, 1e-5)
+            few = searched(sample, onwards(sample, centers, None, rough, None), rough)
             centers, prices = few.best.centers, few.best.found.prices
             stopped = few.status if few.status in ("interrupted", "time_limit") else ""
         if _general(problem):
@@ -246,6 +265,8 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
             tol=model.tol,
             max_iter=1 if stopped else model.max_iter,
         )
+        if sample is None:
+            run = searched(problem, run, model.tol)
         # the last assignment is solved as a problem, from its prices, for its certificate
         found = run.best.found
         solution = problem.with_centers(
