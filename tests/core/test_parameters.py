@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,18 @@ def test_a_parameter_without_a_value_is_refused() -> None:
         of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= cp.Parameter(name="free")]))
 
 
+@cache
+def _one_of_each() -> dict[str, str]:
+    """Return the smallest instance of every model by model."""
+    found: dict[str, str] = {}
+    for path in sorted(Path(of.library.__file__).parents[2].glob("problems/*/*.toml")):
+        text = path.read_text(encoding="utf-8")
+        kind = re.search(r'^model = "(\w+)"', text, re.M)
+        if kind and "dataset" not in text:
+            found.setdefault(kind[1], f"{path.parent.name}/{path.stem}")
+    return found
+
+
 def test_data_of_a_model_is_given_by_name() -> None:
     p = of.library.load("textbook/minimum_variance").problem()
     assert "wanted" in p.parameters
@@ -213,3 +227,17 @@ def test_budgets_capacities_and_centers_are_data() -> None:
     moved = fair.at(centers=X[3:6], eps=0.2)
     plain = of.FairAssignment(X[:60], groups=sex[:60], centers=X[3:6], fairness=of.max_gap(0.2))
     assert moved.solve().objective == pytest.approx(plain.solve().objective, rel=1e-7)
+
+
+@pytest.mark.parametrize("model", sorted(_one_of_each()))
+def test_every_model_says_its_parameters_and_axes(model: str) -> None:
+    p = of.library.load(_one_of_each()[model]).problem()
+    for name, own in p.parameters.items():
+        assert own.name == name
+        if name in p.movable:  # at its own value it is itself
+            again = p.at({name: own.value})
+            assert again.problem_class == p.problem_class and set(again.variables) == set(
+                p.variables
+            )
+    for name in (*p.variables, *p.constraints):
+        assert len(p.axes(name)) in (0, len({**p.variables, **p.constraints}[name].shape))
