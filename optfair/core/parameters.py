@@ -12,7 +12,6 @@ import numpy as np
 
 from optfair.core.canonical import Draft
 from optfair.core.classify import (
-    as_latex,
     constraint_evidence,
     constraint_term,
     evaluated_constraint,
@@ -23,13 +22,12 @@ from optfair.core.classify import (
 )
 from optfair.core.curvature import proved_assertions
 from optfair.core.expressions import Evaluator, Written, substitute
+from optfair.core.latex import latex as as_latex
 from optfair.core.term import ConstraintTerm, Term, family
 from optfair.errors import DeclarationError, OptfairError, nearest
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-__all__ = ["Family", "Parameter", "at", "parameters"]
 
 # Entries of parameters in a term beyond which numbers are cheaper: CVXPY multiplies its matrices
 # by every entry, and a product of 30,000 with a variable takes 17 s.

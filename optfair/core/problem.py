@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from optfair.convexity.recast import Recast
     from optfair.core.parameters import Parameter
 
-__all__ = ["Declaration", "Problem", "check_problem"]
-
 Sense = Literal["minimize", "maximize"]
 #: Scalars of a problem that boxes may be halved for.
 FEW = 6

@@ -16,8 +16,6 @@ from optfair.proofs.grade import UNKNOWN, Grade, reported
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["LazyValues", "Solution", "Status", "check_solution"]
-
 
 @dataclass(frozen=True)
 class Status:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from optfair.diagnosis.report import Diagnosis
     from optfair.solution.residuals import Residuals
 
-__all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
-
 
 class SharedOptions(TypedDict, total=False):
     """Options of every verb, for editors and type checkers."""

@@ -14,8 +14,6 @@ from optfair.diagnosis.report import Clock
 from optfair.diagnosis.scaling import proof_faults
 from optfair.diagnosis.system import Answer, FeasiblePoint, System
 
-__all__ = ["Conflict", "find_conflict"]
-
 # Names up to which a smaller conflict is searched for, questions that search may ask, and
 # seconds each is worth.
 FEW, QUESTIONS, SECONDS = 12, 200, 2.0

@@ -23,6 +23,7 @@ from optfair.backends.branching import (
 )
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.policy import choose, conic_interface
+from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
@@ -46,8 +47,6 @@ from optfair.transforms.integrality import relaxed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
-
-__all__ = ["SavedProof", "load_proof", "save_proof"]
 
 # A radius is worth telling when it is so many times the size of the solution.
 CLEAR = 1e3
@@ -188,7 +187,9 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
-    if isinstance(certificate, InfeasibilityProof):
+    if isinstance(certificate, InfeasibilityProof) and not isinstance(
+        certificate, TangentContradiction
+    ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form, z)
