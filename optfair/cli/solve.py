@@ -269,9 +269,12 @@ def sweep(
         lines(*repr(found).splitlines()[: 3 if len(found) > 1 else 2], "")
         shown = [parameter, "value", "price", "lower", "upper", "status", "conflict"]
         cells = frame.set_axis([parameter, *frame.columns[1:]], axis=1)[shown]
-        number = lambda v: f"{v:.10g}" if isinstance(v, float) else str(v)
-        table(shown, [[number(v) for v in row] for row in cells.itertuples(index=False)])
+        table(shown, [[_written(v) for v in row] for row in cells.itertuples(index=False)])
         lines(*(f"wrote {out}" for _ in (out,) if out is not None))
+
+
+def _written(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _values(text: str) -> list[float]:
