@@ -185,6 +185,12 @@ class Labels:
         shape = _shape(cast("Problem", self), name)
         return axes_of(known[name], shape, repr(name)) if name in known else ()
 
+    def entry_label(self, name: str, entry: tuple[int, ...]) -> str:
+        """Return what one entry of a variable or constraint is called along its axes."""
+        axes = self.axes(name) or (None,) * len(entry)
+        named = zip(axes, entry, strict=True)
+        return ", ".join(str(i if axis is None else axis.labels[i]) for axis, i in named)
+
     def entry_labels(self, variable: str) -> Sequence[str]:
         """Return the names of a variable's entries, column by column, where they were given any."""
         axes = self.given_axes.get(variable)

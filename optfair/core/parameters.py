@@ -121,7 +121,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
     """Return the parameters of a problem by name.
 
     CVXPY parameters in its terms have their own names; every number in a rule that was bound is
-    called ``NAME.FIELD``; data of a model that may move (`Problem.moves`) are called as there.
+    called ``NAME.FIELD``; data of a model that may move (`Problem.movable`) are called as there.
     """
     found: dict[str, Parameter] = {}
     where: dict[int, list[str]] = {}
@@ -144,7 +144,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
             if isinstance(value, (int, float, np.ndarray)) and not isinstance(value, bool):
                 name = f"{label}.{f.name}"
                 found[name] = Parameter(name, value, terms, rule=(label, f.name))
-    for name in problem.moves:
+    for name in problem.movable:
         held = problem.data.get(name, getattr(problem, name, None))
         if held is not None and name not in found:
             found[name] = Parameter(name, held, ())

@@ -125,7 +125,7 @@ class Problem(ProblemVerbs, Labels):
     #: structures that special algorithms rely on, while they stand
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS, PROVED_TERMS)
     #: data that `at` may give another value, and what they move: "sides", "costs" (affinely), or ""
-    moves: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    movable: ClassVar[Mapping[str, str]] = MappingProxyType({})
     #: whether nothing but its data says how large an objective is
     unit_from_data: ClassVar[bool] = False
     #: what the problem is called in prints

@@ -24,6 +24,7 @@ from optfair.backends.linear_program import Kept, solve_form
 from optfair.backends.policy import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core import html
 from optfair.errors import ClassError, NotInstalled, UnsupportedProblem
 from optfair.solution.shadow_prices import shadow_price_sign
 
@@ -66,6 +67,8 @@ class Range:
     below, above : float
         d(optimum)/d(number) to the left and to the right; they differ where it is degenerate.
         Infinite where a step makes the problem infeasible or unbounded.
+    label : str
+        What the entry is called, by the labels of its axes.
     """
 
     kind: str
@@ -76,6 +79,7 @@ class Range:
     upper: float
     below: float
     above: float
+    label: str = ""
 
     @property
     def degenerate(self) -> bool:
@@ -115,19 +119,22 @@ class Ranges:
             raise NotInstalled(
                 "pandas is not installed", str(e), "pip install pandas, or use the rows"
             ) from None
-        columns = ("kind", "name", "entry", "value", "lower", "upper", "below", "above")
+        columns = ("kind", "name", "entry", "label", "value", "lower", "upper", "below", "above")
         return pd.DataFrame([{k: getattr(r, k) for k in columns} for r in self.rows])
 
     def __repr__(self) -> str:
         lines = [f"Ranges of {len(self.rows)} numbers{', degenerate' if self.degenerate else ''}"]
         for r in self.rows[:20]:
-            at = f"[{', '.join(map(str, r.entry))}]" if r.entry else ""
+            at = f"[{r.label}]" if r.entry else ""
             price = f"{r.below:.6g}" if not r.degenerate else f"{r.below:.6g} | {r.above:.6g}"
             where = f"{r.value:.6g} in [{r.lower:.6g}, {r.upper:.6g}]"
             lines.append(f"  {r.kind} {r.name}{at}: {where}, price {price}")
         if len(self.rows) > 20:
             lines.append(f"  ... {len(self.rows) - 20} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html.lines(repr(self))
 
 
 def sensitivity(solution: Solution) -> Ranges:
@@ -455,7 +462,8 @@ def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             entry = tuple(int(part[k]) for part in index) if term.shape else ()
             prices = form.sign * left + 0.0, form.sign * right + 0.0
             ends = value + low, value + high
-            found.append(Range("right-hand side", name, entry, value, *ends, *prices))
+            label = problem.entry_label(name, entry)
+            found.append(Range("right-hand side", name, entry, value, *ends, *prices, label))
     return found
 
 
@@ -485,5 +493,7 @@ def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             low, high, left, right = ranger.along(nothing, cost, 1.0 + abs(value))
             entry = tuple(int(part[k]) for part in index) if places.shape else ()
             prices = form.sign * left + 0.0, form.sign * right + 0.0
-            found.append(Range("cost", name, entry, value, value + low, value + high, *prices))
+            ends = value + low, value + high
+            label = problem.entry_label(name, entry)
+            found.append(Range("cost", name, entry, value, *ends, *prices, label))
     return found

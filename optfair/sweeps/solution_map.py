@@ -145,7 +145,7 @@ def _check_affine(problem: Problem, own: Parameter) -> None:
         sides = own.rule[1] in problem.rules[own.rule[0]].sides
         curved = [] if sides else list(own.terms)
     elif own.leaf is None:
-        curved = [] if problem.moves[own.name] else [type(problem).__name__]
+        curved = [] if problem.movable[own.name] else [type(problem).__name__]
     else:
         terms = [
             t for t in problem.terms if any(f.parameter.id == own.leaf.id for f in t.parameters)
@@ -172,8 +172,8 @@ def _two_forms(problem: Problem, own: Parameter, k: int) -> tuple[ConicForm, Con
             there = problem.at({own.name: moved if here.shape else float(moved)})
         except DeclarationError:  # outside of its range
             continue
-        pair = (compile_problem(p, conic_interface()).form for p in (problem, there))
-        return *pair, float(moved[at] - here[at])
+        first, second = (compile_problem(p, conic_interface()).form for p in (problem, there))
+        return first, second, float(moved[at] - here[at])
     raise UnsupportedProblem(f"{own.name!r} cannot be moved from {value}")
 
 

@@ -66,7 +66,7 @@ def dependence(problem: Problem, name: str, low: float, high: float) -> Dependen
     own = parameters(problem)[name]
     if own.rule[0]:
         return _of_rule(problem, own)
-    if own.leaf is None and not problem.moves[name]:
+    if own.leaf is None and not problem.movable[name]:
         return Dependence("", f"{name!r} moves more than right-hand sides or costs")
     ends = tuple(problem.at({name: t}) for t in (low, high))
     for term in ends[0].terms if own.leaf is not None else ():

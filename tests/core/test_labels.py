@@ -75,6 +75,14 @@ def test_files_carry_them(tmp_path: Path) -> None:
     assert of.cone_program(p).columns[:2] == ("ship[Bonn,north]", "ship[Ulm,north]")
 
 
+def test_ranges_carry_them() -> None:
+    s = transport().with_labels(ship=(TOWNS, MARKETS), demand=MARKETS).solve()
+    r = of.sensitivity(s)
+    assert [one.label for one in r["demand"]] == MARKETS
+    assert {"Bonn, north", "Kiel, south"} <= {one.label for one in r["ship"]}
+    assert "demand[north]" in repr(r) and list(r.frame()["label"])[:3] == ["0", "1", "2"]
+
+
 def test_what_does_not_fit_is_refused() -> None:
     p = transport()
     for bad, cause in (

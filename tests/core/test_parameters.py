@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,18 @@ def test_a_parameter_without_a_value_is_refused() -> None:
         of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= cp.Parameter(name="free")]))
 
 
+@cache
+def _one_of_each() -> dict[str, str]:
+    """Return the smallest instance of every model by model."""
+    found: dict[str, str] = {}
+    for path in sorted(Path(of.library.__file__).parents[2].glob("problems/*/*.toml")):
+        text = path.read_text(encoding="utf-8")
+        kind = re.search(r'^model = "(\w+)"', text, re.M)
+        if kind and "dataset" not in text:
+            found.setdefault(kind[1], f"{path.parent.name}/{path.stem}")
+    return found
+
+
 def test_data_of_a_model_is_given_by_name() -> None:
     p = of.library.load("textbook/minimum_variance").problem()
     assert "wanted" in p.parameters
@@ -220,8 +234,24 @@ def test_a_parameter_beside_a_quadratic_of_the_wrong_curvature(sense: Any) -> No
     """The term is analysed again at every value, and never with a parameter in it."""
     x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", nonneg=True, value=1.0)
     sign = -1.0 if sense is cp.Minimize else 1.0
-    p = of.from_cvxpy(cp.Problem(sense(sign * t * cp.sum_squares(x) + cp.sum(x)), [x >= -1, x <= 1]))
+    p = of.from_cvxpy(
+        cp.Problem(sense(sign * t * cp.sum_squares(x) + cp.sum(x)), [x >= -1, x <= 1])
+    )
     assert not p.problem_class.convex and not p.at(t=2.0).problem_class.convex
     assert p.at(t=0.0).problem_class.convex
     s = p.at(t=2.0).solve()
     assert -sign * s.objective == pytest.approx(-6.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("model", sorted(_one_of_each()))
+def test_every_model_says_its_parameters_and_axes(model: str) -> None:
+    p = of.library.load(_one_of_each()[model]).problem()
+    for name, own in p.parameters.items():
+        assert own.name == name
+        if name in p.movable:  # at its own value it is itself
+            again = p.at({name: own.value})
+            assert again.problem_class == p.problem_class and set(again.variables) == set(
+                p.variables
+            )
+    for name in (*p.variables, *p.constraints):
+        assert len(p.axes(name)) in (0, len({**p.variables, **p.constraints}[name].shape))

@@ -306,7 +306,7 @@ class FairAssignment(GroupedRows):
         )
         self._add_fairness(fairness, "balance(0.4)")
 
-    moves = MappingProxyType({"centers": ""})
+    movable = MappingProxyType({"centers": ""})
 
     @property
     def centers(self) -> Floats | None:

@@ -157,7 +157,7 @@ class ActionPlan(ChoiceProblem):
         choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, budget=budget, cells=cells)
 
-    moves = MappingProxyType({"budget": "sides"})
+    movable = MappingProxyType({"budget": "sides"})
 
     def with_data(self, **changed: Any) -> ActionPlan:
         """Return this problem with another budget."""

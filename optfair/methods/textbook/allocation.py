@@ -79,7 +79,7 @@ class Diet(Problem):
     """
 
     title = "Diet"
-    moves = MappingProxyType(
+    movable = MappingProxyType(
         {"cost": "costs", **dict.fromkeys(("minimum", "maximum", "fewest", "most"), "sides")}
     )
 
@@ -186,7 +186,7 @@ class Transport(Problem):
     """
 
     title = "Transport"
-    moves = MappingProxyType({"cost": "costs", "supply": "sides", "demand": "sides"})
+    movable = MappingProxyType({"cost": "costs", "supply": "sides", "demand": "sides"})
 
     def __init__(
         self, *, cost: Any, supply: Any, demand: Any, plants: Any = None, markets: Any = None

@@ -51,7 +51,7 @@ class Knapsack(Problem):
     """
 
     title = "Knapsack"
-    moves = MappingProxyType({"values": "costs", "capacity": "sides"})
+    movable = MappingProxyType({"values": "costs", "capacity": "sides"})
 
     def __init__(self, *, values: Any, weights: Any, capacity: float) -> None:
         worth = check_vector(values, "values")
@@ -136,7 +136,7 @@ class RobustKnapsack(Problem):
     """
 
     title = "RobustKnapsack"
-    moves = MappingProxyType({"values": "costs", "capacity": "sides"})
+    movable = MappingProxyType({"values": "costs", "capacity": "sides"})
 
     def __init__(
         self, *, values: Any, weights: Any, deviations: Any, capacity: float, size: float

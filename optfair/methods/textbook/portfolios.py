@@ -56,7 +56,7 @@ class MinimumVariance(Problem):
     """
 
     title = "MinimumVariance"
-    moves = MappingProxyType({"wanted": "sides"})
+    movable = MappingProxyType({"wanted": "sides"})
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float) -> None:
         S = check_semidefinite(covariance, "covariance")
@@ -136,7 +136,7 @@ class CardinalityPortfolio(Problem):
     """
 
     title = "CardinalityPortfolio"
-    moves = MappingProxyType({"wanted": "sides"})
+    movable = MappingProxyType({"wanted": "sides"})
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float, most: int) -> None:
         S = check_semidefinite(covariance, "covariance")
