@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 from optfair.core.certificate import NonconvexityWitness
+from optfair.core.classify import evaluated_constraint, evaluated_objective, model_term
 from optfair.core.composition import Rule
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.solution import Solution
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.assignment import GroupedRows, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
@@ -75,11 +76,6 @@ class NaturalParameters:
     def log_sums(self, v: Values) -> Floats:
         """Return the ``log_sums`` that make the responsibilities of each row sum to 1 (n,)."""
         return np.asarray(logsumexp(self.logits(v), axis=1))
-
-    def fractions(self, v: Values) -> Floats:
-        """Return responsibilities as ``log_sums`` says, whatever their sums are (n x K)."""
-        with np.errstate(over="ignore"):
-            return np.asarray(np.exp(self.logits(v) - np.asarray(v["log_sums"])[:, None]))
 
     def component_logs(self, v: Values) -> Floats:
         """Return A, the logarithms of the components' weights up to a number (K,)."""
@@ -244,87 +240,38 @@ class FairMixtureLikelihood(GroupedRows):
         t, sums = cp.Variable(name="log_precision"), cp.Variable(n, name="log_sums")
         M = cp.Variable((G, K), name="masses")
         constant = -0.5 * d * np.log(2.0 * np.pi) - d * np.log(self.data["scale"])
+        norms = cp.sum(cp.square(theta), axis=1)
+        # not cp.log_sum_exp, which the rules of nonlinear programming take only where convex
+        total = cp.log(cp.sum(cp.exp(beta + 0.5 * norms * cp.exp(-t))))
+        level = np.ones((n, 1)) @ cp.reshape(beta, (1, K), order="C")
+        row = cp.reshape(sums, (n, 1), order="C") @ np.ones((1, K))
+        fractions = cp.exp(X @ theta.T + level - row)
+        gathering = sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
+        names = {v.id: v.name() for v in (theta, beta, t, sums, M)}
 
-        def likelihood() -> Any:
-            norms = cp.sum(cp.square(theta), axis=1)
-            # not cp.log_sum_exp, which the rules of nonlinear programming take only where convex
-            total = cp.log(cp.sum(cp.exp(beta + 0.5 * norms * cp.exp(-t))))
-            return w @ sums - total + 0.5 * d * (t - cp.exp(t)) + constant
-
-        def value(v: Values) -> float:
-            rows = float(w @ np.asarray(v["log_sums"]))
-            t = float(np.asarray(v["log_precision"]))
-            with np.errstate(over="ignore"):
-                size = float(np.exp(t))
-            total = float(logsumexp(self.natural.component_logs(v)))
-            return float(rows - total + 0.5 * d * (t - size) + constant)
-
-        def fractions() -> Any:
-            level = np.ones((n, 1)) @ cp.reshape(beta, (1, K), order="C")
-            row = cp.reshape(sums, (n, 1), order="C") @ np.ones((1, K))
-            return cp.exp(X @ theta.T + level - row)
-
-        def gathering() -> Any:
-            return sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
-
-        def row_violation(v: Values) -> Floats:
-            return np.asarray(np.abs(self.natural.fractions(v).sum(axis=1) - 1.0))
-
-        def mass_violation(v: Values) -> Floats:
-            return np.asarray(
-                np.abs(gathered_masses(self.natural.fractions(v), groups, w, G) - v["masses"])
-            )
-
-        def smooth(name: str, scope: set[str], **rest: Any) -> ConstraintTerm:
+        def smooth(name: str, constraint: Any, latex: str) -> ConstraintTerm:
             evidence = Evidence(name, "smooth", "Zero", SMOOTH)
-            return ConstraintTerm(name, frozenset(scope), evidence, **rest)
+            return replace(evaluated_constraint(name, constraint, names, evidence), latex=latex)
 
-        logits = {"slopes", "levels", "log_sums"}
+        goal = evaluated_objective(
+            "log likelihood",
+            w @ sums - total + 0.5 * d * (t - cp.exp(t)) + constant,
+            names,
+            Evidence("log likelihood", "smooth", "maximize", SMOOTH),
+        )
         return Declaration(
-            variables={
-                "slopes": theta,
-                "levels": beta,
-                "log_precision": t,
-                "log_sums": sums,
-                "masses": M,
-            },
+            variables={v.name(): v for v in (theta, beta, t, sums, M)},
             sense="maximize",
-            objective=(
-                ObjectiveTerm(
-                    "log likelihood",
-                    frozenset(logits | {"log_precision"}),
-                    Evidence("log likelihood", "smooth", "maximize", SMOOTH),
-                    build=likelihood,
-                    latex=r"w^T \ell - \log 1^T e^A + \tfrac d2 (t - e^t)",
-                    value=value,
-                ),
-            ),
+            objective=(replace(goal, latex=r"w^T \ell - \log 1^T e^A + \tfrac d2 (t - e^t)"),),
             constraints=(
-                ConstraintTerm(
-                    "level sum",
-                    frozenset({"levels"}),
-                    Evidence("level sum", "affine", "Zero", LP),
-                    build=lambda: cp.sum(beta) == 0,
-                    violation=lambda v: np.abs(np.sum(v["levels"])).reshape(1),
-                    scale=1.0,
-                    latex=r"1^T \beta = 0",
-                ),
+                model_term("level sum", cp.sum(beta) == 0, r"1^T \beta = 0"),
                 smooth(
-                    "row sum",
-                    logits,
-                    build=lambda: cp.sum(fractions(), axis=1) == 1,
-                    violation=row_violation,
-                    shape=(n,),
-                    scale=1.0,
-                    latex=r"\textstyle\sum_k \psi_{ik} = 1",
+                    "row sum", cp.sum(fractions, axis=1) == 1, r"\textstyle\sum_k \psi_{ik} = 1"
                 ),
                 smooth(
                     "mass definition",
-                    logits | {"masses"},
-                    build=lambda: gathering() @ fractions() == M,
-                    violation=mass_violation,
-                    shape=(G, K),
-                    latex=r"M_{gk} = \textstyle\sum_{i \in g} w_i \psi_{ik}",
+                    gathering @ fractions == M,
+                    r"M_{gk} = \textstyle\sum_{i \in g} w_i \psi_{ik}",
                 ),
             ),
         )
