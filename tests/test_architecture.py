@@ -49,7 +49,7 @@ LANGUAGE = {
     "metrics": set(),
     "plots": {"errors"},
     "rows": {"errors", "numbers"},
-    "sweeps": {"backends", "compile", "core", "errors", "plots", "solution"},
+    "sweeps": {"backends", "compile", "core", "errors", "numbers", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.

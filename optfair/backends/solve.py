@@ -166,7 +166,8 @@ def solve(
                 remedy="leave out write_back, and read solution[NAME]",
             )
         problem.write_back(found)
-    return found
+    rest = time.perf_counter() - begin - sum(found.seconds.values())
+    return replace(found, seconds={**found.seconds, "other": max(0.0, rest)})
 
 
 def _explained(problem: Problem, e: SolverFailure) -> OptfairError:

@@ -163,7 +163,7 @@ def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
     A `ConstraintTerm` keeps the evidence it states; anything else is analysed.
     """
     if not isinstance(constraint, ConstraintTerm):
-        return constraint_term(name, _owned(problem, constraint), problem.names)
+        return constraint_term(name, owned(problem, constraint), problem.names)
     unknown = constraint.scope - set(problem.variables)
     if unknown:
         raise DeclarationError(
@@ -175,9 +175,9 @@ def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
     return replace(constraint, name=name, evidence=evidence, origin="user")
 
 
-def _owned(problem: Problem, constraint: Any) -> Any:
-    """Rewrite a constraint on an ancestor's variables onto this problem's."""
-    if not problem._aliases or not isinstance(constraint, cp.Constraint):
+def owned(problem: Problem, constraint: Any) -> Any:
+    """Rewrite a constraint or expression on an ancestor's variables onto this problem's."""
+    if not problem._aliases or not isinstance(constraint, (cp.Constraint, cp.Expression)):
         return constraint
     swaps = {
         id(v): problem.variables[problem._aliases[v.id]]

@@ -19,9 +19,9 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
+from optfair.core.labels import Labels
 from optfair.core.printing import (
     Explanation,
-    Labels,
     describe,
     explain,
     explain_change,

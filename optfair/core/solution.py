@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.certificate import Certificate, DualProof, Optimality
+from optfair.core.labels import frame
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
 from optfair.numbers import check_positive, checked
@@ -103,7 +104,7 @@ class Solution(SolutionVerbs):
     seconds : dict
         Wall time by life-word: choose, compile, solve, recover, verify; of loading the solver,
         import; of solvers tried before, attempts, and of those asked after it for a proof,
-        further. They add up to what the call took.
+        further; other. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
     attempts : tuple of str
@@ -177,6 +178,26 @@ class Solution(SolutionVerbs):
         False for a bound that a solver reports, however good; ``status`` and ``grade`` say so.
         """
         return bool(Optimality(self, tolerance).verify())
+
+    def frame(self, name: str) -> Any:
+        """Return a variable's values, or a constraint's shadow prices, as a pandas DataFrame.
+
+        Along its axes stand the labels that were given (`Problem.with_labels`) or that the model
+        knows; two axes are rows and columns, otherwise every entry is a row.
+
+        Raises
+        ------
+        DeclarationError
+            Neither a variable nor a constraint with multipliers.
+        NotInstalled
+            pandas is missing.
+        """
+        p = self.problem
+        if name not in p.variables and name not in p.constraints:
+            known = [*p.variables, *p.constraints]
+            raise DeclarationError(f"no value or price {name!r}", remedy=nearest(str(name), known))
+        of = self.values if name in p.variables else self.shadow_price
+        return frame(name, of[name], p.axes(name))
 
     def __repr__(self) -> str:
         total = sum(self.seconds.values())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from optfair.core.composition import Rule
+from optfair.core.labels import Axis
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
 from optfair.numbers import Floats, Indices, check_number
@@ -86,6 +87,13 @@ class FeatureProblem(Problem, ABC):
         """Names of the features, in the order of the columns."""
         names: tuple[str, ...] = self.data["features"]
         return names
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the features, of what has a last axis of them."""
+        last, d = Axis("feature", self.features), len(self.features)
+        named = {**self.variables, **self.constraints}
+        wide = {k: v.shape for k, v in named.items() if v.shape and v.shape[-1] == d}
+        return {k: last if len(n) == 1 else (*[None] * (len(n) - 1), last) for k, n in wide.items()}
 
     def feature_index(self, feature: Any) -> int:
         """Return the column of a feature given by name or number.

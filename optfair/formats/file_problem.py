@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optfair.backends.solve import solve
 from optfair.core.classify import objective_term
 from optfair.core.composition import named_term
-from optfair.core.printing import Labelled
+from optfair.core.labels import Labelled
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest

@@ -256,7 +256,7 @@ def _measured(
         if name in problem.integers:
             more[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
         if variable.attributes.get("symmetric"):
-            more[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
+            more[f"{name} symmetric"] = float(np.abs(x - np.swapaxes(x, -1, -2)).max(initial=0.0))
         if not np.isfinite(x).all():
             more[f"{name} finite"] = np.inf
         primal |= more

@@ -1,4 +1,8 @@
 from optfair.sweeps.along import sweep as sweep
+from optfair.sweeps.fronts import pareto as pareto
+from optfair.sweeps.pareto_front import FrontPoint as FrontPoint
+from optfair.sweeps.pareto_front import Halfspace as Halfspace
+from optfair.sweeps.pareto_front import ParetoFront as ParetoFront
 from optfair.sweeps.ranges import Range as Range
 from optfair.sweeps.ranges import Ranges as Ranges
 from optfair.sweeps.ranges import sensitivity as sensitivity

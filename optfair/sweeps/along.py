@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["sweep"]
+__all__ = ["Run", "sweep"]
 
 # Points nearer than this part of the segment are the same.
 CLOSE = 1e-9
@@ -45,6 +45,7 @@ def sweep(
     time_limit: float | None = None,
     save: str | Path | None = None,
     keep: bool = False,
+    n_jobs: int = 1,
 ) -> Sweep:
     r"""Solve a problem along a parameter, each time from where the last solve ended.
 
@@ -75,6 +76,9 @@ def sweep(
         A JSON file that holds what is done: another call with the same file goes on from there.
     keep : bool
         Keep the solutions on the points.
+    n_jobs : int
+        Processes of joblib (-1: one a core; a Dask client by `joblib.parallel_config`); each goes
+        along a piece of the values.
 
     Returns
     -------
@@ -117,20 +121,15 @@ def sweep(
             known.because,
             "give the values to solve at",
         )
-    run = _Run(problem, names, known, (low, high), functions or {}, keep, save)
+    run = Run(problem, names, known, (low, high), functions or {}, keep, save)
     run.asked = {"solver": solver, "tolerance": tolerance, "time_limit": time_limit}
-    for at in grid:
-        run.point(at)
-    while width is not None and run.fresh < points:
-        found = run.result()
-        edge = run.edge(width)
-        if edge is not None:
-            run.point((edge,))
-            continue
-        wide = [g for g in gaps(found) if g[0] > width and run.far(g[1])]
-        if not wide:
-            break
-        run.point((max(wide)[1],))
+    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise DeclarationError(
+            f"n_jobs {n_jobs!r} cannot be", remedy="1, 2, ... or -1 for all cores"
+        )
+    run.along(grid, n_jobs)
+    if width is not None:
+        run.refine(width, points, n_jobs)
     return run.result()
 
 
@@ -190,7 +189,7 @@ def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
     raise DeclarationError(f"no parameter {name!r}", remedy=f"known are {', '.join(known)}")
 
 
-class _Run:
+class Run:
     """The points of a sweep so far, and how the next is solved."""
 
     asked: dict[str, Any]
@@ -234,6 +233,43 @@ class _Run:
         if not any(p.solved for p in order) and len(order) < 5:
             return float(np.mean([order[0].at[0], order[1].at[0]]))
         return None
+
+    def refine(self, width: float, points: int, jobs: int = 1) -> None:
+        """Solve where the band is widest, until it is nowhere wider or there are so many points."""
+        many = _processes(jobs)
+        while self.fresh < points:
+            edge = self.edge(width)
+            if edge is not None:
+                self.point((edge,))
+                continue
+            wide = [g for g in gaps(self.result()) if g[0] > width and self.far(g[1])]
+            if not wide:
+                return
+            widest = sorted(wide)[::-1][: min(many, points - self.fresh)]
+            self.along([(t,) for _, t in widest], jobs)
+
+    def along(self, grid: Sequence[tuple[float, ...]], jobs: int = 1) -> None:
+        """Solve at values in turn, or pieces of them in processes; the file grows by pieces then."""
+        new = [at for at in grid if at not in self.points]
+        many = min(_processes(jobs), len(new))
+        if many < 2:
+            for at in new:
+                self.point(at)
+            return
+        from joblib import Parallel, delayed
+
+        # some pieces a process, so that a file has what is done and slow pieces even out
+        size = max(1, len(new) // (4 * many))
+        pieces = [new[i : i + size] for i in range(0, len(new), size)]
+        told = self.problem, self.names, self.known, self.ends, self.functions, self.keep
+        begun = Parallel(n_jobs=many, return_as="generator_unordered")(
+            delayed(_piece)(*told, self.asked, piece) for piece in pieces
+        )
+        for solved in begun:
+            self.points.update(solved)
+            self.fresh += len(solved)
+            if self.file is not None:
+                self.file.write(self.points)
 
     def point(self, at: tuple[float, ...]) -> None:
         """Solve at a value, unless that was done."""
@@ -298,6 +334,32 @@ class _Run:
             first, last = (self.problem.at({self.names[0]: t}) for t in self.ends)
             self.sides = first, last
         return self.sides
+
+
+def _processes(jobs: int) -> int:
+    """Return how many processes are asked for, as joblib counts them."""
+    if jobs == 1:
+        return 1
+    from joblib import effective_n_jobs
+
+    return int(effective_n_jobs(jobs))
+
+
+def _piece(
+    problem: Problem,
+    names: Any,
+    known: Dependence,
+    ends: Any,
+    functions: Any,
+    keep: bool,
+    asked: dict[str, Any],
+    piece: Sequence[tuple[float, ...]],
+) -> dict[tuple[float, ...], Point]:
+    """Return the points of a piece, solved in this process, as they can be sent back."""
+    run = Run(problem, names, known, ends, functions, keep, None)
+    run.asked = asked
+    run.along(piece)
+    return {at: replace(p, prove=None, line_given=p.line) for at, p in run.points.items()}
 
 
 class _File:

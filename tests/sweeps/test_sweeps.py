@@ -254,3 +254,29 @@ def test_the_picture_has_points_and_a_band() -> None:
     ax = sweep(p, "t", np.linspace(*ends, 4)).plot()
     assert len(ax.collections) == 1 and len(ax.lines[0].get_xdata()) == 4
     plt.close("all")
+
+
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -> None:
+    import joblib
+
+    p, (low, high) = sides("min")
+    given = np.linspace(low, 4.0 * high, 12)
+    alone = sweep(p, "t", given, functions={"largest": lambda s: s["x"].max()})
+    with joblib.parallel_config(backend=backend):
+        file = tmp_path / "points.json"
+        many = sweep(
+            p, "t", given, functions={"largest": lambda s: s["x"].max()}, n_jobs=2, save=file
+        )
+        wide = sweep(p, "t", (low, high), width=1e-2, n_jobs=2)
+    assert [q.status for q in many.points] == [q.status for q in alone.points]
+    assert any(q.conflict for q in many.points)
+    solved = [(a, b) for a, b in zip(many.points, alone.points, strict=True) if a.solved]
+    for a, b in solved:
+        assert a.value == pytest.approx(b.value, abs=1e-7) and "largest" in a.more
+    assert wide.width <= 1e-2 and wide.grade == "proved"
+    assert (
+        sweep(p, "t", given, save=file, functions={"largest": lambda s: s["x"].max()}).solves == 0
+    )
+    with pytest.raises(of.DeclarationError, match="n_jobs 0"):
+        sweep(p, "t", given, n_jobs=0)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
+from optfair.core.labels import Axis
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
@@ -135,6 +136,17 @@ class GroupedRows(Problem):
     def group_names(self) -> NDArray[Any]:
         """Sorted group labels."""
         return np.asarray(self.data["group_names"])
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the groups, of what has a row for each."""
+        shapes = {k: t.shape for k, t in self.constraints.items()}
+        if "masses" in self.variables:
+            shapes["masses"] = self.variables["masses"].shape
+        groups, G = Axis("group", tuple(self.group_names.tolist())), self.group_names.size
+        own = (
+            k for k, n in shapes.items() if len(n) == 2 and n[0] == G != len(self.data["groups"])
+        )
+        return dict.fromkeys(own, (groups, None))
 
     @property
     def shares(self) -> Floats:
