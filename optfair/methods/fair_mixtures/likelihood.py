@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -23,8 +23,6 @@ from optfair.methods.fair_clustering.assignment import GroupedRows, gathered_mas
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import Floats, check_count, check_matrix, check_weights, checked, encode_groups
 
-# Natural parameters of a Gaussian mixture with one precision, in which any numbers are one.
-
 Values = Mapping[str, Any] | Solution
 
 
@@ -43,65 +41,6 @@ class MixtureParameters(NamedTuple):
     means: Floats
     weights: Floats
     precision: float
-
-
-@dataclass(frozen=True, eq=False)
-class NaturalParameters:
-    r"""Rows, and what slopes θ, levels β and the log precision t mean for them.
-
-    .. math::
-        \log \alpha_k f_k(x) = \theta_k^T x + \beta_k - \log\sum_l e^{A_l} + c(x, t), \qquad
-        A_k = \beta_k + \tfrac12 e^{-t} \|\theta_k\|^2, \quad
-        \alpha_k \propto e^{A_k}, \quad \mu_k = e^{-t} \theta_k
-
-    Values are mappings with the keys ``slopes``, ``levels``, ``log_precision``, ``log_sums``.
-
-    Attributes
-    ----------
-    points : array (n, d)
-        Rows less ``center``, divided by ``scale``.
-    center : array (d,)
-    scale : float
-    """
-
-    points: Floats
-    center: Floats
-    scale: float
-
-    def logits(self, v: Values) -> Floats:
-        """Return logarithms of responsibilities up to a number per row (n x K)."""
-        slopes = np.asarray(v["slopes"], dtype=float)
-        return np.asarray(self.points @ slopes.T + np.asarray(v["levels"], dtype=float))
-
-    def log_sums(self, v: Values) -> Floats:
-        """Return the ``log_sums`` that make the responsibilities of each row sum to 1 (n,)."""
-        return np.asarray(logsumexp(self.logits(v), axis=1))
-
-    def component_logs(self, v: Values) -> Floats:
-        """Return A, the logarithms of the components' weights up to a number (K,)."""
-        norms = (np.asarray(v["slopes"], dtype=float) ** 2).sum(axis=1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            bend = 0.5 * norms * np.exp(-float(np.asarray(v["log_precision"])))
-        return np.asarray(v["levels"] + bend)
-
-    def parameters(self, v: Values) -> MixtureParameters:
-        """Return means, weights and precision in the units of the data."""
-        inner = float(np.exp(float(np.asarray(v["log_precision"]))))
-        means = self.center + self.scale * np.asarray(v["slopes"]) / inner
-        weights = np.asarray(softmax(self.component_logs(v)))
-        return MixtureParameters(means, weights, inner / self.scale**2)
-
-    def values(self, means: Any, weights: Any, precision: float) -> dict[str, Floats]:
-        """Return the values of a mixture given in the units of the data."""
-        inner = float(precision) * self.scale**2
-        shifted = (np.asarray(means, dtype=float) - self.center) / self.scale
-        levels = np.log(np.asarray(weights, dtype=float)) - 0.5 * inner * (shifted**2).sum(axis=1)
-        found = {
-            "slopes": inner * shifted,
-            "levels": levels - levels.mean(),
-            "log_precision": np.asarray(np.log(inner)),
-        }
-        return {**found, "log_sums": self.log_sums(found)}
 
 
 # Maximum likelihood of a Gaussian mixture whose responsibilities are fair: a nonconvex problem.
@@ -226,12 +165,6 @@ class FairMixtureLikelihood(GroupedRows):
         )
         self._add_fairness(fairness, "max_gap(0.05)")
 
-    @property
-    def natural(self) -> NaturalParameters:
-        """What the variables mean."""
-        d = self.data
-        return NaturalParameters(d["points"], d["center"], d["scale"])
-
     def declare(self) -> Declaration:
         """Declare parameters, likelihood and the masses of the responsibilities."""
         X, w, groups = self.data["points"], self.data["weights"], self.data["groups"]
@@ -278,7 +211,16 @@ class FairMixtureLikelihood(GroupedRows):
 
     def responsibilities(self, values: Values) -> Floats:
         """Return ψ of given ``slopes`` and ``levels``, or of a solution (n x K)."""
-        return np.asarray(softmax(self.natural.logits(values), axis=1))
+        return np.asarray(softmax(self._logits(values), axis=1))
+
+    def _logits(self, v: Values) -> Floats:
+        """Return logarithms of responsibilities up to a number per row (n x K)."""
+        slopes = np.asarray(v["slopes"], dtype=float)
+        return np.asarray(self.data["points"] @ slopes.T + np.asarray(v["levels"], dtype=float))
+
+    def _with_sums(self, values: dict[str, Floats]) -> dict[str, Floats]:
+        """Return the values with the ``log_sums`` that make responsibilities sum to 1."""
+        return {**values, "log_sums": np.asarray(logsumexp(self._logits(values), axis=1))}
 
     def mixture(self, values: Values) -> MixtureParameters:
         """Return means, weights and precision of given values, or of a solution.
@@ -290,7 +232,11 @@ class FairMixtureLikelihood(GroupedRows):
         >>> found.means.round(9).tolist(), found.weights.round(9).tolist(), round(found.precision, 9)
         ([[0.5], [4.0]], [0.25, 0.75], 2.0)
         """
-        return self.natural.parameters(values)
+        d, slopes = self.data, np.asarray(values["slopes"], dtype=float)
+        inner = float(np.exp(float(np.asarray(values["log_precision"]))))
+        logs = values["levels"] + 0.5 * (slopes**2).sum(axis=1) / inner
+        means = d["center"] + d["scale"] * slopes / inner
+        return MixtureParameters(means, np.asarray(softmax(logs)), inner / d["scale"] ** 2)
 
     def point(self, means: Any, weights: Any, precision: float) -> dict[str, Floats]:
         """Return values of all variables at given parameters, with the masses that follow.
@@ -304,7 +250,17 @@ class FairMixtureLikelihood(GroupedRows):
         precision : float
             1/σ².
         """
-        values = self.natural.values(means, weights, precision)
+        d = self.data
+        inner = float(precision) * d["scale"] ** 2
+        shifted = (np.asarray(means, dtype=float) - d["center"]) / d["scale"]
+        levels = np.log(np.asarray(weights, dtype=float)) - 0.5 * inner * (shifted**2).sum(axis=1)
+        values = self._with_sums(
+            {
+                "slopes": inner * shifted,
+                "levels": levels - levels.mean(),
+                "log_precision": np.asarray(np.log(inner)),
+            }
+        )
         R, w, groups = self.responsibilities(values), self.data["weights"], self.data["groups"]
         return {**values, "masses": gathered_masses(R, groups, w, self.shares.size)}
 
@@ -331,8 +287,7 @@ class FairMixtureLikelihood(GroupedRows):
                 "levels": levels - levels.mean(),
                 "log_precision": np.asarray(sign * step),
             }
-            sums = self.natural.log_sums(values)
-            return {**values, "log_sums": sums, "masses": np.outer(self.shares, shares)}
+            return {**self._with_sums(values), "masses": np.outer(self.shares, shares)}
 
         witness = NonconvexityWitness(self, "log likelihood", mixture(1.0), mixture(-1.0))
         return witness if witness.verify() else super().find_witness()
