@@ -23,7 +23,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
-from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
+from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -122,6 +122,12 @@ def run_generic(
         raw.status == "infeasible_or_unbounded" and not problem.objective
     ):
         raise _infeasible(problem, profile, compiled, raw)
+    if raw.status == "unbounded" and not problem.objective:
+        raise SolverFailure(
+            f"{profile.name} calls a problem without an objective unbounded",
+            "every feasible point is optimal",
+            "try another solver",
+        )
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
         raise _unbounded(problem, profile, request, call, quadratic)
     work = _work(compiled, profile, raw)

@@ -113,6 +113,8 @@ class Solution(SolutionVerbs):
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
+    pool : Pool or None
+        All solutions in order, where several were asked for: ``solve(solutions=5)``.
     """
 
     problem: Problem
@@ -130,6 +132,7 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
+    pool: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem

@@ -49,6 +49,8 @@ class SolveOptions(SharedOptions, total=False):
     isolate: bool
     exact: bool
     write_back: bool
+    cuts: Callable[[Mapping[str, Any]], Any] | None
+    solutions: int | None
 
 
 def _check_options(verb: Callable[..., Any], options: Mapping[str, Any]) -> None:
