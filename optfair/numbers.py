@@ -147,17 +147,21 @@ def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Float
     return matrix
 
 
+def check_fit(values: Any, what: str, rows: int) -> None:
+    """Raise on an array that has not one entry per row."""
+    shape = np.shape(values)
+    if shape != (rows,):
+        raise DataError(
+            f"{what} does not fit the rows", f"shape {shape} for {rows} rows", "give one per row"
+        )
+
+
 def check_weights(weights: Any, rows: int) -> Floats:
     """Return weights that sum to 1; equal ones by default."""
     if weights is None:
         return np.full(rows, 1.0 / rows)
     w = floats(weights, "sample_weight")
-    if w.shape != (rows,):
-        raise DataError(
-            "sample_weight does not fit the rows",
-            f"shape {w.shape} for {rows} rows",
-            "give one per row",
-        )
+    check_fit(w, "sample_weight", rows)
     if (w < 0).any():
         raise DataError(
             "sample_weight has negative entries",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from optfair.errors import DataError
-from optfair.numbers import check_table, floats
+from optfair.numbers import check_fit, check_table, floats
 from optfair.rows.frames import column_names, taken_apart, without_groups
 
 T = TypeVar("T")
@@ -177,12 +177,8 @@ class MatrixRows(RowSource):
     def __post_init__(self) -> None:
         n = len(self.X)
         for name, given in (("groups", self.labels), ("sample_weight", self.weights)):
-            if given is not None and check_table(given, name).shape != (n,):
-                raise DataError(
-                    f"{name} does not fit the rows",
-                    f"shape {np.shape(given)} for {n} rows",
-                    "give one per row",
-                )
+            if given is not None:
+                check_fit(check_table(given, name), name, n)
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, from the first one on."""
@@ -259,18 +255,8 @@ def chunk_of(
     if labels is None and not grouped:
         labels = np.zeros(len(rows), dtype=np.intp)
     labels = np.asarray(labels)
-    if labels.shape != (len(rows),):
-        raise DataError(
-            f"chunk {index}: groups does not fit the rows",
-            f"shape {labels.shape} for {len(rows)} rows",
-            "give one label per row",
-        )
+    check_fit(labels, f"chunk {index}: groups", len(rows))
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
-        if weights.shape != (len(rows),):
-            raise DataError(
-                f"chunk {index}: the weights do not fit the rows",
-                f"shape {weights.shape} for {len(rows)} rows",
-                "give one weight per row",
-            )
+        check_fit(weights, f"chunk {index}: sample_weight", len(rows))
     return Chunk(rows, labels, weights, index, names)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.numbers import check_labels
+from optfair.numbers import check_fit, check_labels
 from optfair.rows.frames import (
     MANY,
     Columns,
@@ -140,12 +140,8 @@ def _sliced(rows: Any, labels: Any, weights: Any, chunk_rows: int) -> RowSource:
     """Return slices of a table with text, as they are."""
     named = np.asarray(labels)
     for what, given in (("groups", named), ("sample_weight", weights)):
-        if given is not None and np.shape(given) != (len(rows),):
-            raise DataError(
-                f"{what} does not fit the rows",
-                f"shape {np.shape(given)} for {len(rows)} rows",
-                "give one per row",
-            )
+        if given is not None:
+            check_fit(given, what, len(rows))
     w = None if weights is None else np.asarray(weights, dtype=float)
 
     def slices() -> Iterator[tuple[Any, ...]]:

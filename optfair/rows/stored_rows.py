@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from optfair.errors import DataError, NotInstalled, SolverFailure, nearest
+from optfair.numbers import check_fit
 from optfair.rows.row_source import CHUNK, Chunk, RowSource, chunk_of
 
 # Rows of a parquet dataset, read in batches of columns.
@@ -339,12 +340,7 @@ def _partitions(given: Any, count: int, sizes: Any, what: str) -> list[Any] | No
                 " partitions",
             )
         values = np.asarray(given)
-        if values.shape != (sum(sizes),):
-            raise DataError(
-                f"{what} does not fit the rows",
-                f"shape {values.shape} for {sum(sizes)} rows",
-                "give one per row",
-            )
+        check_fit(values, what, sum(sizes))
         return np.split(values, np.cumsum(sizes)[:-1])
     if hasattr(given, "chunks") and sizes is not None and given.chunks[0] != sizes:
         given = given.rechunk((sizes,))

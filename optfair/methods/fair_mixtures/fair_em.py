@@ -1,15 +1,18 @@
-r"""EM with the convex fair E-step: mixtures whose projected responsibilities obey rules."""
+"""EM for fair mixtures: with the convex fair E-step, and under a penalty on unfairness."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.cone_program import solve_cone_program
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
@@ -17,8 +20,9 @@ from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_mixtures.components import Components, Statistics
-from optfair.methods.fair_mixtures.expectation import Expectation, Passes
-from optfair.numbers import Floats
+from optfair.methods.fair_mixtures.expectation import Expectation, Passes, Sample, log_sums, slopes
+from optfair.numbers import Floats, Indices
+from optfair.proofs.cones import Cone
 
 # EM with the convex fair E-step: mixtures whose projected responsibilities obey rules.
 
@@ -254,3 +258,335 @@ def fair_labels_problem(
     return FairAssignment(
         groups=groups, fairness=rules or None, costs=-log_joint, sample_weight=weights
     )
+
+
+# One step of the penalised likelihood: the gaps between groups linearised, the rest quadratic.
+
+
+@dataclass(frozen=True)
+class Gaps:
+    r"""The measure Δ of unfairness as a function of the fractions of groups in clusters.
+
+    .. math::
+        \Delta(F) = \max_k \frac{2}{G(G-1)} \sum_{g < h} |F_{gk} - F_{hk}|
+
+    with :math:`F_{gk}` the mean responsibility of group g in cluster k. For two groups it is
+    eq. (6) of the paper; for more, eq. (14) read over unordered pairs.
+
+    Parameters
+    ----------
+    groups : int
+        Number of groups G.
+    """
+
+    groups: int
+
+    @property
+    def pairs(self) -> Floats:
+        """Differences of groups (pairs, G)."""
+        found = list(combinations(range(self.groups), 2))
+        D = np.zeros((len(found), self.groups))
+        for row, (g, h) in enumerate(found):
+            D[row, g], D[row, h] = 1.0, -1.0
+        return D
+
+    def value(self, fractions: Floats) -> float:
+        """Return Δ of fractions (G, K)."""
+        apart = np.abs(self.pairs @ fractions)
+        return float(apart.mean(axis=0).max())
+
+    def subgradient(self, fractions: Floats) -> Floats:
+        """Return a subgradient of Δ at fractions (G, K)."""
+        D = self.pairs
+        apart = D @ fractions
+        worst = int(np.abs(apart).mean(axis=0).argmax())
+        found = np.zeros_like(fractions)
+        found[:, worst] = np.sign(apart[:, worst]) @ D / len(D)
+        return found
+
+
+def penalty_step(
+    gradient: Floats,
+    metric: Floats,
+    fractions: Floats,
+    slopes: Floats,
+    lam: float,
+    gaps: Gaps,
+) -> tuple[Floats, float]:
+    r"""Maximise the model of the penalised objective around the present components.
+
+    .. math::
+        \max_p\; g^\top p - \tfrac12 p^\top B p - \lambda\,\Delta(F + J p)
+
+    Its dual has a variable per pair of groups and cluster, and is solved as a cone program;
+    p follows from it. Where several clusters are nearly the worst one, a gradient of Δ is no
+    direction of ascent, and this step is.
+
+    Parameters
+    ----------
+    gradient, metric : arrays (P,)
+        g and the diagonal of B.
+    fractions : array (G, K)
+        F.
+    slopes : array (G, K, P)
+        J.
+    lam : float
+        Penalty λ >= 0.
+    gaps : Gaps
+        Δ.
+
+    Returns
+    -------
+    step : array (P,)
+    gain : float
+        What the model gains; zero at a stationary point of the objective.
+    """
+    base = -lam * gaps.value(fractions)
+    free = gradient / metric
+    if lam == 0.0:
+        return free, 0.5 * float(gradient @ free)
+    D = gaps.pairs
+    pairs, K = len(D), fractions.shape[1]
+    c = (D @ fractions).ravel()
+    J = np.tensordot(D, slopes, axes=(1, 0)).reshape(pairs * K, -1)
+    W = (J / metric) @ J.T
+    size = pairs * K
+    # multipliers y of the gaps and shares v of the clusters: |y| <= λ v / pairs, sum of v <= 1
+    unit = lam / pairs
+    spread = sp.csc_array(np.tile(np.eye(K), (pairs, 1)))
+    eye = sp.eye_array(size)
+    A = sp.vstack(
+        [
+            sp.hstack([eye, -spread]),
+            sp.hstack([-eye, -spread]),
+            sp.csc_array(np.concatenate([np.zeros(size), np.ones(K)])[None]),
+        ]
+    )
+    b = np.concatenate([np.zeros(2 * size), [1.0]])
+    P = sp.block_diag([sp.csc_array(unit**2 * W), sp.csc_array((K, K))], format="csc")
+    q = np.concatenate([-unit * (c + J @ free), np.zeros(K)])
+    scale = max(float(np.abs(q).max()), float(np.abs(P).max()), 1e-300)
+    found = solve_cone_program(
+        sp.csc_array(P / scale), q / scale, sp.csc_array(A), b, (Cone("nonneg", 0, b.size),)
+    )
+    y = unit * found.x[:size] if found.status == "optimal" else np.zeros(size)
+    step = (gradient - J.T @ y) / metric
+    after = gaps.value(fractions + slopes @ step)
+    gain = float(gradient @ step) - 0.5 * float((metric * step) @ step) - lam * after - base
+    return step, gain
+
+
+# Mixtures under a penalty on unfairness: generalised EM (FMC-EM) and gradient ascent (FMC-GD).
+
+# A step is kept when it gains this share of what its model promised.
+SHARE = 1e-3
+# The quadratic term grows until a step is kept; past the last, there is no ascent.
+STIFFER, SOFTER, STIFFEST = 4.0, 0.5, 1e12
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Components with what a pass over the rows says about them.
+
+    Attributes
+    ----------
+    components : Components
+    psi : array (n, K)
+        Responsibilities.
+    log_likelihood : float
+        Mean log-likelihood.
+    fractions : array (G, K)
+        Mean responsibilities of groups.
+    """
+
+    components: Components
+    psi: Floats
+    log_likelihood: float
+    fractions: Floats
+
+    @classmethod
+    def of(cls, components: Components, sample: Sample) -> State:
+        """Make the pass."""
+        joint = sample.log_joint(components)
+        value = float(sample.weights @ log_sums(joint))
+        return cls(components, joint, value, sample.masses(joint) / sample.shares[:, None])
+
+
+@dataclass(eq=False)
+class _Ascent:
+    """What both algorithms share: the penalty, the clock and the record."""
+
+    sample: Sample
+    lam: float
+    tol: float
+    max_iter: int
+    deadline: float
+    report: Callable[[int, float], None] | None
+    gaps: Gaps
+    stiffness: float = 1.0
+    history: list[float] = field(default_factory=list)
+    reseeded: list[tuple[int, int]] = field(default_factory=list)
+
+    def objective(self, s: State) -> float:
+        return s.log_likelihood - self.lam * self.gaps.value(s.fractions)
+
+    def run(self, state: State, improve: Callable[[State], State | None]) -> MixtureFit:
+        """Improve until an iteration gains too little."""
+        best = self.objective(state)
+        status = "max_iter"
+        small = 0
+        try:
+            for iteration in range(self.max_iter):
+                if time.perf_counter() > self.deadline:
+                    status = "time_limit"
+                    break
+                found = improve(state)
+                if found is None:
+                    status = "converged" if iteration else "stalled"
+                    break
+                gained = self.objective(found) - best
+                state, best = found, best + gained
+                self.history.append(best)
+                if self.report is not None:
+                    self.report(iteration + 1, best)
+                small = small + 1 if gained <= self.tol * max(1.0, abs(best)) else 0
+                dead = np.flatnonzero(
+                    self.sample.shares @ state.fractions < DEAD / state.psi.shape[1]
+                )
+                if dead.size:
+                    state = self.restarted(state, dead)
+                    best, small = self.objective(state), 0
+                    self.reseeded += [(iteration + 1, int(k)) for k in dead]
+                elif small >= 2:  # one short step may be a kink of the penalty
+                    status = "converged"
+                    break
+        except KeyboardInterrupt:
+            status = "interrupted"
+        c, history = state.components, tuple(self.history)
+        zero = np.zeros((self.sample.shares.size, c.clusters))
+        return MixtureFit(c, zero, best, 0.0, history, status, tuple(self.reseeded))
+
+    def restarted(self, state: State, dead: Indices) -> State:
+        """Return the state with dead components started again, at the row least explained."""
+        sums = log_sums(self.sample.log_joint(state.components))
+        farthest = self.sample.rows[np.array([int(sums.argmin())])]
+        return State.of(state.components.restarted(dead, farthest), self.sample)
+
+    def stepped(
+        self,
+        state: State,
+        gradient: Floats,
+        metric: Floats,
+        slope: Floats,
+        value: Callable[[Components, State], float],
+    ) -> State | None:
+        """Return the state after one step that raises ``value``, None when there is none."""
+        here = value(state.components, state)
+        while self.stiffness <= STIFFEST:
+            step, gain = penalty_step(
+                gradient, self.stiffness * metric, state.fractions, slope, self.lam, self.gaps
+            )
+            if not gain > 1e-15 * max(1.0, abs(here)):
+                return None
+            new = State.of(state.components.moved(step), self.sample)
+            gained = value(new.components, new) - here
+            if gained >= SHARE * gain:
+                if gained >= 0.5 * gain:
+                    self.stiffness = max(self.stiffness * SOFTER, 1e-3)
+                return new
+            self.stiffness *= STIFFER
+        self.stiffness = 1.0
+        return None
+
+
+def penalised_em(
+    components: Components,
+    sample: Sample,
+    *,
+    lam: float,
+    inner_steps: int = 1,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    deadline: float = np.inf,
+    report: Callable[[int, float], None] | None = None,
+) -> MixtureFit:
+    r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by generalised EM (FMC-EM).
+
+    An iteration fixes the responsibilities of Θᵗ and takes ascent steps on
+    :math:`Q(\Theta | \Theta^t) - \lambda\Delta(\Theta)`, none of which lowers it; so
+    :math:`\ell - \lambda\Delta` never falls either.
+
+    Parameters
+    ----------
+    components : Components
+        Start.
+    sample : Sample
+        Rows.
+    lam : float
+        λ >= 0, in units of the mean log-likelihood.
+    inner_steps : int
+        Steps per iteration.
+    tol : float
+        Relative gain of the objective at which it ends.
+    max_iter : int
+        Iterations.
+    deadline : float
+        ``time.perf_counter()`` value after which no iteration starts.
+    report : callable, optional
+        Called with (iteration, objective).
+    """
+    run = _Ascent(sample, lam, tol, max_iter, deadline, report, Gaps(sample.shares.size))
+
+    def improve(state: State) -> State | None:
+        s = sample.statistics(state.components, state.psi)
+
+        def value(c: Components, new: State) -> float:
+            return c.expected(s) - lam * run.gaps.value(new.fractions)
+
+        found: State | None = None
+        for _ in range(inner_steps):
+            now = found or state
+            new = run.stepped(
+                now,
+                now.components.gradient(s),
+                now.components.information(),
+                slopes(now.components, sample, now.psi),
+                value,
+            )
+            if new is None:
+                break
+            found = new
+        return found
+
+    return run.run(State.of(components, sample), improve)
+
+
+def penalised_gradient(
+    components: Components,
+    sample: Sample,
+    *,
+    lam: float,
+    tol: float = 1e-6,
+    max_iter: int = 200,
+    deadline: float = np.inf,
+    report: Callable[[int, float], None] | None = None,
+) -> MixtureFit:
+    r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by proximal gradient steps (FMC-GD).
+
+    One scalar step length for all coordinates, which shrinks until the objective rises.
+    Parameters are those of `penalised_em`.
+    """
+    run = _Ascent(sample, lam, tol, max_iter, deadline, report, Gaps(sample.shares.size))
+
+    def improve(state: State) -> State | None:
+        c = state.components
+        gradient = c.gradient(sample.statistics(c, state.psi))
+        return run.stepped(
+            state,
+            gradient,
+            np.ones(gradient.size),
+            slopes(c, sample, state.psi),
+            lambda _, new: run.objective(new),
+        )
+
+    return run.run(State.of(components, sample), improve)

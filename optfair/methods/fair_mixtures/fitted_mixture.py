@@ -15,8 +15,7 @@ from optfair.errors import DataError
 from optfair.methods.fair_clustering.labels import HardLabels, hard_labels
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
-from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
-from optfair.methods.fair_mixtures.penalty import Gaps
+from optfair.methods.fair_mixtures.fair_em import Gaps, fair_labels_problem
 from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -12,17 +12,16 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 from optfair.core.certificate import NonconvexityWitness
+from optfair.core.classify import evaluated_constraint, evaluated_objective, model_term
 from optfair.core.composition import Rule
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LP, Evidence, ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.solution import Solution
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.assignment import GroupedRows, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import Floats, check_count, check_matrix, check_weights, checked, encode_groups
-
-# Natural parameters of a Gaussian mixture with one precision, in which any numbers are one.
 
 Values = Mapping[str, Any] | Solution
 
@@ -42,70 +41,6 @@ class MixtureParameters(NamedTuple):
     means: Floats
     weights: Floats
     precision: float
-
-
-@dataclass(frozen=True, eq=False)
-class NaturalParameters:
-    r"""Rows, and what slopes θ, levels β and the log precision t mean for them.
-
-    .. math::
-        \log \alpha_k f_k(x) = \theta_k^T x + \beta_k - \log\sum_l e^{A_l} + c(x, t), \qquad
-        A_k = \beta_k + \tfrac12 e^{-t} \|\theta_k\|^2, \quad
-        \alpha_k \propto e^{A_k}, \quad \mu_k = e^{-t} \theta_k
-
-    Values are mappings with the keys ``slopes``, ``levels``, ``log_precision``, ``log_sums``.
-
-    Attributes
-    ----------
-    points : array (n, d)
-        Rows less ``center``, divided by ``scale``.
-    center : array (d,)
-    scale : float
-    """
-
-    points: Floats
-    center: Floats
-    scale: float
-
-    def logits(self, v: Values) -> Floats:
-        """Return logarithms of responsibilities up to a number per row (n x K)."""
-        slopes = np.asarray(v["slopes"], dtype=float)
-        return np.asarray(self.points @ slopes.T + np.asarray(v["levels"], dtype=float))
-
-    def log_sums(self, v: Values) -> Floats:
-        """Return the ``log_sums`` that make the responsibilities of each row sum to 1 (n,)."""
-        return np.asarray(logsumexp(self.logits(v), axis=1))
-
-    def fractions(self, v: Values) -> Floats:
-        """Return responsibilities as ``log_sums`` says, whatever their sums are (n x K)."""
-        with np.errstate(over="ignore"):
-            return np.asarray(np.exp(self.logits(v) - np.asarray(v["log_sums"])[:, None]))
-
-    def component_logs(self, v: Values) -> Floats:
-        """Return A, the logarithms of the components' weights up to a number (K,)."""
-        norms = (np.asarray(v["slopes"], dtype=float) ** 2).sum(axis=1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            bend = 0.5 * norms * np.exp(-float(np.asarray(v["log_precision"])))
-        return np.asarray(v["levels"] + bend)
-
-    def parameters(self, v: Values) -> MixtureParameters:
-        """Return means, weights and precision in the units of the data."""
-        inner = float(np.exp(float(np.asarray(v["log_precision"]))))
-        means = self.center + self.scale * np.asarray(v["slopes"]) / inner
-        weights = np.asarray(softmax(self.component_logs(v)))
-        return MixtureParameters(means, weights, inner / self.scale**2)
-
-    def values(self, means: Any, weights: Any, precision: float) -> dict[str, Floats]:
-        """Return the values of a mixture given in the units of the data."""
-        inner = float(precision) * self.scale**2
-        shifted = (np.asarray(means, dtype=float) - self.center) / self.scale
-        levels = np.log(np.asarray(weights, dtype=float)) - 0.5 * inner * (shifted**2).sum(axis=1)
-        found = {
-            "slopes": inner * shifted,
-            "levels": levels - levels.mean(),
-            "log_precision": np.asarray(np.log(inner)),
-        }
-        return {**found, "log_sums": self.log_sums(found)}
 
 
 # Maximum likelihood of a Gaussian mixture whose responsibilities are fair: a nonconvex problem.
@@ -230,12 +165,6 @@ class FairMixtureLikelihood(GroupedRows):
         )
         self._add_fairness(fairness, "max_gap(0.05)")
 
-    @property
-    def natural(self) -> NaturalParameters:
-        """What the variables mean."""
-        d = self.data
-        return NaturalParameters(d["points"], d["center"], d["scale"])
-
     def declare(self) -> Declaration:
         """Declare parameters, likelihood and the masses of the responsibilities."""
         X, w, groups = self.data["points"], self.data["weights"], self.data["groups"]
@@ -244,94 +173,54 @@ class FairMixtureLikelihood(GroupedRows):
         t, sums = cp.Variable(name="log_precision"), cp.Variable(n, name="log_sums")
         M = cp.Variable((G, K), name="masses")
         constant = -0.5 * d * np.log(2.0 * np.pi) - d * np.log(self.data["scale"])
+        norms = cp.sum(cp.square(theta), axis=1)
+        # not cp.log_sum_exp, which the rules of nonlinear programming take only where convex
+        total = cp.log(cp.sum(cp.exp(beta + 0.5 * norms * cp.exp(-t))))
+        level = np.ones((n, 1)) @ cp.reshape(beta, (1, K), order="C")
+        row = cp.reshape(sums, (n, 1), order="C") @ np.ones((1, K))
+        fractions = cp.exp(X @ theta.T + level - row)
+        gathering = sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
+        names = {v.id: v.name() for v in (theta, beta, t, sums, M)}
 
-        def likelihood() -> Any:
-            norms = cp.sum(cp.square(theta), axis=1)
-            # not cp.log_sum_exp, which the rules of nonlinear programming take only where convex
-            total = cp.log(cp.sum(cp.exp(beta + 0.5 * norms * cp.exp(-t))))
-            return w @ sums - total + 0.5 * d * (t - cp.exp(t)) + constant
-
-        def value(v: Values) -> float:
-            rows = float(w @ np.asarray(v["log_sums"]))
-            t = float(np.asarray(v["log_precision"]))
-            with np.errstate(over="ignore"):
-                size = float(np.exp(t))
-            total = float(logsumexp(self.natural.component_logs(v)))
-            return float(rows - total + 0.5 * d * (t - size) + constant)
-
-        def fractions() -> Any:
-            level = np.ones((n, 1)) @ cp.reshape(beta, (1, K), order="C")
-            row = cp.reshape(sums, (n, 1), order="C") @ np.ones((1, K))
-            return cp.exp(X @ theta.T + level - row)
-
-        def gathering() -> Any:
-            return sp.csr_array((w, (groups, np.arange(n))), shape=(G, n))
-
-        def row_violation(v: Values) -> Floats:
-            return np.asarray(np.abs(self.natural.fractions(v).sum(axis=1) - 1.0))
-
-        def mass_violation(v: Values) -> Floats:
-            return np.asarray(
-                np.abs(gathered_masses(self.natural.fractions(v), groups, w, G) - v["masses"])
-            )
-
-        def smooth(name: str, scope: set[str], **rest: Any) -> ConstraintTerm:
+        def smooth(name: str, constraint: Any, latex: str) -> ConstraintTerm:
             evidence = Evidence(name, "smooth", "Zero", SMOOTH)
-            return ConstraintTerm(name, frozenset(scope), evidence, **rest)
+            return replace(evaluated_constraint(name, constraint, names, evidence), latex=latex)
 
-        logits = {"slopes", "levels", "log_sums"}
+        goal = evaluated_objective(
+            "log likelihood",
+            w @ sums - total + 0.5 * d * (t - cp.exp(t)) + constant,
+            names,
+            Evidence("log likelihood", "smooth", "maximize", SMOOTH),
+        )
         return Declaration(
-            variables={
-                "slopes": theta,
-                "levels": beta,
-                "log_precision": t,
-                "log_sums": sums,
-                "masses": M,
-            },
+            variables={v.name(): v for v in (theta, beta, t, sums, M)},
             sense="maximize",
-            objective=(
-                ObjectiveTerm(
-                    "log likelihood",
-                    frozenset(logits | {"log_precision"}),
-                    Evidence("log likelihood", "smooth", "maximize", SMOOTH),
-                    build=likelihood,
-                    latex=r"w^T \ell - \log 1^T e^A + \tfrac d2 (t - e^t)",
-                    value=value,
-                ),
-            ),
+            objective=(replace(goal, latex=r"w^T \ell - \log 1^T e^A + \tfrac d2 (t - e^t)"),),
             constraints=(
-                ConstraintTerm(
-                    "level sum",
-                    frozenset({"levels"}),
-                    Evidence("level sum", "affine", "Zero", LP),
-                    build=lambda: cp.sum(beta) == 0,
-                    violation=lambda v: np.abs(np.sum(v["levels"])).reshape(1),
-                    scale=1.0,
-                    latex=r"1^T \beta = 0",
-                ),
+                model_term("level sum", cp.sum(beta) == 0, r"1^T \beta = 0"),
                 smooth(
-                    "row sum",
-                    logits,
-                    build=lambda: cp.sum(fractions(), axis=1) == 1,
-                    violation=row_violation,
-                    shape=(n,),
-                    scale=1.0,
-                    latex=r"\textstyle\sum_k \psi_{ik} = 1",
+                    "row sum", cp.sum(fractions, axis=1) == 1, r"\textstyle\sum_k \psi_{ik} = 1"
                 ),
                 smooth(
                     "mass definition",
-                    logits | {"masses"},
-                    build=lambda: gathering() @ fractions() == M,
-                    violation=mass_violation,
-                    shape=(G, K),
-                    latex=r"M_{gk} = \textstyle\sum_{i \in g} w_i \psi_{ik}",
+                    gathering @ fractions == M,
+                    r"M_{gk} = \textstyle\sum_{i \in g} w_i \psi_{ik}",
                 ),
             ),
         )
 
     def responsibilities(self, values: Values) -> Floats:
         """Return ψ of given ``slopes`` and ``levels``, or of a solution (n x K)."""
-        return np.asarray(softmax(self.natural.logits(values), axis=1))
+        return np.asarray(softmax(self._logits(values), axis=1))
+
+    def _logits(self, v: Values) -> Floats:
+        """Return logarithms of responsibilities up to a number per row (n x K)."""
+        slopes = np.asarray(v["slopes"], dtype=float)
+        return np.asarray(self.data["points"] @ slopes.T + np.asarray(v["levels"], dtype=float))
+
+    def _with_sums(self, values: dict[str, Floats]) -> dict[str, Floats]:
+        """Return the values with the ``log_sums`` that make responsibilities sum to 1."""
+        return {**values, "log_sums": np.asarray(logsumexp(self._logits(values), axis=1))}
 
     def mixture(self, values: Values) -> MixtureParameters:
         """Return means, weights and precision of given values, or of a solution.
@@ -343,7 +232,11 @@ class FairMixtureLikelihood(GroupedRows):
         >>> found.means.round(9).tolist(), found.weights.round(9).tolist(), round(found.precision, 9)
         ([[0.5], [4.0]], [0.25, 0.75], 2.0)
         """
-        return self.natural.parameters(values)
+        d, slopes = self.data, np.asarray(values["slopes"], dtype=float)
+        inner = float(np.exp(float(np.asarray(values["log_precision"]))))
+        logs = values["levels"] + 0.5 * (slopes**2).sum(axis=1) / inner
+        means = d["center"] + d["scale"] * slopes / inner
+        return MixtureParameters(means, np.asarray(softmax(logs)), inner / d["scale"] ** 2)
 
     def point(self, means: Any, weights: Any, precision: float) -> dict[str, Floats]:
         """Return values of all variables at given parameters, with the masses that follow.
@@ -357,7 +250,17 @@ class FairMixtureLikelihood(GroupedRows):
         precision : float
             1/σ².
         """
-        values = self.natural.values(means, weights, precision)
+        d = self.data
+        inner = float(precision) * d["scale"] ** 2
+        shifted = (np.asarray(means, dtype=float) - d["center"]) / d["scale"]
+        levels = np.log(np.asarray(weights, dtype=float)) - 0.5 * inner * (shifted**2).sum(axis=1)
+        values = self._with_sums(
+            {
+                "slopes": inner * shifted,
+                "levels": levels - levels.mean(),
+                "log_precision": np.asarray(np.log(inner)),
+            }
+        )
         R, w, groups = self.responsibilities(values), self.data["weights"], self.data["groups"]
         return {**values, "masses": gathered_masses(R, groups, w, self.shares.size)}
 
@@ -384,8 +287,7 @@ class FairMixtureLikelihood(GroupedRows):
                 "levels": levels - levels.mean(),
                 "log_precision": np.asarray(sign * step),
             }
-            sums = self.natural.log_sums(values)
-            return {**values, "log_sums": sums, "masses": np.outer(self.shares, shares)}
+            return {**self._with_sums(values), "masses": np.outer(self.shares, shares)}
 
         witness = NonconvexityWitness(self, "log likelihood", mixture(1.0), mixture(-1.0))
         return witness if witness.verify() else super().find_witness()

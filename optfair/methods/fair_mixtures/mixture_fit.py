@@ -20,7 +20,17 @@ from optfair.methods.fair_mixtures.expectation import (
     expectation,
     slopes,
 )
-from optfair.methods.fair_mixtures.fair_em import EXACT, MixtureFit, dead_components, fair_em
+from optfair.methods.fair_mixtures.fair_em import (
+    EXACT,
+    Gaps,
+    MixtureFit,
+    State,
+    dead_components,
+    fair_em,
+    penalised_em,
+    penalised_gradient,
+    penalty_step,
+)
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Intake,
     keep_components,
@@ -33,13 +43,6 @@ from optfair.methods.fair_mixtures.parameters import (
     first_components,
     program_of,
     rows_of,
-)
-from optfair.methods.fair_mixtures.penalty import (
-    Gaps,
-    State,
-    penalised_em,
-    penalised_gradient,
-    penalty_step,
 )
 from optfair.numbers import Floats
 from optfair.rows.frames import start_seeds

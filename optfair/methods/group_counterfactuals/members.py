@@ -116,15 +116,8 @@ def medoid_groups(
     Valero-Leal et al., Optimal transport group counterfactual explanations, Section 4.1.
     """
     points = check_matrix(X, "X")
-    found = (
-        np.zeros(points.shape[0], dtype=int) if labels is None else check_labels(labels, "labels")
-    )
-    if found.shape != (points.shape[0],):
-        raise DataError(
-            "labels does not fit the rows",
-            f"shape {found.shape} for {points.shape[0]} rows",
-            "give one label per row",
-        )
+    n = points.shape[0]
+    found = np.zeros(n, dtype=int) if labels is None else check_labels(labels, "labels", n)
     if max_size is not None and not 1 <= min_size <= max_size:
         raise DataError(
             f"min_size is {min_size}, max_size {max_size}", remedy="give 1 <= min_size <= max_size"

@@ -8,18 +8,18 @@ import pytest
 
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample, log_sums, slopes
-from optfair.methods.fair_mixtures.fair_em import fair_em
+from optfair.methods.fair_mixtures.fair_em import (
+    Gaps,
+    State,
+    fair_em,
+    penalised_em,
+    penalised_gradient,
+    penalty_step,
+)
 from optfair.methods.fair_mixtures.gaussians import SHAPES
 from optfair.methods.fair_mixtures.parameters import (
     empty_components,
     first_components,
-)
-from optfair.methods.fair_mixtures.penalty import (
-    Gaps,
-    State,
-    penalised_em,
-    penalised_gradient,
-    penalty_step,
 )
 from optfair.rows.frames import MixedRows
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 
-__all__ = ["MassProof", "run"]
+__all__ = ["MassProof", "PricedProof", "run"]
 
 Floats = NDArray[np.float64]
 
@@ -73,25 +73,11 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             report=report,
         )
     solved_at = time.perf_counter()
-    values, multipliers, proof = recovered(p, rules, result, result.y, result.z)
-    return Outcome(
-        result.status,
-        values,
-        multipliers,
-        proof,
-        {
-            "compile": compiled_at - begin,
-            "solve": solved_at - compiled_at,
-            "recover": time.perf_counter() - solved_at,
-        },
-        tuple(result.history),
-    )
+    proof = MassProof(p, rules, result.y, result.z)
+    return proof.outcome(result, _values(p, result), (begin, compiled_at, solved_at))
 
 
-def recovered(
-    p: FairAssignment, rules: CompiledRules, result: Any, y: Floats, z: Floats
-) -> tuple[dict[str, Floats], Mapping[str, Any], MassProof]:
-    """Return values, multipliers and proof of an assignment and the best prices."""
+def _values(p: FairAssignment, result: Any) -> dict[str, Floats]:
     K = p.cost.clusters
     A = np.zeros((p.cost.rows, K))
     A[result.rows, result.clusters] = result.fractions
@@ -100,24 +86,12 @@ def recovered(
     entry = groups[result.rows] * K + result.clusters
     entries_weight = np.asarray(w[result.rows] * result.fractions, dtype=float)
     M = np.asarray(np.bincount(entry, entries_weight, G * K), dtype=float).reshape(G, K)
-    values = {"assignment": A, "masses": M}
-    proof = MassProof(p, rules, y, z)
-    named = rules.compiled.by_name(y, z)[1]
-    prices = proof.prices
-    entries: dict[str, Any] = {
-        "row sum": lambda: _frozen(proof.row_multipliers()),
-        "nonnegativity": lambda: _frozen(proof.sign_multipliers()),
-        "mass definition": _frozen(prices),
-        **{name: _frozen(v) for name, v in named.items()},
-    }
-    multipliers = LazyValues(entries)
-    object.__setattr__(proof, "own", multipliers)
-    return {k: _frozen(v) for k, v in values.items()}, multipliers, proof
+    return {"assignment": A, "masses": M}
 
 
-def _again(problem: FairAssignment, y: Floats, z: Floats) -> MassProof:
+def _again(kind: type[PricedProof], problem: Any, y: Floats, z: Floats) -> PricedProof:
     """Return the proof of a pair of the rules, compiled where it is."""
-    return MassProof(problem, compile_rules(problem), y, z)
+    return kind(problem, compile_rules(problem), y, z)
 
 
 def _frozen(array: Floats) -> Floats:
@@ -127,19 +101,18 @@ def _frozen(array: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class MassProof:
-    r"""Bound from the prices Λ of the masses, recomputed from the rows.
+class PricedProof:
+    r"""Bound from the prices Λ of the masses: that of the rows and that of the rules.
 
     .. math::
-        q(\Lambda) = \sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})
+        q(\Lambda) = q_{\text{rows}}(\Lambda)
                      + \min_M \{h(M) - \langle\Lambda, M\rangle : \text{rules}\}
 
     The second part is the Lagrangian value of the rules' multipliers z, whose derivative in
-    M is Λ itself. The multipliers of the other terms follow from Λ: those of the row sums
-    are :math:`-w_i \min_k`, those of the signs the reduced costs.
+    M is Λ itself. The multipliers of the other terms follow from Λ.
     """
 
-    problem: FairAssignment
+    problem: Any
     rules: CompiledRules
     y: Floats
     z: Floats
@@ -147,12 +120,106 @@ class MassProof:
     source: str = "duality"
 
     def __reduce__(self) -> Any:
-        return _again, (self.problem, self.y, self.z)
+        return _again, (type(self), self.problem, self.y, self.z)
 
     @property
     def prices(self) -> Floats:
         """Λ (G x K)."""
         return self.rules.program.prices(self.y, self.z)
+
+    def row_multipliers(self) -> Floats:
+        """Return the multipliers of the row sums."""
+        raise NotImplementedError
+
+    def sign_multipliers(self) -> Floats:
+        """Return the multipliers of the signs (n x K)."""
+        raise NotImplementedError
+
+    def bound(self, prices: Floats, rules: float) -> tuple[float, float]:
+        """Return q, rounded down, from the value of the rules; and the size of its numbers."""
+        raise NotImplementedError
+
+    def recovered(
+        self, values: dict[str, Floats]
+    ) -> tuple[dict[str, Floats], Mapping[str, Any], PricedProof]:
+        """Return values and multipliers as they are handed back, and this proof of them."""
+        prices = self.prices
+        named = self.rules.compiled.by_name(self.y, self.z)[1]
+        entries: dict[str, Any] = {
+            "row sum": lambda: _frozen(self.row_multipliers()),
+            "nonnegativity": lambda: _frozen(self.sign_multipliers()),
+            "mass definition": _frozen(prices),
+            **{name: _frozen(v) for name, v in named.items()},
+        }
+        multipliers = LazyValues(entries)
+        object.__setattr__(self, "own", multipliers)
+        return {k: _frozen(v) for k, v in values.items()}, multipliers, self
+
+    def outcome(
+        self, result: Any, values: dict[str, Floats], times: tuple[float, float, float]
+    ) -> Outcome:
+        """Return what the route hands back; ``times`` are those of begin, compiled and solved."""
+        values, multipliers, _ = self.recovered(values)
+        begin, compiled_at, solved_at = times
+        return Outcome(
+            result.status,
+            values,
+            multipliers,
+            self,
+            {
+                "compile": compiled_at - begin,
+                "solve": solved_at - compiled_at,
+                "recover": time.perf_counter() - solved_at,
+            },
+            tuple(result.history),
+        )
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute bound and residuals with the multipliers given."""
+        program = self.rules.program
+        form = program.form
+        prices = np.asarray(multipliers["mass definition"], dtype=float)
+        rules = program.proved_bound(self.y, self.z, prices)
+        bound, unit = self.bound(prices, rules.value)
+        outside = max(
+            (c.distance(self.z[c.start : c.stop], dual=True) for c in form.cones), default=0.0
+        )
+        dual = max(outside, program.stationarity(self.y, self.z)) / unit
+        s = form.slack(self.y)
+        jordan = max(
+            (c.complementarity(s[c.start : c.stop], self.z[c.start : c.stop]) for c in form.cones),
+            default=0.0,
+        )
+        apart = float((np.abs(prices - self.prices) / (1.0 + np.abs(prices))).max(initial=0.0))
+        return DualCheck(
+            bound,
+            dual,
+            jordan / unit,
+            max(apart, self._drift(multipliers)),
+            unpaid=rules.unpaid,
+            free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
+        )
+
+    def _drift(self, multipliers: Mapping[str, Any]) -> float:
+        """Return how far multipliers somebody handed in are from those that follow from Λ."""
+        if multipliers is self.own:  # read-only, and derived from Λ when first read
+            return 0.0
+        derived: dict[str, Floats] = {
+            "row sum": self.row_multipliers(),
+            "nonnegativity": self.sign_multipliers(),
+            **self.rules.compiled.by_name(self.y, self.z)[1],
+        }
+        return drift(multipliers, derived)
+
+
+@dataclass(frozen=True, eq=False)
+class MassProof(PricedProof):
+    r"""Bound of an assignment, recomputed from the rows.
+
+    .. math:: q_{\text{rows}}(\Lambda) = \sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})
+
+    The multipliers of the row sums are :math:`-w_i \min_k`, those of the signs the reduced costs.
+    """
 
     def _reduced(self, rows: slice, prices: Floats) -> Floats:
         groups = self.problem.data["groups"][rows]
@@ -170,14 +237,11 @@ class MassProof:
         reduced = self._reduced(slice(None), self.prices)
         return np.ascontiguousarray((w * (reduced - reduced.min(axis=0))).T)
 
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recompute bound and residuals with the multipliers given."""
-        p, program = self.problem, self.rules.program
-        form = program.form
-        prices = np.asarray(multipliers["mass definition"], dtype=float)
+    def bound(self, prices: Floats, rules: float) -> tuple[float, float]:
+        """Return q, rounded down, from the value of the rules; and the size of its numbers."""
+        p = self.problem
         n, w = p.cost.rows, p.data["weights"]
-        rules = program.proved_bound(self.y, self.z, prices)
-        bound, size = rules.value, 0.0
+        bound, size = rules, 0.0
         off = float(gamma(p.cost.points.shape[1] + 8.0))
         for i in range(0, n, CHUNK):
             rows = slice(i, i + CHUNK)
@@ -188,25 +252,7 @@ class MassProof:
             bound += float(w[rows] @ low)
             size += float(w[rows] @ np.abs(low))
         unit = 1.0 + max(size, float(np.abs(prices).max(initial=0.0)))
-        outside = max(
-            (c.distance(self.z[c.start : c.stop], dual=True) for c in form.cones), default=0.0
-        )
-        dual = max(outside, program.stationarity(self.y, self.z)) / unit
-        s = form.slack(self.y)
-        jordan = max(
-            (c.complementarity(s[c.start : c.stop], self.z[c.start : c.stop]) for c in form.cones),
-            default=0.0,
-        )
-        apart = float((np.abs(prices - self.prices) / (1.0 + np.abs(prices))).max(initial=0.0))
-        bound -= loss(n, size + abs(rules.value))
-        return DualCheck(
-            bound,
-            dual,
-            jordan / unit,
-            max(apart, self._drift(multipliers)),
-            unpaid=rules.unpaid,
-            free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
-        )
+        return bound - loss(n, size + abs(rules)), unit
 
     def line(self, ends: tuple[Any, Any], low: float, high: float) -> ValueLine | None:
         """Return the line under the optimal value between two values of a parameter of a rule."""
@@ -222,17 +268,6 @@ class MassProof:
             return LowerBound(found.bound, found.unpaid)
 
         return value_line((first, last), low, high, self.z, bound)
-
-    def _drift(self, multipliers: Mapping[str, Any]) -> float:
-        """Return how far multipliers somebody handed in are from those that follow from Λ."""
-        if multipliers is self.own:  # read-only, and derived from Λ when first read
-            return 0.0
-        derived: dict[str, Floats] = {
-            "row sum": self.row_multipliers(),
-            "nonnegativity": self.sign_multipliers(),
-            **self.rules.compiled.by_name(self.y, self.z)[1],
-        }
-        return drift(multipliers, derived)
 
 
 # Rules on costs: what is barred has a penalty, and costs of groups have prices.
@@ -272,7 +307,8 @@ def _run_charged(
         penalty=flow.penalty,
     )
     inner = p.charged(replace(p.cost, charge=charge))
-    values, own, proof = recovered(inner, rules, flow, flow.result.y, flow.result.z)
+    whole = MassProof(inner, rules, flow.result.y, flow.result.z)
+    values, own, proof = whole.recovered(_values(inner, flow))
     extra = {
         name: _frozen(
             flow.duals[1][np.isfinite(t.upper)]
@@ -306,7 +342,7 @@ class ChargedProof:
     """
 
     problem: FairAssignment
-    inner: MassProof
+    inner: PricedProof
     own: Mapping[str, Any]
     extra: Mapping[str, Floats]
     budgets: float
