@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.formats.proof_file import SavedProof, load_proof
 from optfair.proofs import check_proof
+from optfair.proofs.portable import plain
 
 Document = dict[str, Any]
 x = cp.Variable(2, name="x")
@@ -124,8 +125,8 @@ def test_it_is_one_short_file_of_the_standard_library() -> None:
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
-def more(value: Any, by: float) -> str:
-    return float(float(check_proof.number(value)) + by).hex()
+def more(value: Any, by: float) -> int | str:
+    return plain(float(check_proof.number(value)) + by)
 
 
 def _largest(values: list[Any]) -> int:
