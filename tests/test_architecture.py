@@ -84,6 +84,7 @@ ADAPTERS = {
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},
+    "sdpap": {"backends/sdpa_backend.py"},
     "gurobipy": {"backends/gurobi_backend.py"},
     "pymoo": set(),
     "kmedoids": {"methods/group_counterfactuals/members.py"},

@@ -20,7 +20,7 @@ EVERY = [p.name for p in profiles().values() if not p.structure]
 GENERIC = [name for name in EVERY if licence_state(profile(name)).usable]
 STRUCTURED = [p.name for p in profiles().values() if p.structure]
 # what each is held to where the usual 1e-7 is out of its reach
-TOLERANCE = dict.fromkeys(GENERIC, 1e-7) | {"scs": 1e-5, "uno": 1e-6, "ipopt": 1e-6}
+TOLERANCE = dict.fromkeys(GENERIC, 1e-7) | {"scs": 1e-5, "uno": 1e-6, "ipopt": 1e-6, "sdpa": 1e-6}
 LOCAL = [name for name in EVERY if profile(name).nonconvex == "local"]
 
 
