@@ -46,6 +46,7 @@ from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
     from optfair.solution.conic_form import ConicForm
 
 # A radius is worth telling when it is so many times the size of the solution.
@@ -245,12 +246,16 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         return _branched(certificate, proof)
     while isinstance(proof, RescaledProof):
         proof, unit = proof.divided, unit * proof.unit
+    if not isinstance(proof, ConicProof) and (restated := _restated(solution)) is not None:
+        proof, unit = restated, 1.0
     if not isinstance(proof, ConicProof):
         by = "nobody proves it" if proof is None else f"it rests on {proof.source}"
+        by = "an algorithm of its own proves it" if by.endswith(" duality") else by
         raise UnsupportedProblem(
             "this bound cannot be written as a proof file",
             f"{by}, not on multipliers of a compiled program",
-            "solve with a solver of cone programs: optfair.solvers() lists those with duals",
+            "name a solver of cone programs: optfair.solvers() lists those with duals"
+            + (", and prove() branches on integers" if solution.problem.integers else ""),
         )
     compiled, x, z = proof.compiled, proof.x, proof.z * unit
     values, _ = compiled.by_name(x, None)
@@ -284,6 +289,37 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     }
     body = {"tree": leaf.record, "claim": claim, "point": vector_record(x)}
     return _framed("bound", named, record, body)
+
+
+def _restated(solution: Solution) -> ConicProof | None:
+    """Return what an algorithm of its own found as multipliers of the compiled rows.
+
+    Which row an entry of a multiplier belongs to shows where rows are numbered. None where the
+    program has other columns than those of the variables, or rows without such an entry.
+    """
+    problem = solution.problem
+    if solution.proof is None or problem.integers:
+        return None
+    try:
+        compiled = compile_problem(problem, conic_interface())
+    except OptfairError:
+        return None
+    form, places = compiled.form, compiled.places()
+    tags = compiled.multipliers(np.arange(1.0, form.b.size + 1.0))
+    x, z = np.full(form.q.size, np.nan), np.full(form.b.size, np.nan)
+    for parts, given, into in (
+        ({name: place + 1.0 for name, place in places.items()}, solution.values, x),
+        (tags, solution.multipliers, z),
+    ):
+        for name, tag in parts.items():
+            if name not in given or np.shape(given[name]) != np.shape(tag):
+                return None
+            at = np.rint(np.abs(tag)).astype(int) - 1
+            into[at[at >= 0]] = (np.sign(tag) * given[name])[at >= 0]
+    if not (np.isfinite(x).all() and np.isfinite(z).all()):
+        return None
+    apart = drift(solution.multipliers, compiled.multipliers(z))
+    return ConicProof(problem, compiled, x, z) if apart <= 1e-12 else None
 
 
 def _number(claim: dict[str, Any]) -> float:

@@ -94,10 +94,10 @@ def test_rescaled_and_maximised_problems(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "proof.json"
-    X = np.arange(12.0).reshape(6, 2)
-    special = of.FairAssignment(X, groups=[0, 1, 0, 1, 0, 1], centers=X[:2]).solve("mass-dual")
-    with pytest.raises(of.UnsupportedProblem, match="not on multipliers of a compiled program"):
-        special.certificate.save(file)
+    for instance in ("action_plan/two_rows", "cluster_counterfactual/iris_gaussian_tied"):
+        special = of.library.load(instance).problem().solve()
+        with pytest.raises(of.UnsupportedProblem, match="an algorithm of its own proves it"):
+            special.certificate.save(file)
     whole = program().with_integrality("x").solve()
     with pytest.raises(of.UnsupportedProblem, match="branch and bound"):
         whole.certificate.save(file)
@@ -107,6 +107,27 @@ def test_what_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> No
     with pytest.raises(of.UnsupportedProblem, match="a Curvature cannot be written"):
         program().certificate.save(file)
     assert not file.exists()
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6])
+def test_prices_of_special_algorithms_are_multipliers_of_rows(unit: float, tmp_path: Path) -> None:
+    X = unit * np.random.default_rng(0).normal(size=(30, 2))
+    groups = np.arange(30) % 3 % 2
+    p = of.FairAssignment(X, groups=groups, centers=X[:3])
+    for k, rules in enumerate(({}, {"share": of.cluster_share(lower=0.2)})):
+        own = p.with_constraints(**rules)
+        s = own.solve("mass-dual")
+        file = tmp_path / f"{k}.json"
+        s.certificate.save(file)
+        proof = of.load_proof(file)
+        assert proof.verify() and str(proof.verify().grade) == "proved"
+        assert proof.faults(own) == () and proof.faults(p.with_constraints(b=of.balance(0.3))) != ()
+        claim = proof.document["proof"]["claim"]
+        assert float(check_proof.number(claim["objective"])) == pytest.approx(s.objective, rel=1e-9)
+        # prices that do not belong to the solution prove nothing
+        forged = {name: np.asarray(v) * 0.9 for name, v in s.multipliers.items()}
+        with pytest.raises(of.OptfairError):
+            replace(s, multipliers=forged).certificate.save(tmp_path / "forged.json")
 
 
 def test_what_is_not_proved_is_not_saved(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.formats.proof_file import SavedProof, load_proof
 from optfair.proofs import check_proof
+from optfair.proofs.portable import plain
 
 Document = dict[str, Any]
 x = cp.Variable(2, name="x")
@@ -124,8 +125,8 @@ def test_it_is_one_short_file_of_the_standard_library() -> None:
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
-def more(value: Any, by: float) -> str:
-    return float(float(check_proof.number(value)) + by).hex()
+def more(value: Any, by: float) -> int | str:
+    return plain(float(check_proof.number(value)) + by)
 
 
 def _largest(values: list[Any]) -> int:
@@ -457,3 +458,62 @@ def test_a_file_cannot_choose_what_it_is_measured_by() -> None:
 def test_a_radius_below_the_point_proves_nothing() -> None:
     document = by_hand(tolerance="0x1/0x2", bound=1, radius=999)
     assert "radius" in refused(document)
+
+
+def form_by_hand(**parts: Any) -> Any:
+    """Return a form with -1 <= y <= 3 in two columns, or other parts."""
+    rows = [[0, 1, 2, 3], [0, 1, 0, 1], [1, 1, -1, -1]]
+    record = {"sign": 1, "offset": 0, "q": [0, 0], "P": [[], [], []], "A": rows, "integer": []}
+    record |= {"b": [3, 3, 1, 1], "cones": [["nonneg", 4, None]]}
+    return check_proof.Form(record | parts)
+
+
+def test_curvature_that_is_not_proved_costs_half_its_shift_times_the_reach_squared() -> None:
+    form = form_by_hand(P=[[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1]])
+    shift = check_proof.semidefinite(form.P, form.unit, check_proof.MARGINS + check_proof.SHIFTS)
+    assert shift is not None and {*shift} == {0, 1} and 0 < min(shift.values()) < 2.0**-30
+    at = [Fraction(1, 2), Fraction(1, 4)]
+    steps = [[i, i % 2, 1 - i // 2, [3, 3, -1, -1][i]] for i in range(4)]
+    leaf = {"against": "objective", "multipliers": [0] * 4, "steps": steps}
+    leaf["point"] = [f"0x{v.numerator}/0x{v.denominator}" for v in at]
+    plain = -(sum(at) ** 2) / 2 - 2 * sum(at)  # -x'Px/2, and the residual sum(x) at -1 twice
+    paid = plain - sum(shift[j] * max(abs(-1 - v), abs(3 - v)) ** 2 / 2 for j, v in enumerate(at))
+    claim = {"cut": None, "radius": None}
+    assert check_proof.lower(form, leaf, (), claim) == paid
+    # without bounds the reach is what the radius leaves: the residual costs too
+    leaf["steps"] = []
+    far = paid + 2 * sum(at) - 200 * sum(at)
+    far += sum(shift[j] * (max(abs(-1 - v), abs(3 - v)) ** 2 - (100 + v) ** 2) / 2
+               for j, v in enumerate(at))  # fmt: skip
+    assert check_proof.lower(form, leaf, (), claim | {"radius": 100}) == far
+    with pytest.raises(check_proof.Rejected, match="residual"):
+        check_proof.lower(form, leaf, (), claim)
+
+
+def test_integers_are_measured_by_the_nearest_one() -> None:
+    form = form_by_hand(integer=[1])
+    for over, off in ((2, 1), (4, 1), (1, 1), (3, 0)):
+        worst, _ = check_proof.violation(form, [0, over], 3, Fraction(0))
+        assert worst == Fraction(off, 3)
+
+
+@pytest.mark.parametrize(
+    ("cone", "heads"), [(["soc", 3, None], {0}), (["psd", 3, [2, True]], {0, 2})]
+)
+def test_rows_of_curved_cones_bound_from_one_side(cone: Any, heads: set[int]) -> None:
+    # s = (y0, y1, y1): a head says y >= 0 and no more, the others nothing alone
+    form = form_by_hand(b=[0, 0, 0], A=[[0, 1, 2], [0, 1, 1], [-1, -1, -1]], cones=[cone])
+    for i, j in ((0, 0), (1, 1), (2, 1)):
+        for above, value in ((0, 0), (1, 0), (1, 100), (0, -100)):
+            if i in heads and not above:
+                assert check_proof.Box(form, [[i, j, above, value]], (), None).ends[0][j] == value
+                continue
+            with pytest.raises(check_proof.Rejected):
+                check_proof.Box(form, [[i, j, above, value]], (), None)
+
+
+def test_cones_have_rows_and_fill_the_form() -> None:
+    for cones in ([["nonneg", 3, None]], [["nonneg", 4, None], ["zero", 0, None]],
+                  [["nonneg", 5, None], ["zero", -1, None]]):  # fmt: skip
+        with pytest.raises(check_proof.Rejected, match="fit the rows"):
+            form_by_hand(cones=cones)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -145,3 +146,26 @@ def test_floats_that_share_their_product_with_the_root_of_2_are_charged_for_or_r
             left = (smaller - wide.T @ true @ wide).astype(float)
             assert np.linalg.eigvalsh(left)[0] >= 0.0 or not left.any()
             assert np.abs(left).max() <= 1e-13
+        size = np.abs(V).T @ (np.spacing(np.abs(plain)) * (1 - np.eye(6))) @ np.abs(V)
+        exact = np.vectorize(Fraction, otypes=[object])
+        raised = np.diag(exact(smaller) - exact(V).T @ exact(plain) @ exact(V))
+        assert (raised >= Fraction(float(size.sum(axis=1).max()))).all()
+
+
+def test_products_that_are_not_exact_in_floats_have_no_face() -> None:
+    problem, _ = bisection(6)
+    form = compile_problem(problem, cp.CLARABEL).form
+    (c,) = form.cones
+    z = split(form, np.vstack([np.eye(5), -np.ones((1, 5))]))
+    for power, exact in ((28, True), (32, False)):
+        b = np.where(c.diagonal, form.b, 2.0**power * np.sqrt(2.0))
+        assert (on_face(form.moved({"b": b}), z) is not None) == exact
+    # nor are columns copies of others
+    rng = np.random.default_rng(1)
+    base = rng.integers(-3, 4, (12, 3)).astype(float)
+    base[0] = 1.0, 2.0, 1.0
+    for size, count in ((1.0, 1), (2.0**31, 0)):
+        A = np.hstack([base, base[:, :1] + base[:, 1:2]])
+        A[0] *= size
+        fewer, _ = _without_copies(sp.csc_array(A), np.zeros(4))
+        assert (np.diff(fewer.indptr) == 0).sum() == count
