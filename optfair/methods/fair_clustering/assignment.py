@@ -143,8 +143,10 @@ class GroupedRows(Problem):
         if "masses" in self.variables:
             shapes["masses"] = self.variables["masses"].shape
         groups, G = Axis("group", tuple(self.group_names.tolist())), self.group_names.size
-        own = (k for k, n in shapes.items() if len(n) == 2 and n[0] == G != len(self.data["groups"]))
-        return {k: (groups, None) for k in own}
+        own = (
+            k for k, n in shapes.items() if len(n) == 2 and n[0] == G != len(self.data["groups"])
+        )
+        return dict.fromkeys(own, (groups, None))
 
     @property
     def shares(self) -> Floats:
