@@ -122,7 +122,7 @@ def labels(seconds: float) -> Result:
         "exact": found.exact,
         "gap": found.gap,
         "soft_gap": found.soft_gap,
-        "bound_by": found.bound_by,
+        "bound_by": str(found.grade),
     }
 
 

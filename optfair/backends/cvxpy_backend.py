@@ -14,10 +14,10 @@ from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.isolation import Answer, reported, solve_apart
 from optfair.backends.registry import environment
-from optfair.backends.request import RawPoint
+from optfair.backends.request import RawPoint, refused_options
 from optfair.backends.terminal import in_thread, muted
 from optfair.compile.conic_proof import ConicProof
-from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
+from optfair.errors import OptfairError, SolverFailure
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -225,7 +225,5 @@ def _explained(e: Exception, profile: SolverProfile, given: dict[str, Any]) -> O
     said = " ".join(str(e).split()) or type(e).__name__
     blamed = [name for name in given if name in said]
     if blamed or isinstance(e, (TypeError, ValueError)):
-        return UnsupportedProblem(
-            f"{profile.name} does not take these options", said, "correct or remove the option"
-        )
+        return refused_options(profile.name, said)
     return SolverFailure(f"{profile.name} failed", said, "try another solver")

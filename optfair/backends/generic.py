@@ -16,8 +16,8 @@ from optfair.backends.farkas import (
     proved_infeasible,
     unbounded,
 )
-from optfair.backends.registry import open_takers, refuse_size
-from optfair.backends.request import Outcome, RawPoint, Request
+from optfair.backends.registry import compiled_size, open_takers, refuse_size
+from optfair.backends.request import Outcome, RawPoint, Request, with_whole
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
@@ -105,7 +105,7 @@ def run_generic(
     compiled = compile_problem(
         problem, profile.compile_as or profile.cvxpy_name, quadratic=quadratic
     )
-    refuse_size(profile, compiled.form, lambda: open_takers(problem))
+    refuse_size(profile, compiled_size(compiled.form), lambda: open_takers(problem))
     _refuse_magnitude(compiled)
     options = request.solver_options(profile)
     warm = ""
@@ -143,8 +143,7 @@ def run_generic(
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:
-        # + 0.0 turns -0.0 into 0.0
-        values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
+        values = with_whole(problem, values)
         if raw.bound is not None and np.isfinite(raw.bound):
             proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
     elif z is not None:

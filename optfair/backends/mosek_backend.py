@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.generic import run_generic
-from optfair.backends.request import RawPoint
-from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.backends.request import RawPoint, refused_options
+from optfair.errors import SolverFailure
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -127,11 +127,8 @@ def _call(
             try:
                 task.putparam(option, repr(value) if isinstance(value, float) else str(value))
             except mosek.Error as e:
-                raise UnsupportedProblem(
-                    f"{name} does not take these options",
-                    f"{option} = {value!r} was refused: {e.msg or e.errno}",
-                    "correct or remove the option",
-                ) from e
+                why = f"{option} = {value!r} was refused: {e.msg or e.errno}"
+                raise refused_options(name, why) from e
         try:
             stop = task.optimize()
         except mosek.Error as e:

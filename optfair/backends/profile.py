@@ -122,7 +122,7 @@ class SolverProfile:
     chatty : bool
         Whether it prints although it is told not to; the line is held back.
     probe : str
-        Recipe in ``backends/probes.py`` that finds out the state of the licence.
+        Recipe in ``backends/registry.py`` that finds out the state of the licence.
     limits : dict
         Largest problem without a full licence: variables, constraints, and variables of
         problems with a quadratic term.

@@ -187,34 +187,42 @@ def refuse_unlicensed(profile: SolverProfile, others: Callable[[], Iterable[str]
         )
 
 
-def refuse_size(
-    profile: SolverProfile, form: ConicForm, others: Callable[[], Iterable[str]]
-) -> None:
-    """Raise `SizeLimited` when the licence at hand does not allow a compiled problem.
+def compiled_size(form: ConicForm) -> dict[str, int]:
+    """Return the size of a compiled problem as limits of licences count it.
 
     Cones beyond the linear ones are passed on as one further variable and equation per row
     and a quadratic constraint per cone.
     """
+    curved = [c for c in form.cones if c.kind not in ("zero", "nonneg")]
+    variables = form.q.size + sum(c.stop - c.start for c in curved)
+    found = {"variables": variables, "constraints": form.b.size + len(curved)}
+    if form.P.nnz or curved:
+        found["variables with a quadratic term"] = variables
+    return found
+
+
+def refuse_size(
+    profile: SolverProfile, size: dict[str, int], others: Callable[[], Iterable[str]]
+) -> None:
+    """Raise `SizeLimited` when the licence at hand does not allow a problem of a size."""
     if not profile.limits or licence_state(profile).word != "size-limited":
         return
-    curved = [c for c in form.cones if c.kind not in ("zero", "nonneg")]
-    quadratic = bool(form.P.nnz or curved)
-    variables = form.q.size + sum(c.stop - c.start for c in curved)
-    constraints = form.b.size + len(curved)
-    found = {"variables": variables, "constraints": constraints}
-    if quadratic:
-        found["variables with a quadratic term"] = variables
     over = [
-        f"{found[k]} {k}, it allows {limit}"
+        f"{size[k]} {k}, it allows {limit}"
         for k, limit in profile.limits.items()
-        if found.get(k, 0) > limit
+        if size.get(k, 0) > limit
     ]
     if over:
-        raise SizeLimited(
-            f"the licence at hand of {profile.name} is limited in size",
-            "the compiled problem has " + "; ".join(over),
-            _instead(profile, others()),
-        )
+        raise size_limited(profile, "; ".join(over), others())
+
+
+def size_limited(profile: SolverProfile, has: str, others: Iterable[str]) -> SizeLimited:
+    """Return what to raise when a licence does not allow what a problem has."""
+    return SizeLimited(
+        f"the licence at hand of {profile.name} is limited in size",
+        f"the problem has {has}",
+        _instead(profile, others),
+    )
 
 
 def _instead(profile: SolverProfile, others: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from optfair.compile.value_line import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.grade import UNKNOWN
@@ -24,18 +25,6 @@ from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = [
-    "ConicProof",
-    "ExactOptimum",
-    "RescaledProof",
-    "conic_proof",
-    "form_check",
-    "times",
-    "unpriced",
-]
 
 
 @dataclass(frozen=True, eq=False)

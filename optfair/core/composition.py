@@ -17,9 +17,6 @@ from optfair.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Parts", "Rule", "by_name", "named_term", "owned", "stated"]
-
-
 # Ready-made constraints that are values until a problem binds them.
 
 
@@ -83,6 +80,14 @@ class Rule(ABC):
         DeclarationError
             The rule does not fit the problem.
         """
+
+    def unfit(self, problem: Problem, about: str, remedy: str) -> DeclarationError:
+        """Return what to raise on a problem that has nothing of what the rule is about."""
+        return DeclarationError(
+            f"{type(self).__name__} is a rule on {about}",
+            f"this problem has the variables {', '.join(problem.variables)}",
+            remedy,
+        )
 
 
 # What somebody adds to a problem, as named terms and variables.

@@ -16,8 +16,6 @@ from optfair.errors import DeclarationError, nearest, needed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Axis", "Labelled", "Labels", "axes_of", "frame"]
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -98,8 +96,9 @@ def axes_of(given: Any, shape: tuple[int, ...], what: str) -> Axes:
     )
 
 
-def _entries(name: str, axes: Axes, shape: tuple[int, ...]) -> list[str]:
-    """Return the names of entries, column by column."""
+def entry_names(name: str, axes: Axes, shape: tuple[int, ...]) -> list[str]:
+    """Return the names of entries, column by column; an axis without names has indices."""
+    axes = axes or (None,) * len(shape)
     each = [range(n) if a is None else a.labels for a, n in zip(axes, shape, strict=True)]
     return [f"{name}[{','.join(map(str, at[::-1]))}]" for at in product(*each[::-1])]
 
@@ -172,7 +171,7 @@ class Labels:
             shape = _shape(problem, name)
             axes[name] = axes_of(given, shape, repr(name))
             if name in terms:
-                own = tuple(_entries(name, axes[name], shape))
+                own = tuple(entry_names(name, axes[name], shape))
                 terms[name] = replace(terms[name], labels=partial(tuple, own))
         made = problem._child(constraints=MappingProxyType(terms))
         made._set(given_axes=axes)  # it travels as it is
@@ -192,7 +191,7 @@ class Labels:
         return (
             ()
             if axes is None
-            else _entries(variable, axes, _shape(cast("Problem", self), variable))
+            else entry_names(variable, axes, _shape(cast("Problem", self), variable))
         )
 
     def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:

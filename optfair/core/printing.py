@@ -11,15 +11,6 @@ from optfair.core.term import family
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Explanation",
-    "describe",
-    "explain",
-    "explain_change",
-    "formulation",
-]
-
-
 # How a problem shows itself: as text, and in LaTeX.
 
 

@@ -16,8 +16,6 @@ from optfair.proofs.grade import UNKNOWN, Grade, reported
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["LazyValues", "Solution", "Status", "check_solution"]
-
 
 @dataclass(frozen=True)
 class Status:
@@ -115,6 +113,8 @@ class Solution(SolutionVerbs):
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
+    pool : Pool or None
+        All solutions in order, where several were asked for: ``solve(solutions=5)``.
     """
 
     problem: Problem
@@ -132,6 +132,7 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
+    pool: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem

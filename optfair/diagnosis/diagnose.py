@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from optfair.core.certificate import NonconvexityWitness
     from optfair.core.solution import Solution
 
-__all__ = [
-    "diagnose",
-    "nonconvex_finding",
-    "redundancy_finding",
-    "scaling_finding",
-    "unbounded_finding",
-]
-
-
 # Findings on terms that are not convex, or not known to be: the witness with its numbers.
 
 

@@ -159,10 +159,8 @@ def feature_target(problem: Problem, rule: Rule) -> FeatureProblem:
         It moves none.
     """
     if not isinstance(problem, FeatureProblem):
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on features",
-            f"this problem has the variables {', '.join(problem.variables)}",
-            "use it with a problem of counterfactuals or of a map",
+        raise rule.unfit(
+            problem, "features", "use it with a problem of counterfactuals or of a map"
         )
     return problem
 

@@ -24,15 +24,6 @@ from optfair.formats.file_terms import BlockTerm, constraints, objective
 from optfair.formats.layout import Layout, Rows, RowsInProgress, unique_names
 from optfair.transforms.integrality import relax_integrality
 
-__all__ = [
-    "FileProblem",
-    "add_indicator",
-    "add_semicontinuous",
-    "add_special_ordered_set",
-    "carrying_entries",
-]
-
-
 # Semicontinuous columns, special ordered sets and indicators, as binaries and bounds.
 #
 # What a file states about "zero, or between two bounds" becomes linear rows with binary columns.

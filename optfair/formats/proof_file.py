@@ -14,14 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.branching import BranchedBound, Split, cases, integer_columns
+from optfair.backends.branching import (
+    BranchedBound,
+    BranchingProof,
+    Split,
+    cases,
+    integer_columns,
+)
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.policy import choose, conic_interface
+from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
-from optfair.diagnosis.branching import BranchingProof
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_path, checked
@@ -41,8 +47,6 @@ from optfair.transforms.integrality import relaxed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
-
-__all__ = ["SavedProof", "load_proof", "save_proof"]
 
 # A radius is worth telling when it is so many times the size of the solution.
 CLEAR = 1e3
@@ -183,7 +187,9 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
-    if isinstance(certificate, InfeasibilityProof):
+    if isinstance(certificate, InfeasibilityProof) and not isinstance(
+        certificate, TangentContradiction
+    ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form, z)
@@ -372,13 +378,15 @@ def _curved(exact: check_proof.Form) -> bool:
 
 def _branching(certificate: BranchingProof) -> dict[str, Any]:
     """Write all leaves as multipliers of the rows they share, with the branches as bounds."""
-    part = certificate.system.part(certificate.names)
+    part = certificate.problem
     compiled = compile_problem(relaxed(part), conic_interface())
     form = compiled.form
     _needs(form, None)
     record = form_record(form, [int(j) for j in integer_columns(part, compiled)])
     tree, _ = _written(form, check_proof.Form(record), certificate.tree, None)
-    return _framed("infeasible", {"constraints": list(certificate.names)}, record, {"tree": tree})
+    return _framed(
+        "infeasible", {"constraints": list(certificate.conflict)}, record, {"tree": tree}
+    )
 
 
 def _written(

@@ -131,8 +131,8 @@ class Form:
     def scale(self) -> Fraction:
         """Return the least size that an objective with these data is measured by, at most 1."""
         parts = self.b, self.q, [v for _, _, v in self.P]
-        b, q, p = (Fraction(max([0, *map(abs, part)]), self.unit) for part in parts)
-        side = min(b, 1) or 1
+        b, q, p = (Fraction(max((abs(v) for v in part), default=0), self.unit) for part in parts)
+        side = min(b, Fraction(1)) or Fraction(1)
         return min(max(q, p * side) * side, Fraction(1)) or Fraction(1)
 
     def holds(self, s: list[int], why: str, dual: bool = False) -> None:
@@ -339,8 +339,8 @@ def bound(form: Form, proof: Any) -> str:
     require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
     varying, radius = form.varying(x, under), claim["radius"]
     value = varying + Fraction(form.offset, form.unit)
-    most = Fraction(max([0, *map(abs, x)]), under)
-    require(radius is None or number(radius) >= 1000 * max(most, 1), "the radius is too small")
+    most = max(Fraction(max((abs(v) for v in x), default=0), under), Fraction(1))
+    require(radius is None or number(radius) >= 1000 * most, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
     gap = abs(value - told) / max(form.scale(), abs(varying))

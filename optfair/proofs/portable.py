@@ -112,7 +112,9 @@ class Move:
 def vector_record(values: Floats, move: Move | None = None) -> list[int | str]:
     """Return a vector of floats, and what is added to it, ready for JSON."""
     record = _plains(values)
-    for i, v in zip(move.places, move.numerators, strict=True) if move is not None else ():
+    if move is None:
+        return record
+    for i, v in zip(move.places, move.numerators, strict=True):
         record[i] = ratio(Fraction(float(values[i])) + Fraction(v, move.denominator))
     return record
 

@@ -83,8 +83,10 @@ def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
 KNOWN = {
     "algorithm": ("exact", "paper"),
     "coupling": ("network-simplex", "sinkhorn"),
+    "goal": ("mean", "group"),
     "labels": ("soft", "hard"),
     "metric": ("sqeuclidean", "l1"),
+    "search": ("restarts", "swap"),
 }
 # Starts by default, where centers are not given.
 STARTS = 10

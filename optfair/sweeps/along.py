@@ -12,13 +12,19 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
 import numpy as np
+from cvxpy.constraints import Equality, Inequality
 
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.value_line import ValueLine
+from optfair.core.expressions import dense
 from optfair.core.fingerprint import fingerprint
+from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
-from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError
+from optfair.core.problem import check_problem
+from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
+from optfair.numbers import checked
 from optfair.sweeps.sweep_result import Point, Sweep, gaps
 from optfair.sweeps.value_function import Dependence, dependence
 
@@ -32,6 +38,7 @@ __all__ = ["Run", "sweep"]
 CLOSE = 1e-9
 
 
+@checked(problem=check_problem)
 def sweep(
     problem: Problem,
     parameter: str | Sequence[str],
@@ -58,9 +65,10 @@ def sweep(
     Parameters
     ----------
     problem : Problem
-        Anything with parameters; see `Problem.parameters`.
+        What to solve.
     parameter : str or pair of str
-        One, or two whose values are combined.
+        One of `Problem.parameters`, or two whose values are combined; or a linear row, such as
+        "budget" or "demand[2]" or its label in a file: then its right-hand side moves.
     values : array, pair, or dict
         Values to solve at; with ``width`` the two ends (low, high), and the points between them
         are chosen where the band is widest; for two parameters a pair of arrays.
@@ -102,13 +110,18 @@ def sweep(
     >>> low, high = s.band(3.0)
     >>> bool(low <= 4.5 <= high)
     True
+    >>> of.sweep(of.library.load("textbook/diet").problem(), "minimum nutrition[0]", [0, 10]).names
+    ('minimum nutrition[0]',)
 
     References
     ----------
     Convexity in right-hand sides and concavity in costs: Boyd, Vandenberghe, Convex
     Optimization, 5.6.1; Bertsimas, Tsitsiklis, Introduction to Linear Optimization, 5.2-5.3.
     """
-    names, grid = _grid(problem, parameter, values, width)
+    wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
+    for name in wanted:
+        problem = _with_side(problem, name)
+    names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
     low, high = grid[0][0], grid[-1][0]
     if len(names) == 1:
@@ -134,11 +147,10 @@ def sweep(
 
 
 def _grid(
-    problem: Problem, parameter: Any, values: Any, width: float | None
+    problem: Problem, wanted: Sequence[str], values: Any, width: float | None
 ) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
     """Return the names of the parameters, and the values to begin with."""
     known = parameters(problem)
-    wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
     names = tuple(_full_name(problem, known, name) for name in wanted)
     if len(names) not in (1, 2):
         raise DeclarationError(f"{len(names)} parameters", remedy="sweep one or two")
@@ -178,6 +190,52 @@ def _grid(
     return names, [tuple(at) for at in product(*numbers)]
 
 
+def _with_side(problem: Problem, name: str) -> Problem:
+    """Return the problem with the right-hand side of a linear row as a parameter, if it is one."""
+    place = None if name in parameters(problem) else _row(problem, name)
+    if place is None:
+        return problem
+    label, at = place
+    constraint = problem.constraints[label].build()
+    if not isinstance(constraint, (Equality, Inequality)):
+        raise DeclarationError(
+            f"{name!r} has no right-hand side",
+            f"it is a {type(constraint).__name__}",
+            "sweep a row that is an equality or an inequality",
+        )
+    number = int(not constraint.args[0].is_constant())  # of the side that has no variables
+    side = constraint.args[number]
+    stated = dense(side.value) if side.is_constant() else np.zeros(constraint.shape)
+    stated = np.broadcast_to(stated, constraint.shape)
+    moving = np.zeros(constraint.shape)
+    moving[at] = 1.0
+    leaf = cp.Parameter(name=name, value=float(stated[at]))
+    moved = stated * (1.0 - moving) + moving * leaf
+    sides = list(constraint.args)
+    sides[number] = moved if side.is_constant() else side + moved
+    return problem.without(label).with_constraints({label: type(constraint)(*sides)})
+
+
+def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return the constraint and the index that a name or label means, where it means one entry."""
+    for label, term in problem.constraints.items():
+        if name == label:
+            if np.prod(term.shape, dtype=int) == 1:
+                return label, (0,) * len(term.shape)
+            raise DeclarationError(
+                f"{name!r} has {np.prod(term.shape, dtype=int)} right-hand sides",
+                remedy=f"name one entry, such as {entry_names(name, (), term.shape)[0]!r}",
+            )
+        known = [term.labels()] if term.labels else []
+        if name.startswith(f"{label}["):
+            known += [entry_names(label, axes, term.shape) for axes in ((), problem.axes(label))]
+        for names in known:
+            if name in names:
+                at = np.unravel_index(list(names).index(name), term.shape, order="F")
+                return label, tuple(int(i) for i in at)
+    return None
+
+
 def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
     """Return the name of a parameter that may be called by the field of its rule."""
     if name in known:
@@ -185,8 +243,9 @@ def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
     own = [k for k, p in known.items() if p.rule[1] == name]
     if len(own) == 1:
         return own[0]
-    problem.at({name: 0.0})  # says which parameters there are
-    raise DeclarationError(f"no parameter {name!r}", remedy=f"known are {', '.join(known)}")
+    raise DeclarationError(
+        f"no parameter or row {name!r}", remedy=nearest(name, [*known, *problem.constraints])
+    )
 
 
 class Run:

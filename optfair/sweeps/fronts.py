@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from optfair.core.solution import Solution
     from optfair.sweeps.sweep_result import Point
 
-__all__ = ["pareto"]
-
 # Weight of the other objectives where one is asked for, so that ties are broken in their favour.
 OTHERS = 1e-3
 # How far an earlier objective may be off its optimum in a lexicographic order, of its size: a curved

@@ -8,18 +8,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core import html
 from optfair.errors import DeclarationError, needed
+from optfair.numbers import Floats
 from optfair.plots.axes import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["FrontPoint", "Halfspace", "ParetoFront"]
 
 # Points nearer than this share of the ranges are one.
 CLOSE = 1e-7

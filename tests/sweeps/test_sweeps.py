@@ -218,7 +218,7 @@ def test_what_a_rule_calls_a_side_is_one(rule: of.Rule) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda p: sweep(p, "tt", [1.0]), "no parameter 'tt'"),
+        (lambda p: sweep(p, "tt", [1.0]), "no parameter or row 'tt'"),
         (lambda p: sweep(p, "t", ["a"]), "are no numbers"),
         (lambda p: sweep(p, "t", []), "no value of 't'"),
         (lambda p: sweep(p, "t", [1.0, np.nan]), "'t' cannot be"),
@@ -280,3 +280,34 @@ def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -
     )
     with pytest.raises(of.DeclarationError, match="n_jobs 0"):
         sweep(p, "t", given, n_jobs=0)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda e: e <= 3, lambda e: cp.Constant(3) >= e, lambda e: e - 3 <= 0]
+)
+def test_the_right_hand_side_of_a_row_moves(make: Any) -> None:
+    x = cp.Variable(2, name="x")
+    row = make(x[0] + 2 * x[1])
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [row, x >= 0]), ["cap", "sign"])
+    moved = 0.0 if row.args[0].is_constant() or row.args[1].value == 3 else 3.0
+    s = of.sweep(p, "cap", [1.0, 2.0, 4.0])
+    values = [point.value + moved for point in s.points]
+    np.testing.assert_allclose(values, [q + 2 * moved for q in (1.0, 2.0, 4.0)], rtol=1e-7)
+    assert s.dependence.word == "concave"
+
+
+def test_one_entry_of_many_right_hand_sides_moves_and_no_other() -> None:
+    x = cp.Variable((2, 2), name="x")
+    rows = [x >= np.array([[1.0, 2.0], [3.0, 4.0]])]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["least"])
+    s = of.sweep(p, "least[1,0]", [0.0, 3.0, 10.0])
+    assert [q.value for q in s.points] == pytest.approx([7.0, 10.0, 17.0], rel=1e-7)
+    assert [q.line.slope for q in s.points if q.line] == pytest.approx([1.0] * 3)
+    named = p.with_labels(least=(["a", "b"], ["c", "d"]))
+    again = of.sweep(named, "least[b,c]", [0.0, 3.0, 10.0])
+    assert [q.value for q in again.points] == [q.value for q in s.points]
+    cone = p.with_constraints(ball=cp.SOC(p["x"][0, 0], p["x"][1]))
+    with pytest.raises(of.DeclarationError, match=r"ball.*right-hand side"):
+        of.sweep(cone, "ball[0]", [0.0, 1.0])
+    with pytest.raises(of.DeclarationError, match="not a declared problem"):
+        of.sweep(of.library.load("diet"), "x", [0.0, 1.0])

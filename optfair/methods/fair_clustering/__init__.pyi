@@ -6,6 +6,11 @@ from optfair.methods.fair_clustering.bound import optimality_gap as optimality_g
 from optfair.methods.fair_clustering.bounded_cost import BalanceUnderBudget as BalanceUnderBudget
 from optfair.methods.fair_clustering.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
 from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
+from optfair.methods.fair_clustering.cost_rules import cannot_link as cannot_link
+from optfair.methods.fair_clustering.cost_rules import forbidden_arcs as forbidden_arcs
+from optfair.methods.fair_clustering.cost_rules import group_cost as group_cost
+from optfair.methods.fair_clustering.cost_rules import must_link as must_link
+from optfair.methods.fair_clustering.cost_rules import radius as radius
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling as KantorovichCoupling
 from optfair.methods.fair_clustering.coupling import factor_coupling as factor_coupling
 from optfair.methods.fair_clustering.facility_location import (

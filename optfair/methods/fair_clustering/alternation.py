@@ -253,6 +253,11 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
             f"it has for {' and '.join(CENTERS)}",
             "declare the problem from X and centers with one of those",
         )
+    if problem.demands.bars or problem.demands.by_group:
+        raise DeclarationError(
+            "alternate does not move centers under rules on costs",
+            remedy="use FairKMeans, which does",
+        )
     if int(max_iter) != max_iter or max_iter < 1:
         raise DeclarationError(f"max_iter={max_iter!r} is not a positive integer", remedy="correct")
     if not 0 <= tol < 1:

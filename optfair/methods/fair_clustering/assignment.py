@@ -17,7 +17,14 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
+from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
+from optfair.methods.fair_clustering.cost_rules import (
+    CostTerm,
+    group_costs,
+    refuse_negative,
+    stated_group_costs,
+)
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import (
     check_matrix,
@@ -188,6 +195,9 @@ class FairAssignment(GroupedRows):
         \quad\text{s.t.}\quad A \ge 0,\; A 1 = 1,\;
         M_{gk} = \sum_{i \in g} w_i A_{ik},\; \text{rules on } M
 
+    With ``goal="group"`` the largest mean cost of a group is least instead,
+    :math:`\max_g \sum_{i \in g, k} w_i A_{ik} D_{ik} / \pi_g`.
+
     Class: LP, and whatever class the rules on the masses have.
 
     With perfect fairness and two groups this is the Kantorovich problem of fair clustering
@@ -215,6 +225,8 @@ class FairAssignment(GroupedRows):
     fairness : Rule, list of rules, dict of rules by name, or None
         Bound under the name ``fairness``, or the names given; perfect fairness by default, None
         for plain assignment.
+    goal : {"mean", "group"}
+        Least mean cost, or least largest mean cost of a group (socially fair k-means).
 
     Attributes
     ----------
@@ -245,6 +257,7 @@ class FairAssignment(GroupedRows):
     ----------
     Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025, eq. (4), in factored form.
     Bera et al.: Fair Algorithms for Clustering, NeurIPS 2019 (proportional bounds).
+    Ghadiri, Samadi, Vempala: Socially Fair k-Means Clustering, FAccT 2021.
     """
 
     title = "FairAssignment"
@@ -257,7 +270,7 @@ class FairAssignment(GroupedRows):
         ),
     )
 
-    @checked(costs=floats, centers=floats, metric=check_text, p=check_number)
+    @checked(costs=floats, centers=floats, metric=check_text, p=check_number, goal=check_text)
     def __init__(
         self,
         X: Any = None,
@@ -269,8 +282,13 @@ class FairAssignment(GroupedRows):
         metric: str = "sqeuclidean",
         p: float = 2.0,
         fairness: Any = PerfectFairness(),  # noqa: B008 - a frozen value
+        goal: str = "mean",
     ) -> None:
+        if goal not in ("mean", "group"):
+            raise DeclarationError(f"unknown goal {goal!r}", remedy='give "mean" or "group"')
         cost = declared_cost(X, centers, costs, metric, p)
+        if goal == "group":
+            refuse_negative(cost, 'goal="group"')
         n, K = cost.rows, cost.clusters
         if n < K:
             raise DataError(f"{K} clusters for {n} rows", remedy="ask for at most as many as rows")
@@ -283,9 +301,49 @@ class FairAssignment(GroupedRows):
                 "groups": index,
                 "group_names": names,
                 "shares": shares,
+                "goal": goal,
             }
         )
         self._add_fairness(fairness, "balance(0.4)")
+
+    moves = MappingProxyType({"centers": ""})
+
+    @property
+    def centers(self) -> Floats | None:
+        """Centers (K, d), none of a problem declared from costs."""
+        return None if self.cost.metric == "precomputed" else self.cost.centers
+
+    def with_data(self, **changed: Any) -> FairAssignment:
+        """Return this problem with other centers."""
+        return self.with_centers(changed["centers"])
+
+    @property
+    def demands(self) -> Demands:
+        """What the goal and rules on costs ask of costs, for the mass-dual algorithm."""
+        terms = [t for t in self.constraints.values() if isinstance(t, CostTerm)]
+        limits = [t.charge.limits for t in terms if t.charge.limits is not None]
+        barred = [t.charge.barred for t in terms if t.charge.barred is not None]
+        upper = [t.upper for t in terms if t.upper is not None]
+        charge = Charge(
+            limits=np.min(limits, axis=0) if limits else None,
+            barred=np.any(barred, axis=0) if barred else None,
+        )
+        most = np.min(upper, axis=0) if upper else None
+        return Demands(charge, most, self.data["goal"] == "group")
+
+    def structure_refusal(self, name: str) -> str:
+        """Return why a structure does not stand; the mass-dual algorithm prices rules on costs."""
+        if name != "mass-assignment":
+            return super().structure_refusal(name)
+        return Problem.structure_refusal(self.charged(self.cost), name)
+
+    def charged(self, cost: SeparableCost, goal: str = "mean") -> FairAssignment:
+        """Return the problem without rules on costs, at the costs and with the goal given."""
+        kept = {k: t for k, t in self.constraints.items() if not isinstance(t, CostTerm)}
+        data = MappingProxyType({**self.data, "cost": cost, "goal": goal})
+        child = self._child(data=data, constraints=MappingProxyType(kept))
+        objective = {**self.objective, "cost": child._cost_term(cost, self["assignment"])}
+        return child._child(objective=MappingProxyType(objective))
 
     @property
     def cost(self) -> SeparableCost:
@@ -318,6 +376,15 @@ class FairAssignment(GroupedRows):
 
     def _cost_term(self, cost: SeparableCost, A: Any) -> ObjectiveTerm:
         w = self.data["weights"]
+        if self.data["goal"] == "group":
+            return ObjectiveTerm(
+                "cost",
+                frozenset({"assignment"}),
+                Evidence("cost", "convex", "minimize", LP),
+                build=lambda: cp.max(stated_group_costs(self, cost)),
+                latex=r"\max_g \textstyle\sum_{i \in g, k} w_i A_{ik} D_{ik} / \pi_g",
+                value=lambda v: float(group_costs(self, cost, np.asarray(v["assignment"])).max()),
+            )
         return ObjectiveTerm(
             "cost",
             frozenset({"assignment"}),
@@ -327,7 +394,9 @@ class FairAssignment(GroupedRows):
             value=lambda v: cost.mean(w, np.asarray(v["assignment"])),
         )
 
-    def with_centers(self, centers: Any, *, prices: Floats | None = None) -> FairAssignment:
+    def with_centers(
+        self, centers: Any, *, prices: Floats | None = None, duals: Floats | None = None
+    ) -> FairAssignment:
         """Return this problem with other centers; rules, groups and weights stay.
 
         Parameters
@@ -336,6 +405,8 @@ class FairAssignment(GroupedRows):
             As many centers as before.
         prices : array (G, K), optional
             Multipliers of ``mass definition`` where a search for them starts.
+        duals : array (2, G), optional
+            Prices of the largest mean cost of a group and of budgets, to start from likewise.
         """
         old = self.cost
         if old.metric == "precomputed":
@@ -351,11 +422,14 @@ class FairAssignment(GroupedRows):
             )
         cost = SeparableCost(old.metric, old.points, new, old.p)
         objective = {**self.objective, "cost": self._cost_term(cost, self["assignment"])}
-        child: FairAssignment = self._child(
-            data=MappingProxyType({**self.data, "cost": cost, "prices": prices}),
+        terms = {
+            k: t.at(cost) if isinstance(t, CostTerm) else t for k, t in self.constraints.items()
+        }
+        return self._child(
+            data=MappingProxyType({**self.data, "cost": cost, "prices": prices, "duals": duals}),
             objective=MappingProxyType(objective),
+            constraints=MappingProxyType(terms),
         )
-        return child
 
 
 def cluster_count(value: Any, most: int, what: str, places: str) -> int:

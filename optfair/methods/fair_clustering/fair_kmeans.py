@@ -33,6 +33,7 @@ from optfair.methods.fair_clustering.single_start import (
 from optfair.methods.fair_clustering.streamed_kmeans import StreamedKMeans
 from optfair.numbers import check_labels, check_weights
 from optfair.rows.frames import (
+    STARTS,
     check_parameters,
     checked_rows,
     same_columns,
@@ -46,6 +47,8 @@ Floats = NDArray[np.float64]
 
 __all__ = ["FairKMeans"]
 
+# Starts of n_init="auto" for few rows, or where a time limit says when to stop; and what is few.
+MANY_STARTS, FEW_ROWS = 50, 50
 # Wall seconds of branching on labels.
 HARD_SECONDS = 10.0
 
@@ -75,13 +78,21 @@ class FairKMeans(
     fairness : Rule, list of rules, dict of rules by name, or None
         Perfect fairness by default: every cluster has the composition of the population.
         None is plain clustering.
+    goal : {"mean", "group"}
+        Least mean cost, or least largest mean cost of a group (socially fair k-means; centers
+        are means weighted by group).
     metric : {"sqeuclidean", "l1"}
         Squared distances with means (k-means), or absolute ones with medians (k-medians).
     init : {"k-means", "k-means++", "random"} or array (K, d)
         Start: the centers of plain clustering run to convergence, its k-means++ start,
         distinct rows, or given centers.
     n_init : int or "auto"
-        Starts; by default 10, and 1 for given centers.
+        Starts; by default 10, 50 for up to 50 rows, as many of 50 as ``time_limit`` leaves room
+        for, and 1 for given centers.
+    search : {"restarts", "swap"}
+        "swap": one start, then clusters that are missed least are closed and opened again at rows
+        drawn by cost, for as many assignments as the other starts would take. It pays from about
+        30 clusters on.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
         the first ones run on, which ``n_iter_`` and ``history_`` leave out.
@@ -130,7 +141,7 @@ class FairKMeans(
     prices_ : array (G, K)
         Dual prices: what a cluster charges a row of a group on top of the distance.
     objective_ : float
-        Mean cost of the soft assignment.
+        Mean cost of the soft assignment; with goal="group" the largest of a group.
     cost_, balance_ : float
         Mean cost and balance of the hard labels, as papers report them.
     gap_ : float
@@ -180,6 +191,7 @@ class FairKMeans(
     References
     ----------
     Kim, Lee, Park, Kim: Fair Clustering via Alignment, ICML 2025.
+    Ghadiri, Samadi, Vempala: Socially Fair k-Means Clustering, FAccT 2021.
     """
 
     def __init__(
@@ -187,9 +199,11 @@ class FairKMeans(
         n_clusters: int = 8,
         *,
         fairness: Any = PerfectFairness(),  # noqa: B008  (frozen, without state)
+        goal: str = "mean",
         metric: str = "sqeuclidean",
         init: Any = "k-means",
         n_init: Any = "auto",
+        search: str = "restarts",
         max_iter: int = 300,
         tol: float = 1e-6,
         algorithm: str = "exact",
@@ -204,9 +218,11 @@ class FairKMeans(
     ) -> None:
         self.n_clusters = n_clusters
         self.fairness = fairness
+        self.goal = goal
         self.metric = metric
         self.init = init
         self.n_init = n_init
+        self.search = search
         self.max_iter = max_iter
         self.tol = tol
         self.algorithm = algorithm
@@ -249,6 +265,7 @@ class FairKMeans(
             groups=labels,
             centers=rows[:K],
             fairness=self.fairness,
+            goal=self.goal,
             metric=self.metric,
             sample_weight=weights,
         )
@@ -258,11 +275,21 @@ class FairKMeans(
                 "the printed algorithm proves no prices",
                 'use algorithm="exact", or labels="soft"',
             )
+        given = not isinstance(init, str)
+        starts: Any = self.n_init
+        if starts == "auto" and self.algorithm == "exact":
+            many = len(rows) <= FEW_ROWS or (self.time_limit is not None and not given)
+            starts = MANY_STARTS if many else STARTS
+        if self.search == "swap" and self.algorithm == "paper":
+            raise DeclarationError(
+                'search="swap" does not go with algorithm="paper"', remedy='use "exact"'
+            )
+        one = given or self.search == "swap"
         if self.algorithm == "paper":
             fit = printed_fit(self, problem, init)
         else:
-            fit = exact_fit(self, problem, init)
-        seeds = start_seeds(self.random_state, self.n_init, given=not isinstance(init, str))
+            fit = exact_fit(self, problem, init, starts)
+        seeds = start_seeds(self.random_state, starts, given=one)
         self.restarts_, best = run_restarts(
             fit,
             seeds,
@@ -290,8 +317,11 @@ class FairKMeans(
         self.soft_assignment_ = A
         self.labels_ = A.argmax(axis=1)
         self.masses_ = np.stack([np.bincount(index, w * a, G) for a in A.T], axis=1)
-        self.prices_ = np.asarray(best.solution.multipliers["mass definition"])
-        self.objective_ = float(problem.data["cost"].mean(w, A))
+        # where costs of groups have prices, in units of the costs themselves
+        factors = getattr(best.solution.proof, "factors", np.ones(1))
+        self.prices_ = np.asarray(best.solution.multipliers["mass definition"]) / factors[:, None]
+        mean = float(problem.data["cost"].mean(w, A))
+        self.objective_ = mean if self.goal == "mean" else float(best.record.objective)
         self.cost_, self.balance_ = best.record.cost, best.record.balance
         self.gap_ = best.record.gap
         self.history_, self.gaps_ = np.array(best.history), np.array(best.gaps)

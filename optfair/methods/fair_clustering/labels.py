@@ -131,6 +131,12 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
             "whole numbers of rows are sought by linear programs",
             'use linear rules, or labels="soft"',
         )
+    if p.demands.bars or p.demands.by_group:
+        raise DeclarationError(
+            "labels that obey rules on costs are not made",
+            "whole numbers of rows in a cluster do not settle what they cost",
+            'leave these rules out, or use labels="soft"',
+        )
     costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
     unit = whole_counts(costs)
     masses = np.asarray(solution["masses"], dtype=float)

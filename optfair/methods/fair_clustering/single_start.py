@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
+from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.descent import (
     Assigned,
     Descent,
@@ -20,10 +21,12 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     descend,
 )
 from optfair.methods.fair_clustering.alignment import printed_alignment
+from optfair.methods.fair_clustering.alternation import alternate
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
+from optfair.methods.fair_clustering.swap_search import swapped
 from optfair.numbers import check_matrix
 from optfair.rows.restarts import Restart, Step, Told, step_progress
 
@@ -196,7 +199,7 @@ class Fit:
     plan: Any = None
 
 
-def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
+def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -> Fitter:
     """Return the function that runs one start of the exact alternation.
 
     Parameters
@@ -207,8 +210,18 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         Rows, groups and rules; its centers are replaced.
     init : str or array (K, d)
         Way to start, or centers.
+    starts : int
+        Starts whose assignments a search by swaps may take.
     """
-    sample = _sample(model, problem) if problem.cost.rows >= LARGE else None
+    demands = problem.demands
+    if demands.by_group and model.metric != "sqeuclidean":
+        raise DeclarationError(
+            f"rules on costs of groups with metric {model.metric!r}",
+            "the centers that suit several groups are weighted means of theirs",
+            'use metric="sqeuclidean"',
+        )
+    large = problem.cost.rows >= LARGE and not demands.bars
+    sample = _sample(model, problem) if large and not _general(problem) else None
 
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
@@ -217,13 +230,31 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         def left() -> float | None:
             return None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
 
+        def onwards(
+            p: FairAssignment, at: Floats, prices: Floats | None, tol: float, most: int | None
+        ) -> Descent[Any]:
+            return held_descent(p, at, prices, model, left(), report, tol=tol, max_iter=most)
+
+        def searched(p: FairAssignment, run: Descent[Any], tol: float) -> Descent[Any]:
+            if model.search != "swap" or run.status != "converged":
+                return run
+            return swapped(
+                p,
+                run,
+                lambda at, own, most: onwards(p, at, own, tol, most),
+                seed=seed,
+                budget=(starts - 1) * len(run.history),
+                deadline=np.inf if limit is None else begin + limit,
+            )
+
         prices, stopped = None, ""
         if sample is not None:  # the many early iterations need no more than a sample
-            few = held_descent(
-                sample, centers, None, model, left(), report, tol=max(model.tol, 1e-5)
-            )
+            rough = max(model.tol, 1e-5)
+            few = searched(sample, onwards(sample, centers, None, rough, None), rough)
             centers, prices = few.best.centers, few.best.found.prices
             stopped = few.status if few.status in ("interrupted", "time_limit") else ""
+        if _general(problem):
+            return _general_fit(model, problem, centers, seed, left(), report)
         run = held_descent(
             problem,
             centers,
@@ -234,9 +265,13 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
             tol=model.tol,
             max_iter=1 if stopped else model.max_iter,
         )
+        if sample is None:
+            run = searched(problem, run, model.tol)
         # the last assignment is solved as a problem, from its prices, for its certificate
         found = run.best.found
-        solution = problem.with_centers(run.best.centers, prices=found.prices).solve()
+        solution = problem.with_centers(
+            run.best.centers, prices=found.prices, duals=getattr(found, "duals", None)
+        ).solve()
         A = np.asarray(solution["assignment"])
         record = Restart(
             seed,
@@ -266,14 +301,17 @@ def held_descent(
     max_iter: int | None = None,
 ) -> Descent[Flow]:
     """Run one start on rows in memory, from arrays alone; see `descend`."""
-    held = HeldRows(
-        compile_rules(problem).program,
+    rules, demands = compile_rules(problem), problem.demands
+    stated = (
+        rules.program,
         problem.cost,
         problem.data["groups"],
         problem.data["weights"],
         problem.objective_unit,
-        prices,
     )
+    held: Any = HeldRows(*stated, prices)
+    if demands.bars or demands.by_group:
+        held = ChargedRows(*stated, demands, rules.feasible, prices)
     with step_progress(max(0, model.verbose - 1)) as log:
 
         def told(iteration: int, step: Assigned[Flow]) -> None:
@@ -292,6 +330,42 @@ def held_descent(
             time_limit=time_limit,
             report=told,
         )
+
+
+def _general(problem: FairAssignment) -> bool:
+    """Whether some rule needs a general solver, as links between rows do."""
+    return bool(problem.structure_refusal("mass-assignment"))
+
+
+def _general_fit(
+    model: Any,
+    problem: FairAssignment,
+    centers: Floats,
+    seed: int,
+    time_limit: float | None,
+    report: Step,
+) -> tuple[Restart, Fit]:
+    """Run one start by general solvers; see `alternate`."""
+    run = alternate(
+        problem.with_centers(centers),
+        max_iter=model.max_iter,
+        tol=model.tol,
+        time_limit=time_limit,
+        verbose=max(0, model.verbose - 1),
+        callback=lambda i, s: report(i, Told(s.objective, s.gap)),
+    )
+    A = np.asarray(run.solution["assignment"])
+    numbers = _numbers(problem, A, run.centers)
+    record = Restart(
+        seed,
+        run.solution.objective,
+        *numbers,
+        run.solution.gap,
+        run.n_iter,
+        run.status,
+        run.seconds,
+    )
+    return record, Fit(record, run.solution, A, run.centers, run.history, run.gaps, run.reseeded)
 
 
 def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
@@ -391,6 +465,7 @@ def _sample(model: Any, problem: FairAssignment) -> FairAssignment:
         groups=problem.data["group_names"][groups[taken]],  # rules name groups by their labels
         centers=problem.cost.centers,
         fairness=model.fairness,
+        goal=model.goal,
         metric=model.metric,
         sample_weight=w[taken] * (shares / some)[groups[taken]],
     )
@@ -406,6 +481,8 @@ def _free_share(problem: FairAssignment, model: Any) -> float:
         reasons.append(f"metric is {model.metric!r}")
     if np.ptp(weights) > 1e-12 * weights.max():
         reasons.append("rows have different weights")
+    if model.goal != "mean":
+        reasons.append(f"goal is {model.goal!r}")
     if not isinstance(model.fairness, (PerfectFairness, AdditiveGap)) or model.fairness.on:
         reasons.append(f"fairness is {model.fairness!r}")
     if reasons:

@@ -382,6 +382,18 @@ def _check_additive(model: Any) -> None:
             "medians do not add up over chunks",
             'use metric="sqeuclidean", or fit in memory',
         )
+    if model.goal != "mean":
+        raise DeclarationError(
+            f"fit_stream does not take goal={model.goal!r}",
+            "prices of groups need all rows at once",
+            'use goal="mean", or fit in memory',
+        )
+    if model.search != "restarts":
+        raise DeclarationError(
+            f"fit_stream does not take search={model.search!r}",
+            "swaps look at all rows",
+            'use search="restarts", or fit in memory',
+        )
     if model.labels != "soft":
         raise DeclarationError(
             f"fit_stream does not take labels={model.labels!r}",

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def map_target(problem: Problem, rule: Rule) -> MapProblem:
     """Return the problem as one of a map, or raise: its unknown is no map."""
     if not isinstance(problem, MapProblem):
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on maps",
-            f"this problem has the variables {', '.join(problem.variables)}",
+        raise rule.unfit(
+            problem,
+            "maps",
             "use it with AffineMap, PSDMap, GaussianMap or another problem of a map",
         )
     return problem

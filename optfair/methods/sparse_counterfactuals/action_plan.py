@@ -157,6 +157,12 @@ class ActionPlan(ChoiceProblem):
         choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, budget=budget, cells=cells)
 
+    moves = MappingProxyType({"budget": "sides"})
+
+    def with_data(self, **changed: Any) -> ActionPlan:
+        """Return this problem with another budget."""
+        return self.with_budget(changed["budget"])
+
     @property
     def budget(self) -> float:
         """C."""

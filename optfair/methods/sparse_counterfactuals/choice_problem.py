@@ -368,11 +368,7 @@ def choice_target(problem: Problem, rule: Rule) -> ChoiceProblem:
         It chooses none.
     """
     if not isinstance(problem, ChoiceProblem):
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on edits",
-            f"this problem has the variables {', '.join(problem.variables)}",
-            "use it with ActionPlan or MinimumEdits",
-        )
+        raise rule.unfit(problem, "edits", "use it with ActionPlan or MinimumEdits")
     return problem
 
 

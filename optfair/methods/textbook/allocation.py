@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import cvxpy as cp
@@ -78,6 +79,9 @@ class Diet(Problem):
     """
 
     title = "Diet"
+    moves = MappingProxyType(
+        {"cost": "costs", **dict.fromkeys(("minimum", "maximum", "fewest", "most"), "sides")}
+    )
 
     def __init__(
         self,
@@ -182,6 +186,7 @@ class Transport(Problem):
     """
 
     title = "Transport"
+    moves = MappingProxyType({"cost": "costs", "supply": "sides", "demand": "sides"})
 
     def __init__(
         self, *, cost: Any, supply: Any, demand: Any, plants: Any = None, markets: Any = None

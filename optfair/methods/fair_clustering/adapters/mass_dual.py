@@ -13,17 +13,27 @@ from numpy.typing import NDArray
 from optfair.backends.request import Outcome, Request
 from optfair.backends.terminal import round_progress
 from optfair.compile.value_line import ValueLine, value_line
-from optfair.core.certificate import DualCheck, drift
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem
-from optfair.core.solution import LazyValues
+from optfair.core.solution import LazyValues, Solution
+from optfair.errors import Infeasible
+from optfair.methods.fair_clustering.algorithms.charged_rows import (
+    HARD_OVERDRAFT,
+    SPILL,
+    ChargedFlow,
+    ChargedRows,
+    Demands,
+    factors_of,
+)
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
     POLYHEDRAL,
-    MassResult,
     solve_mass_dual,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.proofs.bounds import LowerBound
 from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
@@ -45,7 +55,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     begin = time.perf_counter()
     request.refuse_options(profile)
     p = cast(FairAssignment, problem)
-    rules = compile_rules(p)
+    rules, demands = compile_rules(p), p.demands
+    if demands.bars or demands.by_group:
+        return _run_charged(p, rules, demands, request, begin)
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
     with round_progress(request.verbose, "mass-dual") as report:
@@ -61,7 +73,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             report=report,
         )
     solved_at = time.perf_counter()
-    values, multipliers, proof = _recovered(p, rules, result)
+    values, multipliers, proof = recovered(p, rules, result, result.y, result.z)
     return Outcome(
         result.status,
         values,
@@ -76,9 +88,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     )
 
 
-def _recovered(
-    p: FairAssignment, rules: CompiledRules, result: MassResult
+def recovered(
+    p: FairAssignment, rules: CompiledRules, result: Any, y: Floats, z: Floats
 ) -> tuple[dict[str, Floats], Mapping[str, Any], MassProof]:
+    """Return values, multipliers and proof of an assignment and the best prices."""
     K = p.cost.clusters
     A = np.zeros((p.cost.rows, K))
     A[result.rows, result.clusters] = result.fractions
@@ -88,8 +101,8 @@ def _recovered(
     entries_weight = np.asarray(w[result.rows] * result.fractions, dtype=float)
     M = np.asarray(np.bincount(entry, entries_weight, G * K), dtype=float).reshape(G, K)
     values = {"assignment": A, "masses": M}
-    proof = MassProof(p, rules, result.y, result.z)
-    named = rules.compiled.by_name(result.y, result.z)[1]
+    proof = MassProof(p, rules, y, z)
+    named = rules.compiled.by_name(y, z)[1]
     prices = proof.prices
     entries: dict[str, Any] = {
         "row sum": lambda: _frozen(proof.row_multipliers()),
@@ -220,3 +233,138 @@ class MassProof:
             **self.rules.compiled.by_name(self.y, self.z)[1],
         }
         return drift(multipliers, derived)
+
+
+# Rules on costs: what is barred has a penalty, and costs of groups have prices.
+
+# Relative excess over a budget that is the linear programs' rounding.
+EXCESS = 1e-7
+
+
+def _run_charged(
+    p: FairAssignment, rules: CompiledRules, demands: Demands, request: Request, begin: float
+) -> Outcome:
+    compiled_at = time.perf_counter()
+    rows = ChargedRows(
+        rules.program,
+        p.cost,
+        p.data["groups"],
+        p.data["weights"],
+        p.objective_unit,
+        demands,
+        rules.feasible,
+        warm_prices(p, request),
+        tolerance=0.4 * request.tolerance,
+        deadline=request.deadline,
+        overdraft=HARD_OVERDRAFT,
+        duals=p.data.get("duals"),
+    )
+    flow, *_ = rows.solved(p.cost)
+    upper = np.full(p.shares.size, np.inf) if demands.upper is None else demands.upper
+    broken = flow.spilled > SPILL or flow.missed > EXCESS * upper.min()
+    if broken and flow.status == "optimal":
+        raise _unreachable(p, demands, flow)
+    solved_at = time.perf_counter()
+    factors = factors_of(flow.duals, p.shares, demands.worst) if demands.by_group else None
+    charge = replace(
+        demands.charge,
+        factors=None if factors is None else factors[p.data["groups"]],
+        penalty=flow.penalty,
+    )
+    inner = p.charged(replace(p.cost, charge=charge))
+    values, own, proof = recovered(inner, rules, flow, flow.result.y, flow.result.z)
+    extra = {
+        name: _frozen(
+            flow.duals[1][np.isfinite(t.upper)]
+            if t.upper is not None
+            else p.data["weights"] * flow.penalty
+        )
+        for name, t in p.constraints.items()
+        if isinstance(t, CostTerm)
+    }
+    multipliers = LazyValues({**{k: (lambda k=k: own[k]) for k in own}, **extra})
+    budgets = float(flow.duals[1][np.isfinite(upper)] @ upper[np.isfinite(upper)])
+    return Outcome(
+        flow.status,
+        values,
+        multipliers,
+        ChargedProof(p, proof, own, extra, budgets, np.ones(1) if factors is None else factors),
+        {
+            "compile": compiled_at - begin,
+            "solve": solved_at - compiled_at,
+            "recover": time.perf_counter() - solved_at,
+        },
+        tuple(flow.result.history),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class ChargedProof:
+    r"""Bound from prices of masses at charged costs, less what the prices of budgets pay.
+
+    .. math:: q(\Lambda; (\theta_g + \nu_g) D / \pi_g + P\, 1_{\text{barred}}) - \nu^T u
+    """
+
+    problem: FairAssignment
+    inner: MassProof
+    own: Mapping[str, Any]
+    extra: Mapping[str, Floats]
+    budgets: float
+    factors: Floats
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute bound and residuals with the multipliers given."""
+        given = {k: multipliers[k] for k in self.own if k in multipliers}
+        same = all(given.get(k) is v for k, v in self.own.items() if k == "mass definition")
+        found = self.inner.check(values, self.own if same else given)
+        bound = found.bound - self.budgets
+        bound -= loss(self.problem.shares.size + 4, abs(found.bound) + self.budgets)
+        apart = drift(multipliers, self.extra)
+        return replace(found, bound=bound, consistency=max(found.consistency, apart))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExcessProof(Certificate):
+    """Proof that rules on costs cannot hold: the least of what breaks them is above what is allowed."""
+
+    solution: Solution
+    allowed: float
+
+    def verify(self) -> Verdict:
+        """Recompute the bound of the least excess."""
+        found = self.solution.residuals()
+        ok = found.dual <= EXCESS and found.consistency <= 1e-12
+        least = self.solution.bound
+        if ok and least > self.allowed:
+            return Verdict(True, (), self.solution.grade)
+        return Verdict(False, (f"at least {least:.6g} is proved, {self.allowed:g} is allowed",))
+
+
+def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> Infeasible:
+    """Prove that rules on costs cannot hold, by the least that breaks them."""
+    bars = replace(p.cost, charge=demands.charge).barred().T
+    names = [k for k, t in p.constraints.items() if isinstance(t, CostTerm)]
+    if flow.spilled > SPILL:
+        least = p.charged(SeparableCost("precomputed", bars.astype(float))).solve()
+        proof = ExcessProof(least, 0.0)
+        evidence = f"at least {100 * least.bound:.4g} % of the weight has to use barred arcs"
+    else:
+        upper = np.zeros(0) if demands.upper is None else demands.upper
+        size = np.where(upper > 0.0, 1.0 / np.where(upper > 0.0, upper, 1.0), 1e6)
+        scaled = p.cost.matrix() * np.where(np.isfinite(upper), size, 0.0)[p.data["groups"], None]
+        least_problem = p.charged(SeparableCost("precomputed", scaled), "group")
+        if demands.bars:
+            least_problem = least_problem.with_constraints(barred=forbidden_arcs(bars))
+        proof = ExcessProof(least_problem.solve(), 1.0)
+        evidence = (
+            "some group costs at least"
+            f" {proof.solution.bound:.6g} times its bound in every assignment"
+        )
+    return Infeasible(
+        f"rules on costs cannot hold at these centers: {', '.join(map(repr, names))}",
+        evidence,
+        "allow more, or start from other centers",
+        certificate=proof if proof.verify() else None,
+        conflict=tuple(names),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from optfair.errors import DeclarationError, nearest
 
 __all__ = [
     "METRICS",
+    "Charge",
     "CostRows",
     "SeparableCost",
 ]
@@ -25,6 +27,38 @@ Floats = NDArray[np.float64]
 
 
 METRICS = ("sqeuclidean", "l1", "lp", "precomputed")
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """What rows are charged besides their cost, as prices of rules on costs and arcs.
+
+    Parameters
+    ----------
+    factors : array (n,), optional
+        What the cost of each row is multiplied by.
+    limits : array (n,), optional
+        Largest cost of each row: dearer arcs are barred.
+    barred : array (n, K) of bool, optional
+        Further barred arcs.
+    penalty : float
+        Price of a barred arc.
+    """
+
+    factors: Floats | None = None
+    limits: Floats | None = None
+    barred: NDArray[np.bool_] | None = None
+    penalty: float = 0.0
+
+    def outside(self, found: Floats, rows: Any) -> Any:
+        """Return which arcs of some rows, of the costs given (K x m), are barred."""
+        off: Any = False if self.limits is None else found > self.limits[rows]
+        return off if self.barred is None else off | self.barred[rows].T
+
+    def on(self, found: Floats, rows: Any) -> Floats:
+        """Return costs (K x m) of some rows with the charge."""
+        extra = self.penalty * self.outside(found, rows) if self.penalty else 0.0
+        return np.asarray((found if self.factors is None else found * self.factors[rows]) + extra)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +75,15 @@ class SeparableCost:
         Centers; empty when the metric is precomputed.
     p : float
         Power of metric ``lp``, at least 1 so that the cost stays convex in the center.
+    charge : Charge, optional
+        What is charged besides.
     """
 
     metric: str
     points: Floats
     centers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     p: float = 2.0
+    charge: Charge | None = None
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -72,6 +109,16 @@ class SeparableCost:
 
     def columns(self, rows: NDArray[np.intp] | slice) -> Floats:
         """Return the costs of some rows, clusters along the first axis (K x m)."""
+        found = self._distances(rows)
+        return found if self.charge is None else self.charge.on(found, rows)
+
+    def barred(self, rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.bool_]:
+        """Return which arcs of some rows are barred (K x m)."""
+        found = self._distances(rows)
+        off = False if self.charge is None else self.charge.outside(found, rows)
+        return np.broadcast_to(off, found.shape)
+
+    def _distances(self, rows: NDArray[np.intp] | slice) -> Floats:
         points = self.points[rows]
         if self.metric == "precomputed":
             return np.ascontiguousarray(points.T)
@@ -80,6 +127,15 @@ class SeparableCost:
         if self.metric == "l1":
             return np.asarray(cdist(self.centers, points, "cityblock"))
         return np.asarray(cdist(self.centers, points, "minkowski", p=self.p) ** self.p)
+
+    def paired(self, rows: NDArray[np.intp], clusters: NDArray[np.intp]) -> Floats:
+        """Return the costs of arcs, by row and cluster."""
+        found = np.empty(rows.size)
+        for start in range(0, rows.size, 65_536):
+            part = slice(start, start + 65_536)
+            block = self.columns(rows[part])
+            found[part] = block[clusters[part], np.arange(block.shape[1])]
+        return found
 
     def matrix(self) -> Floats:
         """Return the whole n x K matrix."""

@@ -340,7 +340,9 @@ def moved_centers(
 
     def harmless(k: int, row: Floats) -> bool:
         own = flow.rows[flow.clusters == k]
-        there = replace(cost, points=cost.points[own], centers=row[None]).columns(slice(None))
+        there = replace(cost, points=cost.points[own], centers=row[None], charge=None).columns(
+            slice(None)
+        )
         return float(there[0] @ held[flow.clusters == k]) <= EMPTY * total
 
     return moved, reseed(moved, weight, cost.points[worst[far[worst] > 0.0]], harmless)

@@ -287,6 +287,8 @@ class MassResult:
         the prices are ``program.prices(y, z)``.
     status : str
         optimal, stalled, time_limit or interrupted.
+    objective, bound : float
+        What the assignment costs, and what the prices prove; infinite where nothing is known.
     history : list of Round
     """
 
@@ -296,6 +298,8 @@ class MassResult:
     y: Floats
     z: Floats
     status: str
+    objective: float
+    bound: float
     history: list[Round] = field(default_factory=list)
 
 
@@ -337,14 +341,23 @@ def solve_mass_dual(
         status = search.run(prices)
     except KeyboardInterrupt:
         status = "interrupted"
-    costs = search.costs
+    costs, objective = search.costs, np.inf
     if search.candidate is not None:
         c = search.candidate
+        objective = c.objective
         rows, clusters, fractions = spread(costs, c.pricing, c.free, c.flow)
     else:
         pricing = search.pricing or price(costs, np.zeros(program.masses.shape))
         masses = feasible[program.masses] if search.masses is None else search.masses
         rows, clusters, fractions = repaired(costs, pricing, masses)
     return MassResult(
-        costs.rows[rows], clusters, fractions, search.y, search.z, status, search.history
+        costs.rows[rows],
+        clusters,
+        fractions,
+        search.y,
+        search.z,
+        status,
+        objective,
+        search.bound,
+        search.history,
     )

@@ -1,0 +1,439 @@
+"""Rules on what rows cost and on pairs of rows: forbidden arcs, radii, costs of groups, links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.core.certificate import Verdict
+from optfair.core.composition import Rule
+from optfair.core.problem_class import LP, Evidence
+from optfair.core.solution import Solution
+from optfair.core.term import ConstraintTerm, Values
+from optfair.errors import DeclarationError
+from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
+from optfair.methods.fair_clustering.margins import finite_vector, group_vector
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+__all__ = [
+    "CannotLink",
+    "CostTerm",
+    "ForbiddenArcs",
+    "GroupCost",
+    "MustLink",
+    "Radius",
+    "cannot_link",
+    "forbidden_arcs",
+    "group_cost",
+    "group_costs",
+    "must_link",
+    "radius",
+]
+
+Floats = NDArray[np.float64]
+
+
+def group_costs(problem: Any, cost: SeparableCost, assignment: Floats) -> Floats:
+    """Return the mean cost of the rows of each group (G,)."""
+    w, groups, shares = (problem.data[k] for k in ("weights", "groups", "shares"))
+    paid = w * np.einsum("ki,ik->i", cost.columns(slice(None)), assignment)
+    return np.asarray(np.bincount(groups, paid, shares.size) / shares)
+
+
+def stated_group_costs(problem: Any, cost: SeparableCost) -> Any:
+    """Return the mean cost of the rows of each group as a CVXPY expression (G,)."""
+    w, groups, shares = (problem.data[k] for k in ("weights", "groups", "shares"))
+    A = problem["assignment"]
+    gather = sp.csr_array((w / shares[groups], (groups, np.arange(w.size))), (shares.size, w.size))
+    return gather @ cp.sum(cp.multiply(cost.matrix(), A), axis=1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CostTerm(ConstraintTerm):
+    """A constraint that the mass-dual algorithm obeys by what it charges.
+
+    Attributes
+    ----------
+    charge : Charge
+        Arcs it bars.
+    upper : array (G,) or None
+        Largest mean cost of each group, infinite where there is none.
+    moved : callable
+        cost -> this term where the centers are others.
+    """
+
+    charge: Charge = field(default_factory=Charge)
+    upper: Floats | None = None
+    moved: Callable[[SeparableCost], CostTerm] | None = None
+
+    def at(self, cost: SeparableCost) -> CostTerm:
+        """Return the term at other centers, under its own name."""
+        if self.moved is None:
+            return self
+        kept = {k: getattr(self, k) for k in ("name", "evidence", "origin", "latex", "limit")}
+        return replace(self.moved(cost), **kept)
+
+
+def _bars(problem: Any, charge: Charge) -> Callable[[SeparableCost], CostTerm]:
+    """Return the term: every row puts nothing on its barred arcs."""
+    A = problem["assignment"]
+
+    def term(cost: SeparableCost) -> CostTerm:
+        charged = replace(cost, charge=charge)
+        return CostTerm(
+            "barred arcs",
+            frozenset({"assignment"}),
+            Evidence("barred arcs", "affine", "Nonpositive", LP),
+            build=lambda: cp.sum(cp.multiply(charged.barred().T.astype(float), A), axis=1) <= 0,
+            violation=lambda v: np.maximum(
+                np.einsum("ki,ik->i", charged.barred(), np.asarray(v["assignment"])), 0.0
+            ),
+            shape=(cost.rows,),
+            charge=charge,
+            moved=term,
+        )
+
+    return term
+
+
+def _needs_costs(problem: Any, rule: Rule) -> SeparableCost:
+    if "assignment" not in problem.variables or not hasattr(problem, "with_centers"):
+        raise DeclarationError(
+            f"{type(rule).__name__} is a rule on a fair assignment",
+            f"this problem has the variables {', '.join(problem.variables)}",
+            "use it with FairAssignment or FairKMeans",
+        )
+    cost: SeparableCost = problem.data["cost"]
+    return cost
+
+
+@dataclass(frozen=True)
+class Radius(Rule):
+    """Every row is in clusters whose centers are near enough."""
+
+    largest: Any
+    latex = r"A_{ik} > 0 \Rightarrow D_{ik} \le r_i"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return one row per row of the data."""
+        cost = _needs_costs(problem, self)
+        limits = finite_vector(self.largest, cost.rows, "radius")
+        if (limits < 0).any():
+            raise DeclarationError("a radius is negative", remedy="give costs from 0 on")
+        return _bars(problem, Charge(limits=limits))(cost)
+
+
+@dataclass(frozen=True, repr=False)
+class ForbiddenArcs(Rule):
+    """Rows keep out of the clusters that are forbidden to them."""
+
+    arcs: Any
+    latex = r"A_{ik} = 0 \;\forall (i, k) \in F"
+
+    def __repr__(self) -> str:
+        return f"ForbiddenArcs({int(np.sum(self.arcs))} arcs)"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return one row per row of the data."""
+        cost = _needs_costs(problem, self)
+        arcs = np.asarray(self.arcs)
+        if arcs.shape != (cost.rows, cost.clusters) or arcs.dtype != bool:
+            raise DeclarationError(
+                f"forbidden arcs are {arcs.dtype} of shape {arcs.shape}",
+                remedy=f"give an array ({cost.rows}, {cost.clusters}) of bool: rows x clusters",
+            )
+        if (stuck := arcs.all(axis=1)).any():
+            raise DeclarationError(
+                f"every cluster is forbidden to {int(stuck.sum())} rows",
+                f"row {int(np.argmax(stuck))} is one",
+                "leave each row a cluster",
+            )
+        return _bars(problem, Charge(barred=arcs))(cost)
+
+
+@dataclass(frozen=True)
+class GroupCost(Rule):
+    """The mean cost of the rows of a group has an upper bound."""
+
+    upper: Any
+    latex = r"\textstyle\sum_{i \in g, k} w_i A_{ik} D_{ik} \le u_g \pi_g"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return one row per group that has a bound."""
+        cost = _needs_costs(problem, self)
+        names = np.asarray(problem.data["group_names"]).tolist()
+        upper = (
+            group_vector(self.upper, names, "upper", np.inf)
+            if isinstance(self.upper, Mapping)
+            else finite_vector(self.upper, len(names), "upper")
+        )
+        if not (upper >= 0).all() or np.isinf(upper).all():
+            raise DeclarationError(
+                f"group_cost has the bounds {upper.tolist()}", remedy="give costs from 0 on"
+            )
+        refuse_negative(cost, "group_cost")
+        some = np.flatnonzero(np.isfinite(upper))
+
+        def over(v: Values, cost: SeparableCost) -> Floats:
+            return np.maximum(group_costs(problem, cost, v["assignment"])[some] - upper[some], 0.0)
+
+        def term(cost: SeparableCost) -> CostTerm:
+            return CostTerm(
+                "group cost",
+                frozenset({"assignment"}),
+                Evidence("group cost", "affine", "Nonpositive", LP),
+                build=lambda: stated_group_costs(problem, cost)[some] <= upper[some],
+                violation=lambda v: over(v, cost),
+                shape=(some.size,),
+                scale=upper[some],
+                upper=upper,
+                moved=term,
+            )
+
+        return term(cost)
+
+
+def refuse_negative(cost: SeparableCost, what: str) -> None:
+    """Raise where costs of groups may be negative: their prices would prove nothing."""
+    if cost.metric == "precomputed" and (cost.points < 0).any():
+        raise DeclarationError(
+            f"{what} needs costs from 0 on",
+            f"the smallest is {cost.points.min():g}",
+            "add a constant to all costs of a row",
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class _Links(Rule):
+    pairs: Any
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.pairs)} pairs)"
+
+    def rows(self, problem: Problem) -> NDArray[np.intp]:
+        """Return the pairs (m, 2), checked."""
+        n = _needs_costs(problem, self).rows
+        pairs = np.asarray(self.pairs)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
+            raise DeclarationError(
+                f"pairs are {pairs.dtype} of shape {pairs.shape}",
+                remedy="give an array (m, 2) of row numbers",
+            )
+        if pairs.min() < 0 or pairs.max() >= n or (pairs[:, 0] == pairs[:, 1]).any():
+            raise DeclarationError(
+                "pairs name no two rows", f"there are {n} rows", "number them from 0 on"
+            )
+        return pairs.astype(np.intp)
+
+
+@dataclass(frozen=True, repr=False)
+class MustLink(_Links):
+    """Two rows have the same fractions in every cluster."""
+
+    latex = r"A_{ik} = A_{jk}"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return one equality per pair and cluster."""
+        pairs = self.rows(problem)
+        A, m = problem["assignment"], len(pairs)
+        at = np.tile(np.arange(m), 2)
+        signs = np.repeat([1.0, -1.0], m)
+        apart = sp.csr_array((signs, (at, pairs.T.ravel())), shape=(m, A.shape[0]))
+        return apart @ A == 0
+
+
+@dataclass(frozen=True, repr=False)
+class CannotLink(_Links):
+    """Two rows share no cluster, if they are whole."""
+
+    latex = r"A_{ik} + A_{jk} \le 1"
+
+    def bind(self, problem: Problem) -> Any:
+        """Return one inequality per pair and cluster, after a look at what must be linked."""
+        pairs = self.rows(problem)
+        A, m = problem["assignment"], len(pairs)
+        n = A.shape[0]
+        linked = [r.rows(problem) for r in problem.rules.values() if isinstance(r, MustLink)]
+        if linked:
+            both = np.concatenate(linked)
+            graph = sp.coo_array((np.ones(len(both)), tuple(both.T)), shape=(n, n))
+            _, part = sp.csgraph.connected_components(graph, directed=False)
+            clash = np.flatnonzero(part[pairs[:, 0]] == part[pairs[:, 1]])
+            if clash.size:
+                i, j = pairs[clash[0]]
+                raise DeclarationError(
+                    f"rows {i} and {j} must be linked and cannot be",
+                    f"{clash.size} pairs are in both, directly or through others",
+                    "take them out of one of the two",
+                )
+        both_rows = sp.csr_array(
+            (np.ones(2 * m), (np.tile(np.arange(m), 2), pairs.T.ravel())), shape=(m, n)
+        )
+        return both_rows @ A <= 1
+
+    def verdict(self, solution: Solution) -> Verdict:
+        """Say which pairs share a cluster, by fractions or by labels."""
+        A = np.asarray(solution["assignment"])
+        pairs = self.rows(solution.problem)
+        first, second = A[pairs[:, 0]], A[pairs[:, 1]]
+        shared = np.minimum(first, second).sum(axis=1) > 1e-6
+        same = first.argmax(axis=1) == second.argmax(axis=1)
+        reasons = []
+        if shared.any():
+            reasons.append(
+                f"{int(shared.sum())} of {len(pairs)} pairs share a cluster by fractions, such as"
+                f" rows {pairs[np.argmax(shared)].tolist()}: half and half obeys the soft rule"
+            )
+        if same.any():
+            reasons.append(f"{int(same.sum())} of {len(pairs)} pairs have the same label")
+        return Verdict(not reasons, tuple(reasons))
+
+
+def radius(largest: Any) -> Radius:
+    r"""Rows may only be in clusters whose cost to them is at most ``largest``.
+
+    .. math:: A_{ik} = 0 \quad \text{where } D_{ik} > r_i
+
+    Class: LP. Individual fairness gives each row the distance to its ⌈n/K⌉-th neighbour; one
+    number for all is the radius of a k-center. In `FairKMeans` a center moves only as far as its
+    rows stay within reach, and the start must be one that reaches all rows.
+
+    Parameters
+    ----------
+    largest : float or array (n,)
+        In units of the costs: squared distances for metric "sqeuclidean".
+
+    Returns
+    -------
+    Radius
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> of.fair_clustering.radius(4.0)
+    Radius(largest=4.0)
+
+    References
+    ----------
+    Jung, Kannan, Lutz: Service in Your Neighborhood, FORC 2020.
+    """
+    return Radius(largest)
+
+
+def forbidden_arcs(arcs: Any) -> ForbiddenArcs:
+    r"""Keep rows out of clusters.
+
+    .. math:: A_{ik} = 0 \quad \forall (i, k) \in F
+
+    Class: LP.
+
+    Parameters
+    ----------
+    arcs : array (n, K) of bool
+        Where no row may go.
+
+    Returns
+    -------
+    ForbiddenArcs
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> of.fair_clustering.forbidden_arcs([[True, False], [False, False]])
+    ForbiddenArcs(1 arcs)
+    """
+    return ForbiddenArcs(arcs)
+
+
+def group_cost(upper: Any) -> GroupCost:
+    r"""Bound the mean cost of the rows of each group.
+
+    .. math:: \sum_{i \in g} \sum_k w_i A_{ik} D_{ik} \le u_g \pi_g
+
+    Class: LP at fixed centers. ``goal="group"`` of `FairAssignment` and `FairKMeans` makes the
+    largest of these means least instead.
+
+    Parameters
+    ----------
+    upper : float, array (G,) or dict by group label
+        Budgets, in units of the costs.
+
+    Returns
+    -------
+    GroupCost
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> of.fair_clustering.group_cost({"female": 3.5})
+    GroupCost(upper={'female': 3.5})
+
+    References
+    ----------
+    Ghadiri, Samadi, Vempala: Socially Fair k-Means Clustering, FAccT 2021.
+    """
+    return GroupCost(upper)
+
+
+def must_link(pairs: Any) -> MustLink:
+    r"""Give both rows of each pair the same fractions.
+
+    .. math:: A_{ik} = A_{jk} \quad \forall (i, j), k
+
+    Class: LP, solved by a general solver: m·K rows for m pairs.
+
+    Parameters
+    ----------
+    pairs : array (m, 2) of int
+        Numbers of rows.
+
+    Returns
+    -------
+    MustLink
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> of.fair_clustering.must_link([[0, 1]])
+    MustLink(1 pairs)
+    """
+    return MustLink(pairs)
+
+
+def cannot_link(pairs: Any) -> CannotLink:
+    r"""Keep the two rows of each pair apart.
+
+    .. math:: A_{ik} + A_{jk} \le 1 \quad \forall (i, j), k
+
+    Class: LP, and weak: half of both rows in each of two clusters obeys it. It says what it seems
+    to say for whole rows, ``with_integrality("assignment")``; ``verdict(solution)`` of the rule
+    names the pairs that share a cluster.
+
+    Parameters
+    ----------
+    pairs : array (m, 2) of int
+        Numbers of rows.
+
+    Returns
+    -------
+    CannotLink
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> rule = of.fair_clustering.cannot_link([[0, 1]])
+    >>> p = of.FairAssignment(
+    ...     [[0.0], [0.1], [0.2], [5.0]], groups=list("abab"), centers=[[0.0], [5.0]], fairness=None
+    ... ).with_constraints(apart=rule)
+    >>> bool(rule.verdict(p.with_integrality("assignment").solve()))
+    True
+    """
+    return CannotLink(pairs)

@@ -1,0 +1,215 @@
+"""Rules on what rows cost: the mass-dual algorithm against a general solver, and k-means under them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.errors import DeclarationError, Infeasible
+
+fc = of.fair_clustering
+
+
+def data(unit: float = 1.0, n: int = 240) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n, 3))
+    groups = np.array(["a", "b", "c"])[rng.integers(0, 3, n)]
+    X[groups == "b"] *= 1.7
+    X[groups == "c", 0] += 1.0
+    return X * unit, groups, rng.exponential(size=n)
+
+
+def rules(kind: str, unit: float, n: int, K: int) -> dict[str, Any]:
+    u, gap = unit**2, of.max_gap(0.15)
+    arcs = np.random.default_rng(1).random((n, K)) < 0.25
+    arcs[:, 0] = False
+    return {
+        "group": {"goal": "group", "fairness": gap},
+        "group, no rule": {"goal": "group", "fairness": None},
+        "group, one empty budget": {
+            "goal": "group",
+            "fairness": [gap, fc.group_cost({"a": 9 * u})],
+        },
+        "budget": {"fairness": [gap, fc.group_cost({"b": 6.05 * u})]},
+        "arcs": {"fairness": {"gap": gap, "arcs": fc.forbidden_arcs(arcs)}},
+        "radius": {"fairness": [of.balance(0.2), fc.radius(40.0 * u)]},
+        "all": {
+            "goal": "group",
+            "fairness": [gap, fc.radius(45.0 * u), fc.forbidden_arcs(arcs), of.cluster_share(0.05)],
+        },
+    }[kind]
+
+
+KINDS = ["group", "group, no rule", "group, one empty budget", "budget", "arcs", "radius", "all"]
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_a_general_solver(kind: str, unit: float) -> None:
+    X, groups, weights = data(unit)
+    p = of.FairAssignment(
+        X,
+        groups=groups,
+        centers=X[:4],
+        sample_weight=weights,
+        **rules(kind, unit, len(X), 4),
+    )
+    assert str(p.problem_class) == "LP"
+    s = p.solve()
+    assert s.solver == "mass-dual" and s.is_optimal(1e-6) and s.certificate.verify()
+    assert str(s.grade) == "proved"
+    highs = p.solve("highs", tolerance=1e-6).objective
+    assert s.objective == pytest.approx(highs, rel=2e-7)
+    assert s.bound <= highs * (1.0 + 1e-12)
+
+
+def test_the_rules_bind() -> None:
+    X, groups, _ = data()
+    free = of.FairAssignment(X, groups=groups, centers=X[:4], fairness=None).solve()
+    for kind in ("group", "budget", "arcs", "radius"):
+        stated = rules(kind, 1.0, len(X), 4)
+        p = of.FairAssignment(X, groups=groups, centers=X[:4], **stated)
+        found = p.solve().values
+        assert max(t.relative_violation(found) for t in p.constraints.values()) <= 1e-7
+        assert max(t.relative_violation(free.values) for t in p.constraints.values()) > 1e-3
+
+
+def test_a_proof_of_other_prices_is_refused() -> None:
+    X, groups, _ = data()
+    p = of.FairAssignment(X, groups=groups, centers=X[:4], **rules("budget", 1.0, len(X), 4))
+    s = p.solve()
+    name = next(k for k, t in p.constraints.items() if getattr(t, "upper", None) is not None)
+    changed = {k: np.array(s.multipliers[k]) for k in s.multipliers}
+    assert s.proof is not None
+    assert s.proof.check(s.values, changed).consistency <= 1e-12
+    changed[name] = changed[name] * (1 + 1e-4) + 1e-4
+    assert s.proof.check(s.values, changed).consistency > 1e-6
+
+
+@pytest.mark.parametrize(
+    "rule, why",
+    [
+        (fc.radius(3.0), "of the weight has to use barred arcs"),
+        (fc.group_cost(1.0), "times its bound in every assignment"),
+    ],
+)
+def test_rules_that_cannot_hold_are_proved_so(rule: Any, why: str) -> None:
+    X, groups, _ = data()
+    p = of.FairAssignment(X, groups=groups, centers=X[:4], fairness=[of.max_gap(0.1), rule])
+    with pytest.raises(Infeasible, match=why) as caught:
+        p.solve()
+    assert caught.value.certificate.verify()
+
+
+def means(model: Any, X: Any, groups: Any) -> Any:
+    far = ((X[:, None] - model.cluster_centers_) ** 2).sum(axis=2)
+    paid = (far * model.soft_assignment_).sum(axis=1)
+    return np.array([paid[groups == g].mean() for g in model.groups_])
+
+
+def test_socially_fair_k_means_lowers_the_largest_cost_of_a_group() -> None:
+    X, groups, _ = data(n=900)
+    kw = {"n_clusters": 4, "n_init": 1, "random_state": 0, "fairness": of.max_gap(0.3)}
+    mean = of.FairKMeans(**kw).fit(X, groups=groups)
+    worst = of.FairKMeans(goal="group", **kw).fit(X, groups=groups)
+    assert (np.diff(worst.history_) <= 0).all() and worst.gap_ <= 1e-6
+    assert worst.objective_ == pytest.approx(means(worst, X, groups).max(), rel=1e-9)
+    assert worst.objective_ < 0.99 * means(mean, X, groups).max()
+    assert of.metrics.max_gap(groups, worst.soft_assignment_, soft=True) <= 0.3 + 1e-6
+    # no center that is a weighted mean of the groups' own is better: the last step is optimal
+    again = of.FairKMeans(**kw | {"n_init": "auto"}, goal="group", init=worst.cluster_centers_)
+    assert again.fit(X, groups=groups).objective_ >= worst.objective_ * (1 - 1e-4)
+    share = (worst.predict(X, groups=groups) == worst.labels_).mean()
+    assert share > 0.97  # all but rows whose clusters tie at the prices
+
+
+def test_k_means_within_budgets_and_radii() -> None:
+    X, groups, _ = data(n=900)
+    kw = {"n_clusters": 4, "n_init": 1, "random_state": 0}
+    free = of.FairKMeans(fairness=of.max_gap(0.2), **kw).fit(X, groups=groups)
+    most = means(free, X, groups)
+    tight = 0.97 * most.max()
+    rule = [of.max_gap(0.2), fc.group_cost(tight)]
+    capped = of.FairKMeans(fairness=rule, **kw).fit(X, groups=groups)
+    assert means(capped, X, groups).max() <= tight * (1 + 1e-6)
+    assert capped.objective_ >= free.objective_ * (1 - 1e-3)
+    assert means(capped, X, groups).max() < most.max()
+
+    start = free.cluster_centers_
+    reach = ((X[:, None] - start) ** 2).sum(axis=2).min(axis=1).max()
+    within = of.FairKMeans(
+        fairness=[of.max_gap(0.4), fc.radius(1.3 * reach)], init=start, n_clusters=4
+    ).fit(X, groups=groups)
+    far = ((X[:, None] - within.cluster_centers_) ** 2).sum(axis=2)
+    assert far[within.soft_assignment_ > 0].max() <= 1.3 * reach * (1 + 1e-12)
+    assert (np.diff(within.history_) <= 0).all()
+
+
+def test_links() -> None:
+    X, groups, _ = data(n=60)
+    pairs = np.array([[0, 7], [3, 9], [20, 31]])
+    linked = of.FairKMeans(
+        3, fairness=[of.max_gap(0.2), fc.must_link(pairs)], n_init=1, random_state=0
+    ).fit(X, groups=groups)
+    A = linked.soft_assignment_
+    assert np.abs(A[pairs[:, 0]] - A[pairs[:, 1]]).max() <= 1e-7
+
+    near = fc.cannot_link([[0, 1], [2, 3]])
+    X[1], X[3] = X[0] + 1e-3, X[2] + 1e-3
+    p = of.FairAssignment(X, groups=groups, centers=X[4:7], fairness=None)
+    soft, hard = (q.with_constraints(apart=near) for q in (p, p.with_integrality("assignment")))
+    half = np.tile(np.eye(3)[0] + np.eye(3)[1], (len(X), 1)) / 2
+    assert max(soft.constraints["apart"].violation({"assignment": half}).ravel()) <= 0
+    assert near.verdict(hard.solve()).ok
+    assert not near.verdict(_Half(half, p)).ok
+    with pytest.raises(DeclarationError, match="must be linked and cannot be"):
+        p.with_constraints(same=fc.must_link([[0, 5], [5, 1]])).with_constraints(apart=near)
+
+
+class _Half(dict[str, Any]):
+    """Values that look like a solution."""
+
+    def __init__(self, half: Any, problem: Any) -> None:
+        super().__init__(assignment=half)
+        self.problem = problem
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        fc.radius(-1.0),
+        fc.radius([1.0, 2.0]),
+        fc.forbidden_arcs(np.ones((240, 4), dtype=bool)),
+        fc.forbidden_arcs(np.ones((3, 4), dtype=bool)),
+        fc.group_cost({"z": 1.0}),
+        fc.group_cost(-1.0),
+        fc.must_link([[0, 0]]),
+        fc.cannot_link([[0, 1000]]),
+        fc.must_link([0, 1]),
+    ],
+)
+def test_bad_rules_are_refused(rule: Any) -> None:
+    X, groups, _ = data()
+    with pytest.raises((DeclarationError, of.DataError)):
+        of.FairAssignment(X, groups=groups, centers=X[:4], fairness=rule)
+
+
+def test_what_does_not_go_together_is_refused() -> None:
+    X, groups, _ = data()
+    for model in (
+        of.FairKMeans(3, goal="group", metric="l1"),
+        of.FairKMeans(3, goal="group", labels="hard", n_init=1),
+        of.FairKMeans(3, goal="group", algorithm="paper"),
+        of.FairKMeans(3, goal="least"),
+    ):
+        with pytest.raises(DeclarationError):
+            model.fit(X, groups=groups)
+    with pytest.raises(DeclarationError, match="costs from 0 on"):
+        of.FairAssignment(costs=X, groups=groups, goal="group")
+    with pytest.raises(DeclarationError, match="masses only"):
+        of.FairKMeans(3, fairness=fc.radius(9.0)).fit_stream(X, groups=groups)
+    with pytest.raises(DeclarationError, match="goal='group'"):
+        of.FairKMeans(3, goal="group").fit_stream(X, groups=groups)

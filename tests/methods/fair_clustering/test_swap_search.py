@@ -1,0 +1,82 @@
+"""Swaps never end higher than where they started, and stay within their budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.errors import DeclarationError
+from optfair.methods.fair_clustering import single_start, swap_search
+
+
+def data(n: int = 160, blobs: int = 8) -> tuple[Any, Any]:
+    rng = np.random.default_rng(3)
+    at = rng.uniform(-10, 10, size=(blobs, 2))
+    X = at[rng.integers(0, blobs, n)] + 0.4 * rng.normal(size=(n, 2))
+    return X, rng.integers(0, 2, n)
+
+
+def fitted(X: Any, groups: Any, **options: Any) -> Any:
+    stated = {"init": "random", "random_state": 0, "fairness": of.max_gap(0.2)} | options
+    return of.FairKMeans(8, **stated).fit(X, groups=groups)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+def test_swaps_lower_the_objective_of_one_start(
+    unit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, groups = data()
+    made = []
+    run = single_start.held_descent
+
+    def counted(*a: Any, **k: Any) -> Any:
+        found = run(*a, **k)
+        made.append(len(found.history))
+        return found
+
+    monkeypatch.setattr(single_start, "held_descent", counted)
+    one = fitted(X * unit, groups, n_init=1)
+    made.clear()
+    swap = fitted(X * unit, groups, n_init=4, search="swap")
+    first = made[0]
+    # a swap that is tried may end in the middle of its trial, and the best is polished
+    assert sum(made[1:]) <= 3 * first + swap_search.TRIAL + max(made)
+    assert len(made) > 3 and len(swap.restarts_) == 1
+    assert swap.objective_ < 0.99 * one.objective_  # blobs without a center get one
+    assert (np.diff(swap.history_) <= 0).all() and swap.gap_ <= 1e-9
+    again = fitted(X * unit, groups, n_init=4, search="swap")
+    assert np.array_equal(again.labels_, swap.labels_)
+
+
+def test_without_a_budget_a_swap_search_is_a_start() -> None:
+    X, groups = data()
+    one, swap = (fitted(X, groups, n_init=1, search=s) for s in ("restarts", "swap"))
+    assert np.array_equal(one.cluster_centers_, swap.cluster_centers_)
+
+
+@pytest.mark.filterwarnings("ignore:the best start ended by time_limit")
+def test_a_time_limit_ends_the_search() -> None:
+    X, groups = data()
+    swap = fitted(X, groups, n_init=10_000, search="swap", time_limit=0.5)
+    assert swap.restarts_[0].seconds < 20.0 and swap.gap_ <= 1e-9
+
+
+def test_few_rows_get_many_starts_by_default() -> None:
+    X, groups = data(40)
+    model = of.FairKMeans(2, random_state=0, max_iter=3, tol=0.5)
+    assert len(model.fit(X, groups=groups).restarts_) == 50
+    X, groups = data(60)
+    assert len(model.fit(X, groups=groups).restarts_) == 10
+
+
+def test_what_swaps_do_not_go_with_is_refused() -> None:
+    X, groups = data()
+    with pytest.raises(DeclarationError, match="paper"):
+        fitted(X, groups, search="swap", algorithm="paper", fairness=of.perfect_fairness())
+    with pytest.raises(DeclarationError, match="unknown search"):
+        fitted(X, groups, search="tabu")
+    with pytest.raises(DeclarationError, match="look at all rows"):
+        of.FairKMeans(3, search="swap").fit_stream(X, groups=groups)
