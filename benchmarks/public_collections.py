@@ -2,11 +2,13 @@
 
     OPTFAIR_COLLECTIONS=FOLDER python benchmarks/public_collections.py
         [--sets 'netlib,sdplib/t*'] [--solvers default,highs] [--tolerances 1e-4,1e-6,1e-8]
-        [--time-limit 60] [--out FILE] [--quick] [--json]
+        [--smallest N] [--time-limit 60] [--out FILE] [--publish RECORD] [--quick] [--json]
 
 Every run has a process of its own, which is ended some time after the limit. A run is a line of
 FILE (benchmarks/out/public_collections.jsonl), and one that stands there is not made again, so an
-interrupted benchmark goes on; --render prints the tables of such a record without running.
+interrupted benchmark goes on; --render prints the tables of such a record without running, and
+--publish writes what the site shows of it: outcomes, no data. --solvers open is the default route and
+every open solver that takes the problem.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import optfair as of
+from optfair.backends.registry import profiles
 from optfair.comparison.run import environment
 
 DEFAULT = "default"
@@ -140,30 +143,71 @@ def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*found, {"name": name, "target": 0, "measured": len(wrong), "reached": not wrong}]
 
 
-def rendered(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the tables in Markdown: shares by collection, and why each other answer is none."""
-    lines = ["| collection | solver | tolerance | runs | verified | reported | other | CPU s |"]
-    lines.append("|---|---|---:|---:|---:|---:|---:|---:|")
+Table = tuple[list[str], list[list[str]]]
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return head and lines of the shares by collection, solver and tolerance."""
+    head = ["collection", "solver", "tolerance", "runs", "verified", "reported", "other", "CPU s"]
+    lines = []
     for (group, solver, tolerance), own in sorted(shares(rows).items()):
         good = sum(r["outcome"] in GOOD for r in own)
         word = sum(r["outcome"] == "reported" for r in own)
         cpu = sum(r.get("cpu", r.get("seconds", 0.0)) for r in own)
         cells = (group, solver, f"{tolerance:g}", len(own), f"{good} ({good / len(own):.0%})", word)
-        lines.append(f"| {' | '.join(map(str, (*cells, len(own) - good - word, f'{cpu:.0f}')))} |")
-    rest = [r for r in rows if r["outcome"] not in GOOD]
-    differ = [r for r in rows if r["outcome"] == "verified" and r.get("agrees") is False]
-    if rest or differ:
-        lines += [
-            "",
-            "| not verified | solver | tolerance | outcome | why |",
-            "|---|---|---:|---|---|",
-        ]
-    for r in [*rest, *differ]:
-        why = r.get("why", "") if r in rest else f"{r['objective']!r} is not the stated optimum"
-        why = " ".join(why.replace("|", "/").split())[:160]
-        cells = (r["name"], r["solver"], f"{r['tolerance']:g}", r["outcome"], why)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([str(c) for c in (*cells, len(own) - good - word, f"{cpu:.0f}")])
+    return head, lines
+
+
+def reasons(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return head and lines of why answers are not verified, or not those that are stated."""
+    lines = []
+    for r in rows:
+        differs = r["outcome"] == "verified" and r.get("agrees") is False
+        if r["outcome"] not in GOOD or differs:
+            why = f"{r['objective']!r} is not the stated optimum" if differs else r.get("why", "")
+            why = " ".join(why.replace("|", "/").split())[:160]
+            lines.append([r["name"], r["solver"], f"{r['tolerance']:g}", r["outcome"], why])
+    return ["not verified", "solver", "tolerance", "outcome", "why"], lines
+
+
+def rendered(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the tables in Markdown: shares by collection, and why each other answer is none."""
+    lines: list[str] = []
+    for head, table in (summary(rows), reasons(rows)):
+        if table:
+            lines += ["", *(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head)))]
+            lines += [f"| {' | '.join(cells)} |" for cells in table]
+    return "\n".join(lines[1:])
+
+
+# What a published record keeps of a run.
+KEPT = ("name", "solver", "tolerance", "outcome", "by", "grade", "objective", "agrees", "why")
+
+
+def published(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a record to keep: machines, versions and commits once, and outcomes."""
+    machines: list[dict[str, str]] = []
+    runs = []
+    for r in sorted(rows, key=lambda r: (r["tolerance"], r["solver"], r["name"])):
+        if r["environment"] not in machines:
+            machines.append(r["environment"])
+        run = {k: r[k] for k in KEPT if r.get(k) not in (None, "")}
+        if "why" in run:
+            run["why"] = " ".join(run["why"].split())[:160]
+        run |= {"cpu": round(r.get("cpu", r.get("seconds", 0.0)), 2)}
+        runs.append(run | {"environment": machines.index(r["environment"])})
+    return {"schema": 1, "environments": machines, "runs": runs}
+
+
+def open_solvers(name: str) -> list[str]:
+    """Return the default route and the open solvers, of those installed, that take a member."""
+    problem = next(
+        m for m in of.library.collection(name.partition("/")[0]) if m.name == name
+    ).problem()
+    able = (p for p in profiles().values() if p.kind == "open" and not p.structure)
+    usable = [p.name for p in able if p.installed and p.nonconvex != "local" and p.accepts(problem)]
+    return [DEFAULT, *usable]
 
 
 def main() -> None:
@@ -171,12 +215,16 @@ def main() -> None:
     parser.add_argument(
         "--sets", default="", help="collections, or patterns such as sdplib/t*; by default all"
     )
-    parser.add_argument("--solvers", default=DEFAULT, help="default, or names of solvers")
+    parser.add_argument("--solvers", default=DEFAULT, help="default, open, or names of solvers")
+    parser.add_argument(
+        "--smallest", type=int, default=0, metavar="N", help="of each collection, by size of file"
+    )
     parser.add_argument("--tolerances", default=",".join(f"{t:g}" for t in TOLERANCES))
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out/public_collections.jsonl"))
     parser.add_argument("--quick", action="store_true", help="a slice under 45 s, measured anew")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--publish", type=Path, help="write the record that the site shows")
     parser.add_argument("--render", action="store_true", help="print the tables of the record")
     parser.add_argument("--one", metavar="NAME", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -189,21 +237,22 @@ def main() -> None:
     done = {} if options.quick else kept(options.out)
     if not options.render:
         groups = options.sets.split(",") if options.sets else of.library.collections()
-        names = [
-            m.name
-            for g in groups
-            for m in of.library.collection(g.partition("/")[0])
-            if fnmatch(m.name, g if "/" in g else f"{g}/*")
-        ]
+        names = []
+        for g in groups:
+            members = of.library.collection(g.partition("/")[0])
+            own = [m for m in members if fnmatch(m.name, g if "/" in g else f"{g}/*")]
+            own.sort(key=lambda m: m.path.stat().st_size)
+            names += [m.name for m in own[: options.smallest or None]]
         if options.quick:
             names, tolerances = [n for n in names if n in QUICK], [1e-6]
             options.time_limit = 10.0
         else:
             options.out.parent.mkdir(parents=True, exist_ok=True)
         machine = environment() | {"commit": commit(), "time_limit": f"{options.time_limit:g}"}
+        asked = {n: open_solvers(n) if solvers == ["open"] else solvers for n in names}
         for tolerance in tolerances:
-            for solver in solvers:
-                for name in names:
+            for name in names:
+                for solver in asked[name]:
                     if (name, solver, tolerance) in done:
                         continue
                     row = apart(name, solver, tolerance, options.time_limit)
@@ -215,6 +264,9 @@ def main() -> None:
                     if not options.json:
                         print(f"{name} {solver} {tolerance:g}: {row['outcome']}", file=sys.stderr)
     rows = list(done.values())
+    if options.publish:
+        lines = json.dumps(published(rows), indent=1)
+        options.publish.write_text(lines + "\n", encoding="utf-8")
     result = {"must_reach": targets(rows), "runs": rows}
     if options.json:
         print(json.dumps(result))

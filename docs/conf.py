@@ -31,6 +31,7 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "code_blocks",
+    "collection_table",
     "conformance_table",
     "explorable_pages",
     "fact_tables",

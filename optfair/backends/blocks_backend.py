@@ -145,12 +145,42 @@ def _on_face(
     return replace(ended, status="optimal", z=z) if good else ended
 
 
+def _nearer(
+    form: ConicForm,
+    ended: Ended,
+    short: Callable[..., float],
+    gap: float,
+    deadline: float,
+    **options: Any,
+) -> Ended:
+    r"""Return a pair with a point nearer to the origin, where that is proved to be as good.
+
+    Where the optimum is not attained, points on the central path are far out, and a bound that holds
+    for :math:`|x| \le R` says nothing of points as large. With the box
+    :math:`|x_j| \le R / 1000` the program has an optimum, for which these multipliers prove more.
+    """
+    r = form.residuals(ended.x, ended.z)
+    if r.unpaid is None or r.unpaid.slope == 0.0 or form.P.nnz:
+        return ended
+    spare = 0.4 * gap * max(form.unit, abs(r.objective - form.offset))
+    most, n = spare / r.unpaid.slope / CLEAR, form.q.size
+    if not max(1.0, r.unpaid.natural) <= most < r.unpaid.size:
+        return ended
+    box = sp.eye_array(n, format="csc") / most
+    b = np.concatenate([form.b, np.ones(2 * n)])
+    cones = (*form.cones, Cone("nonneg", form.b.size, b.size))
+    A = sp.csc_array(sp.vstack([form.A, box, -box]))
+    near = interior_point(form.q, A, b, cones, deadline=deadline, **options)
+    good = short(form, near.x, ended.z, 0.9) == 0.0
+    return replace(ended, status="optimal", x=near.x) if good else ended
+
+
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form."""
 
-    def short(form: ConicForm, x: Floats, z: Floats) -> float:
+    def short(form: ConicForm, x: Floats, z: Floats, share: float = 0.5) -> float:
         """Return by what a pair falls short of half the tolerance; the rest is for named terms."""
-        r, half = form.residuals(x, z), 0.5 * request.tolerance
+        r, half = form.residuals(x, z), share * request.tolerance
         size = max(form.unit, abs(r.objective - form.offset))
         gap = abs(r.objective - r.bound) / size
         worst = max(gap, r.primal, r.rows)
@@ -186,6 +216,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         ended = ended if beside is None else beside.ended(ended)
         if ended.status in ("optimal", "inaccurate") and short(form, ended.x, ended.z) > 0.0:
             ended = _on_face(form, ended, short, begin + left, **options)
+            if short(form, ended.x, ended.z) > 0.0:
+                ended = _nearer(form, ended, short, request.tolerance, begin + left, **options)
         return RawPoint(ended.status, ended.x, ended.z)
 
     return run_generic(problem, profile, request, call, quadratic=False)

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends import blocks_backend
 from optfair.backends.blocks_backend import Beside
 from optfair.backends.interior_point import interior_point
 from optfair.backends.psd_block import Block
@@ -154,3 +155,22 @@ def test_products_of_sparse_and_dense_matrices_are_what_they_stand_for(density: 
     block.add_to(M, Z, S)
     expected = np.einsum("iab,bc,jcd,da->ij", matrices, Z, matrices, S, optimize=True)
     np.testing.assert_allclose(M, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_an_optimum_that_is_not_attained_is_proved_at_a_point_near_the_origin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The least x with Q [[x - 10, b], [b', Y]] Q' in the cone is 10, with Y without end."""
+    rng = np.random.default_rng(1)
+    Q = rng.normal(size=(3, 3))
+    x, Y = cp.Variable(name="x"), cp.Variable((2, 2), symmetric=True, name="Y")
+    b = rng.normal(size=(1, 2))
+    M = cp.bmat([[cp.reshape(x - 10, (1, 1), order="F"), b], [b.T, Y]])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [Q @ M @ Q.T >> 0, x >= -1]))
+    s = p.solve(NAME, tolerance=1e-6)
+    assert s.is_optimal(1e-6) and s.grade.sound
+    assert s.bound <= s.objective == pytest.approx(10.0, rel=1e-6)
+    assert s.grade.radius >= 1e3 * np.abs(s["Y"]).max()
+    monkeypatch.setattr(blocks_backend, "_nearer", lambda form, ended, *_, **__: ended)
+    with pytest.raises(of.SolverFailure):
+        p.solve(NAME, tolerance=1e-6)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import json
 import re
 import sys
 from pathlib import Path
@@ -91,3 +92,24 @@ def test_the_reference_lists_every_public_name() -> None:
     names = extension("public_names")
     names.check(SimpleNamespace(srcdir=str(DOCS)))
     assert "solve" in names.members_of()["optfair.FairAssignment"]["inherited"]
+
+
+def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
+    """Outcomes with their environment, no data; the tables account for every run."""
+    file = DOCS.parent / "benchmarks" / "public_collections.json"
+    spec = importlib.util.spec_from_file_location(file.stem, file.with_suffix(".py"))
+    assert spec is not None and spec.loader is not None
+    made_by = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made_by)
+    record = json.loads(file.read_text(encoding="utf-8"))
+    runs = record["runs"]
+    assert all(e["commit"] and e["processor"] and e["time_limit"] for e in record["environments"])
+    assert all(set(r) <= {*made_by.KEPT, "cpu", "environment"} for r in runs)
+    head, lines = made_by.summary(runs)
+    count = [dict(zip(head, cells, strict=True)) for cells in lines]
+    assert sum(int(c["runs"]) for c in count) == len(runs) > 100
+    others = sum(int(c["reported"]) + int(c["other"]) for c in count)
+    wrong = sum(r["outcome"] == "verified" and r.get("agrees") is False for r in runs)
+    assert len(made_by.reasons(runs)[1]) == others + wrong
+    again = made_by.published([r | {"environment": {"commit": "c"}} for r in runs])
+    assert [r["name"] for r in again["runs"]] == [r["name"] for r in runs]
