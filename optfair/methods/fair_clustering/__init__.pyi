@@ -23,6 +23,8 @@ from optfair.methods.fair_clustering.front import Front as Front
 from optfair.methods.fair_clustering.front import fairness_front as fairness_front
 from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
+from optfair.methods.fair_clustering.located_sites import LocatedSites as LocatedSites
+from optfair.methods.fair_clustering.located_sites import located_sites as located_sites
 from optfair.methods.fair_clustering.margins import intersection as intersection
 from optfair.methods.fair_clustering.margins import margin as margin
 from optfair.methods.fair_clustering.rules import additive_gap as additive_gap
