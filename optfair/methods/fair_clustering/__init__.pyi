@@ -23,8 +23,6 @@ from optfair.methods.fair_clustering.front import Front as Front
 from optfair.methods.fair_clustering.front import fairness_front as fairness_front
 from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
-from optfair.methods.fair_clustering.located_sites import LocatedSites as LocatedSites
-from optfair.methods.fair_clustering.located_sites import located_sites as located_sites
 from optfair.methods.fair_clustering.margins import intersection as intersection
 from optfair.methods.fair_clustering.margins import margin as margin
 from optfair.methods.fair_clustering.rules import additive_gap as additive_gap
@@ -33,3 +31,5 @@ from optfair.methods.fair_clustering.rules import cluster_share as cluster_share
 from optfair.methods.fair_clustering.rules import max_gap as max_gap
 from optfair.methods.fair_clustering.rules import perfect_fairness as perfect_fairness
 from optfair.methods.fair_clustering.rules import proportion as proportion
+from optfair.methods.fair_clustering.site_prices import LocatedSites as LocatedSites
+from optfair.methods.fair_clustering.site_prices import located_sites as located_sites

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import UnsupportedProblem
-from optfair.methods.fair_clustering.located_sites import located_sites
+from optfair.methods.fair_clustering.site_prices import located_sites
 
 FairFacilityLocation = of.fair_clustering.FairFacilityLocation
 

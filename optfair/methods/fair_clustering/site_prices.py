@@ -171,7 +171,8 @@ def located_sites(
     u = (prices.D + lam[prices.groups]).min(axis=1)
     high_u, high_lam, bound = u, lam, -np.inf
     often = np.zeros(m)
-    theta, quiet, way, status, steps = FIRST, 0, None, "stalled", 0
+    theta, quiet, kept, status, steps = FIRST, 0, 0.0, "stalled", 0
+    rows_way, masses_way = np.zeros(prices.n), np.zeros((G, m))
     for steps in range(1, STEPS + 1):
         value, y, share, masses = prices.step(u, lam)
         often = often * FADE + y
@@ -191,18 +192,18 @@ def located_sites(
             status = "time_limit"
             break
         if quiet >= PATIENCE:
-            theta, quiet, way = 0.5 * theta, 0, None
+            theta, quiet, kept = 0.5 * theta, 0, 0.0
             u, lam = high_u, high_lam
             if theta < LEAST:
                 break
-        fresh = (1.0 - share, masses)
-        way = fresh if way is None else tuple(f + KEPT * w for f, w in zip(fresh, way, strict=True))
+        rows_way, masses_way = 1.0 - share + kept * rows_way, masses + kept * masses_way
+        kept = KEPT
         scale = prices.shares[:, None] / prices.most
-        size = float(prices.w @ np.square(way[0])) + float((np.square(way[1]) / scale).sum())
+        size = float(prices.w @ np.square(rows_way)) + float((np.square(masses_way) / scale).sum())
         if not size > 0.0:
             break
         length = theta * max(objective - value, 1e-9 * abs(objective)) / size
-        u, lam = u + length * way[0], lam + length * way[1] / scale
+        u, lam = u + length * rows_way, lam + length * masses_way / scale
     proved = prices.proved(high_u, high_lam)
     # neighbours: an open site for one of those that the prices opened most often
     far = np.argsort(-often, kind="stable")[: FEW * prices.most]
@@ -312,7 +313,7 @@ class _Prices:
         prices[:, closed] = 0.0
         return value + self.program.form.objective(y), A, prices
 
-    def step(self, u: Floats, lam: Floats) -> tuple[float, Floats, Floats, Floats]:
+    def step(self, u: Floats, lam: Floats) -> tuple[float, Any, Floats, Floats]:
         """Return the value, the open sites, how often rows are served and by how much masses differ."""
         saved, served = self._saved(u, lam)
         y = self._open(self.opening - saved)
@@ -383,4 +384,4 @@ class _Prices:
         size = float(self.w @ np.abs(u)) + self.most * float(each.max())
         size += float(self.shares @ (np.abs(level) + np.abs(lam).max(axis=1))) + abs(rules.value)
         value = float(self.w @ u) + float(net[y].sum()) + float(level @ self.shares) + rules.value
-        return value - float(gamma(self.n + self.m + self.columns + 32.0)) * size
+        return float(value) - float(gamma(self.n + self.m + self.columns + 32.0)) * size
