@@ -36,8 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "conformance"))
 from instances import CASES, INFEASIBLE, PRECISE, UNBOUNDED
 
 import optfair as of
-from optfair.backends.probes import licence_state
-from optfair.backends.registry import profile, profiles
+from optfair.backends.registry import licence_state, profile, profiles
 
 # what an honest solver may answer
 EXPECTED = {"optimal", "refused", "not met", "local", "proved", "said"}

@@ -85,10 +85,12 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 html_theme = "pydata_sphinx_theme"
 html_title = f"optfair {version}"
 html_static_path = ["_static"]
+html_logo = html_favicon = "_static/logo.svg"
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
+    "logo": {"text": html_title},
     "navbar_align": "left",
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],

@@ -21,7 +21,6 @@ from optfair.convexity.prove import prove as prove
 from optfair.core.adopt import from_cvxpy as from_cvxpy
 from optfair.core.composition import Rule as Rule
 from optfair.core.problem import Problem as Problem
-from optfair.core.problem_class import ProblemClass as ProblemClass
 from optfair.core.solution import Solution as Solution
 from optfair.diagnosis.diagnose import diagnose as diagnose
 from optfair.errors import ClassError as ClassError
@@ -66,6 +65,7 @@ from optfair.solution.files import load_solution as load_solution
 from optfair.solution.residuals import residuals as residuals
 from optfair.solution.shadow_prices import shadow_prices as shadow_prices
 from optfair.sweeps.along import sweep as sweep
+from optfair.sweeps.fronts import pareto as pareto
 from optfair.sweeps.ranges import sensitivity as sensitivity
 
 __version__: str

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 
-__all__ = ["attributes_of", "columns_of", "crossed"]
-
 # A part of a label: a name and a value, in which what separates them is escaped.
 PART = re.compile(r"((?:[^\\=,]|\\.)+)=((?:[^\\=,]|\\.)*)", re.DOTALL)
 SEPARATOR = ", "

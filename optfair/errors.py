@@ -7,23 +7,6 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-__all__ = [
-    "ClassError",
-    "DataError",
-    "DeclarationError",
-    "Infeasible",
-    "NoSuchResult",
-    "NotInstalled",
-    "NotLicensed",
-    "OptfairError",
-    "OutOfMemory",
-    "SizeLimited",
-    "SolverFailure",
-    "Unbounded",
-    "UnsupportedProblem",
-    "needed",
-]
-
 
 class OptfairError(Exception):
     """Base of all optfair errors.

@@ -12,8 +12,6 @@ from typing import Any
 from optfair.errors import DeclarationError, nearest
 from optfair.storage import read_toml
 
-__all__ = ["check_keys", "fact_files", "folders", "load_facts", "method_folders"]
-
 _PACKAGE = Path(__file__).resolve().parent
 
 

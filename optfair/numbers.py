@@ -16,37 +16,10 @@ from numpy.typing import NDArray
 from optfair.attributes import columns_of, crossed
 from optfair.errors import DataError, DeclarationError, OptfairError, OutOfMemory, nearest
 
-__all__ = [
-    "LARGEST",
-    "check_callable",
-    "check_choice",
-    "check_count",
-    "check_flag",
-    "check_labels",
-    "check_level",
-    "check_mapping",
-    "check_matrix",
-    "check_names",
-    "check_number",
-    "check_path",
-    "check_positive",
-    "check_seconds",
-    "check_seed",
-    "check_semidefinite",
-    "check_symmetric",
-    "check_table",
-    "check_text",
-    "check_vector",
-    "check_weights",
-    "checked",
-    "encode_groups",
-    "floats",
-    "one_of",
-    "real",
-    "whole",
-]
-
+# Arrays by their entries, as everything here takes and returns them.
 Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
 
 # Beyond this size squares of numbers and sums of them lose every digit that data have.
 LARGEST = 1e15

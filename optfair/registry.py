@@ -32,8 +32,6 @@ from typing import Any
 from optfair.errors import DeclarationError, nearest
 from optfair.locate import check_keys, load_facts, method_folders
 
-__all__ = ["KINDS", "entry", "load", "names", "route"]
-
 # What each kind of entry is.
 KINDS = {
     "models": "a subclass of Problem that instances may name",

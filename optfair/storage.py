@@ -22,19 +22,6 @@ from optfair.errors import DataError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "LARGEST",
-    "check_record",
-    "read_archive",
-    "read_bytes",
-    "read_json",
-    "read_text",
-    "read_toml",
-    "write_archive",
-    "write_text",
-    "write_whole",
-]
-
 # Bytes of a file, as it is or unpacked: beyond it somebody should look at it first.
 LARGEST = 1 << 31
 # A packed text is rarely smaller than this share of it; and a small one may be.

@@ -49,7 +49,7 @@ LANGUAGE = {
     "metrics": set(),
     "plots": {"errors"},
     "rows": {"errors", "numbers"},
-    "sweeps": {"backends", "compile", "core", "errors", "plots", "solution"},
+    "sweeps": {"backends", "compile", "core", "errors", "numbers", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.
@@ -84,6 +84,7 @@ ADAPTERS = {
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},
+    "sdpap": {"backends/sdpa_backend.py"},
     "gurobipy": {"backends/gurobi_backend.py"},
     "pymoo": set(),
     "kmedoids": {"methods/group_counterfactuals/members.py"},
@@ -261,7 +262,6 @@ SAYS_NOTHING = {
 # Files of fewer than 80 lines, and why they stand alone.
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
-    "backends/progress.py": "what every round-wise algorithm of the backends shows",
     "__main__.py": "what python -m optfair runs",
     "convexity/steps.py": "the one limit on work that expressions, searches and derivatives count",
     "solution/shadow_prices.py": "the only place where a sign is turned into a price",

@@ -6,7 +6,7 @@ from typing import Any
 
 import optfair as of
 from optfair.convexity.grammar import FUNCTIONS, parse, parse_bounds
-from optfair.library.quiz import SHAPES
+from optfair.library.exercise import SHAPES
 
 RANGES = ("1<=x<=3, 1<=y<=3", "0.1<=x<=1, 1<=y<=3", "2<=x<=9, 0.5<=y<=1", "5<=x<=6, 5<=y<=6")
 NUMBERS = ((1, 2, 1), (3, 1, 4))

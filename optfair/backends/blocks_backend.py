@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.generic import run_generic
 from optfair.backends.interior_point import Ended, interior_point
 from optfair.backends.request import RawPoint
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
 from optfair.proofs.faces import on_face
 from optfair.solution.conic_form import ConicForm
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-__all__ = ["run"]
 
 
 @dataclass(frozen=True, eq=False)

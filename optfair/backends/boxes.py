@@ -23,14 +23,11 @@ from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import DataError, Infeasible, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["BoxProof", "NoPoint", "run"]
 
 # Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
 SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096

@@ -16,9 +16,10 @@ from optfair.backends.farkas import proved_infeasible
 from optfair.backends.linear_program import solve_form
 from optfair.backends.policy import conic_interface
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import DualCheck, Optimality, drift
+from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values
-from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -28,20 +29,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-Floats = NDArray[np.float64]
 #: (column, whether from above, limit)
 Limit = tuple[int, bool, int]
-
-__all__ = [
-    "BranchedBound",
-    "Case",
-    "Split",
-    "bound_of",
-    "cases",
-    "excluded",
-    "integer_columns",
-    "proved",
-]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400
@@ -234,10 +223,50 @@ def _graded(solution: Solution, proof: Any, tolerance: float) -> Optimality:
     return Optimality(replace(moved, status=status), tolerance)
 
 
-def excluded(problem: Problem, seconds: float, most: int) -> tuple[Compiled, Split | Case] | None:
-    """Return the relaxation of a convex problem and a tree that proves it has no integer point.
+@dataclass(frozen=True, eq=False, repr=False)
+class BranchingProof(Certificate):
+    """A tree whose branches leave out no integer and whose leaves are infeasible.
 
-    None where no tree of so many cases is closed in time.
+    Parameters
+    ----------
+    problem : Problem
+        With its integers.
+    tree : Split or Case
+        A leaf certifies that the continuous constraints and the bounds above it in the tree
+        exclude each other.
+    """
+
+    problem: Problem
+    tree: Split | Case
+
+    @property
+    def conflict(self) -> tuple[str, ...]:
+        """Names of the constraints."""
+        return tuple(self.problem.constraints)
+
+    def verify(self) -> Verdict:
+        """Compile the constraints anew and check the certificate of every leaf."""
+        compiled = compile_problem(relaxed(self.problem), conic_interface())
+        found = bound_of(compiled.form, integer_columns(self.problem, compiled), self.tree)
+        if found.value == np.inf:
+            return Verdict(True)
+        return Verdict(False, (found.fault or "a case has a bound, and may have a point",))
+
+    @property
+    def leaves(self) -> int:
+        """Number of cases."""
+        return sum(isinstance(n, Case) for _, n in cases(self.tree))
+
+    def __str__(self) -> str:
+        return f"{self.leaves} cases by branching, each with a Farkas certificate"
+
+    __repr__ = __str__
+
+
+def excluded(problem: Problem, seconds: float, most: int) -> BranchingProof | None:
+    """Return a proof that a convex problem has no integer point.
+
+    None where no tree of so many cases is closed in time, or it does not compile to cones.
 
     Parameters
     ----------
@@ -248,12 +277,13 @@ def excluded(problem: Problem, seconds: float, most: int) -> tuple[Compiled, Spl
     most : int
         Cases it may have.
     """
-    compiled = compile_problem(relaxed(problem), conic_interface())
-    search = _Search(problem, compiled, 1e-7, time.perf_counter() + seconds, most)
     try:
-        return compiled, search.closed_below(())
-    except SolverFailure:
+        compiled = compile_problem(relaxed(problem), conic_interface())
+        search = _Search(problem, compiled, 1e-7, time.perf_counter() + seconds, most)
+        tree = search.closed_below(())
+    except OptfairError:
         return None
+    return BranchingProof(problem, tree)
 
 
 class _Search:

@@ -8,13 +8,9 @@ from typing import Any
 import clarabel
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ConeProgramResult", "Stoppable", "solve_cone_program"]
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ import numpy as np
 from cvxpy import settings as s
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
-from numpy.typing import NDArray
 
 from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.isolation import Answer, reported, solve_apart
-from optfair.backends.probes import environment
-from optfair.backends.request import RawPoint
+from optfair.backends.registry import environment
+from optfair.backends.request import RawPoint, refused_options
 from optfair.backends.terminal import in_thread, muted
 from optfair.compile.conic_proof import ConicProof
-from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
+from optfair.errors import OptfairError, SolverFailure
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-Floats = NDArray[np.float64]
-
-__all__ = ["run"]
 
 _STATUS = {
     s.OPTIMAL: "optimal",
@@ -229,7 +225,5 @@ def _explained(e: Exception, profile: SolverProfile, given: dict[str, Any]) -> O
     said = " ".join(str(e).split()) or type(e).__name__
     blamed = [name for name in given if name in said]
     if blamed or isinstance(e, (TypeError, ValueError)):
-        return UnsupportedProblem(
-            f"{profile.name} does not take these options", said, "correct or remove the option"
-        )
+        return refused_options(profile.name, said)
     return SolverFailure(f"{profile.name} failed", said, "try another solver")

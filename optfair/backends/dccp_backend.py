@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.request import Outcome
+from optfair.backends.request import Outcome, refuse_integers
 from optfair.errors import NotInstalled, SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
-
-__all__ = ["run"]
 
 # Iterations between two looks at the clock, and all together.
 BLOCK, ITERATIONS = 5, 400
@@ -50,12 +48,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         The package is missing.
     """
     begin = time.perf_counter()
-    if problem.integers:
-        raise UnsupportedProblem(
-            f"{profile.name} has no integer variables",
-            f"{', '.join(map(repr, sorted(problem.integers)))} are integer",
-            "solve without them, or choose a solver for integer programs",
-        )
+    refuse_integers(problem, profile)
     options = request.solver_options(profile)
     for general in ("time_limit", "seed"):
         options.pop(profile.options.get(general, general), None)
@@ -126,13 +119,8 @@ def _convex(program: Any, options: dict[str, Any]) -> str:
 def _start(problem: Problem, variables: dict[str, Any], request: Request) -> str:
     """Give the variables their starting values, and say what became of the warm start."""
     known = getattr(problem, "feasible_point", None)
-    values = None if known is None else known()
-    warm = ""
-    if request.warm_start is not None:
-        given = request.warm_start.values
-        lacking = [n for n, v in variables.items() if n not in given or given[n].shape != v.shape]
-        warm = f"not used: it has no value of the shape of {lacking[0]!r}" if lacking else "used"
-        values = values if lacking else given
+    given, warm = request.start(problem)
+    values = given if given is not None or known is None else known()
     for name, variable in variables.items():
         if values is not None and name in values:
             variable.value = np.asarray(values[name], dtype=float)

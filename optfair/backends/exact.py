@@ -24,8 +24,6 @@ from optfair.solution.residuals import measure
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
 
-__all__ = ["exactly"]
-
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
 LARGEST, ROUNDS = 2_000, 8
 # What an exact slack is multiplied by, at most, where a better basis is looked for.

@@ -1,32 +1,34 @@
-"""Farkas certificates of infeasibility, checked on the compiled data."""
+"""Farkas certificates and rays: why a problem has no solution, or no end, checked on the compiled data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.rays import find_ray
+from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.linear_program import solve_linear_program
+from optfair.backends.policy import conic_interface
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import SolverFailure, Unbounded
+from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility
+from optfair.proofs.cones import Cone
 from optfair.proofs.grade import within
+from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
+from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-__all__ = [
-    "InfeasibilityProof",
-    "carriers",
-    "claimed_infeasible",
-    "claimed_unbounded",
-    "proved_infeasible",
-    "unbounded",
-]
 
 # Binary digits of a vector that is tried first.
 DIGITS = 24
@@ -176,3 +178,230 @@ def unbounded(
                 certificate=ray,
             )
     return claimed_unbounded(problem, solver, why)
+
+
+# Steps along the ray at which the declared problem is evaluated.
+STEPS = (1.0, 10.0, 100.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ray(Certificate):
+    r"""A direction d with :math:`-Ad \in K`, :math:`Pd = 0` and :math:`q^T d < 0`.
+
+    From a feasible x every :math:`x + td`, :math:`t \ge 0`, is feasible, because K is a
+    closed convex cone, and the objective falls by :math:`-q^T d` per unit of t. Integer
+    variables stay integer where t is a multiple of `period`.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is unbounded.
+    d : array (n,)
+        Direction in the columns of the compiled problem, largest entry 1 in size.
+    start : array (n,) or None
+        A point in the same columns; a feasible one is proved to be near it.
+    tolerance : float
+        Rounding allowed where the declared terms are evaluated along the ray.
+    """
+
+    problem: Problem
+    d: Floats
+    start: Floats | None = None
+    tolerance: float = 1e-7
+
+    @cached_property
+    def _compiled(self) -> Compiled:
+        return compile_problem(relaxed(self.problem), conic_interface())
+
+    @property
+    def point(self) -> Any:
+        """The point it starts from, by variable; None when there is none."""
+        return None if self.start is None else self._compiled.by_name(self.start, None)[0]
+
+    def verify(self) -> Verdict:
+        """Prove direction and point on data compiled anew, and follow the declared terms."""
+        compiled = compile_problem(relaxed(self.problem), conic_interface())
+        form = compiled.form
+        reasons = recession_faults(form, self.d)
+        if self.start is None:
+            reasons.append("no feasible point goes with it: the problem may be infeasible")
+        elif not self._starts(compiled):
+            reasons.append("no feasible point is proved near the one it starts from")
+        elif not reasons and self.period == 0:
+            reasons.append("no multiple of it moves integer variables by integers")
+        elif not reasons:
+            reasons += self._along(compiled.by_name(self.d, None)[0])
+        return Verdict(not reasons, tuple(reasons))
+
+    def _starts(self, compiled: Compiled) -> bool:
+        """Whether a feasible point near the start is proved, integer variables held."""
+        form, x = compiled.form, self.start
+        if x is None or x.shape != form.q.shape:
+            return False
+        A, b, cones = form.A, form.b, form.cones
+        if self.problem.integers:
+            places = compiled.places()
+            held = np.unique(np.concatenate([places[k].ravel() for k in self.problem.integers]))
+            held = held[held >= 0]
+            x = x.copy()
+            x[held] = np.round(x[held])
+            A = sp.csc_array(sp.vstack([A, sp.eye_array(x.size, format="csr")[held]]))
+            cones = (*cones, Cone("zero", b.size, b.size + held.size))
+            b = np.concatenate([b, x[held]])
+        return feasible_near(A, b, cones, x) is not None
+
+    def _along(self, direction: dict[str, Floats]) -> list[str]:
+        """Evaluate the declared constraints and objective from the point along the direction."""
+        p = self.problem
+        sign = 1.0 if p.sense == "minimize" else -1.0
+        start = {k: np.asarray(v, dtype=float) for k, v in self.point.items()}
+        for name in p.integers:
+            start[name] = np.round(start[name])
+        reasons = []
+        before = sign * p.objective_value(start)
+        for t in (0.0, *(self.period * step for step in STEPS)):
+            x = {k: v + t * direction[k] for k, v in start.items()}
+            size = 1.0 + max((float(np.abs(v).max(initial=0.0)) for v in x.values()), default=0.0)
+            for name in p.integers:
+                off = float(np.abs(x[name] - np.round(x[name])).max(initial=0.0))
+                if not off <= 10 * self.tolerance * size:
+                    reasons.append(f"{name!r} is off an integer by {off:.1e} at step {t:g}")
+            for name, term in p.constraints.items():
+                off = term.relative_violation(x)
+                if not off <= 10 * self.tolerance * size:
+                    reasons.append(f"{name!r} is violated by {off:.1e} at step {t:g}")
+            value = sign * p.objective_value(x)
+            if t > 0.0 and not value < before:
+                reasons.append(f"the objective does not improve at step {t:g}")
+            before = value
+        return reasons
+
+    @property
+    def direction(self) -> dict[str, Floats]:
+        """The direction by variable."""
+        return self._compiled.by_name(self.d, None)[0]
+
+    @property
+    def period(self) -> int:
+        """Steps after which integer variables are integer again; 0 when they never are."""
+        moves = [v for k, v in self.direction.items() if k in self.problem.integers]
+        period = 1
+        for move in (float(m) for v in moves for m in np.unique(v)):
+            nearest = Fraction(move).limit_denominator(1000)
+            if abs(float(nearest) - move) > 1e-9:
+                return 0
+            period = lcm(period, nearest.denominator)
+        return period if period <= 10**6 else 0
+
+    @property
+    def rate(self) -> float:
+        """Change of the declared objective per unit of the direction."""
+        form = self._compiled.form
+        return float(form.sign * (form.q @ self.d))
+
+    def __str__(self) -> str:
+        moving = [k for k, v in self.direction.items() if np.abs(v).max(initial=0.0) > 0.0]
+        return f"a ray along {', '.join(map(repr, moving))} with rate {self.rate:.6g}"
+
+    __repr__ = __str__
+
+
+def find_ray(
+    problem: Problem, point: Mapping[str, Any] | None = None, seconds: float | None = None
+) -> Ray | None:
+    r"""Return a ray of a convex problem, None when none is proved.
+
+    The shortest ray moves few variables, so it says what is not bounded:
+
+    .. math::
+        \min_d \; \|d\|_1 \quad \text{s.t.} \quad -Ad \in K, \; Pd = 0, \; q^T d = -\|q\|_\infty
+
+    Its `verify` also proves that a feasible point goes with it.
+
+    Parameters
+    ----------
+    problem : Problem
+        Convex; integer variables are taken as continuous.
+    point : mapping, optional
+        A feasible point by variable, if one is known.
+    seconds : float, optional
+        Time it may take.
+    """
+    compiled = compile_problem(relaxed(problem), conic_interface())
+    form = compiled.form
+    for cost in (1.0, 0.0):  # the shortest; else one with room to every curved cone
+        d = _shortest(form, seconds, cost)
+        ray = None if d is None else _exact(problem, compiled, d, point)
+        if ray is not None or all(c.kind in ("zero", "nonneg") for c in form.cones):
+            return ray
+    return None
+
+
+def _exact(
+    problem: Problem, compiled: Compiled, d: Floats, point: Mapping[str, Any] | None
+) -> Ray | None:
+    """Return the simplest direction near d that is proved to be a ray."""
+    form = compiled.form
+    for cut in (1e-6, 1e-9, 0.0):
+        rounded = np.where(np.abs(d) > cut * np.abs(d).max(initial=0.0), d, 0.0)
+        if not rounded.any():
+            continue
+        rounded = rounded / np.abs(rounded).max()
+        for candidate in (np.round(rounded, 9), rounded):
+            if not recession_faults(form, candidate):
+                return Ray(problem, candidate, _start(compiled, point, bool(problem.integers)))
+    return None
+
+
+def _start(compiled: Compiled, point: Mapping[str, Any] | None, whole: bool) -> Floats | None:
+    """Return a point in all columns: the one that is known, else one with room."""
+    form = compiled.form
+    if point is not None:
+        x = np.full(form.q.size, np.nan)
+        for name, place in compiled.places().items():
+            known = place >= 0
+            x[place[known]] = np.asarray(point[name], dtype=float)[known]
+        if np.isfinite(x).all() and (
+            whole or feasible_near(form.A, form.b, form.cones, x) is not None
+        ):
+            return x
+    if whole:
+        return None
+    n = form.q.size
+    nothing = sp.csc_array((n, n))
+    inside = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
+    return inside.x if inside.status == "optimal" else None
+
+
+def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats | None:
+    """Solve for the ray of least 1-norm: with d the difference of two nonnegative parts."""
+    n, m = form.q.size, form.b.size
+    largest = float(np.abs(form.q).max(initial=0.0))
+    if largest == 0.0:
+        return None
+    limit = np.inf if seconds is None else seconds
+    q = sp.csc_array(form.q[None, :] / largest)
+    half = sp.csc_array(sp.vstack([form.A, form.P, q]))
+    both = sp.csc_array(sp.hstack([half, -half]))
+    sides = np.zeros(m + n + 1)
+    sides[-1] = -1.0
+    cost = np.full(2 * n, weight)
+    if all(c.kind in ("zero", "nonneg") for c in form.cones):
+        lower = sides.copy()
+        for c in form.cones:
+            if c.kind == "nonneg":
+                lower[c.start : c.stop] = -np.inf
+        found = solve_linear_program(
+            cost, both, lower, sides, np.zeros(2 * n), np.full(2 * n, np.inf), time_limit=limit
+        )
+        x = found.x if found.status == "optimal" else None
+    else:
+        cones = (*form.cones, Cone("zero", m, m + n + 1), Cone("nonneg", m + n + 1, m + 3 * n + 1))
+        stacked = sp.csc_array(sp.vstack([both, -sp.eye_array(2 * n)]))
+        b = np.concatenate([sides, np.zeros(2 * n)])
+        nothing = sp.csc_array((2 * n, 2 * n))
+        conic = solve_cone_program(
+            nothing, cost, stacked, b, cones, tolerance=1e-10, time_limit=limit
+        )
+        x = conic.x if conic.status == "optimal" else None
+    return None if x is None else x[:n] - x[n:]

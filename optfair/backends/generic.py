@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import (
     InfeasibilityProof,
@@ -17,24 +16,19 @@ from optfair.backends.farkas import (
     proved_infeasible,
     unbounded,
 )
-from optfair.backends.probes import refuse_size
-from optfair.backends.registry import open_takers
-from optfair.backends.request import Outcome, RawPoint, Request
+from optfair.backends.registry import compiled_size, open_takers, refuse_size
+from optfair.backends.request import Outcome, RawPoint, Request, with_whole
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
-from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
+from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ReportedBound", "columns_of", "run_generic"]
-
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
@@ -111,7 +105,7 @@ def run_generic(
     compiled = compile_problem(
         problem, profile.compile_as or profile.cvxpy_name, quadratic=quadratic
     )
-    refuse_size(profile, compiled.form, lambda: open_takers(problem))
+    refuse_size(profile, compiled_size(compiled.form), lambda: open_takers(problem))
     _refuse_magnitude(compiled)
     options = request.solver_options(profile)
     warm = ""
@@ -128,6 +122,12 @@ def run_generic(
         raw.status == "infeasible_or_unbounded" and not problem.objective
     ):
         raise _infeasible(problem, profile, compiled, raw)
+    if raw.status == "unbounded" and not problem.objective:
+        raise SolverFailure(
+            f"{profile.name} calls a problem without an objective unbounded",
+            "every feasible point is optimal",
+            "try another solver",
+        )
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
         raise _unbounded(problem, profile, request, call, quadratic)
     work = _work(compiled, profile, raw)
@@ -143,8 +143,7 @@ def run_generic(
     values, multipliers = compiled.by_name(x, z)
     proof: Any = None
     if mixed:
-        # + 0.0 turns -0.0 into 0.0
-        values = {k: np.round(v) + 0.0 if k in problem.integers else v for k, v in values.items()}
+        values = with_whole(problem, values)
         if raw.bound is not None and np.isfinite(raw.bound):
             proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
     elif z is not None:

@@ -12,19 +12,15 @@ from optfair.backends import cvxpy_backend
 from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.lifted import quadratic_form
-from optfair.backends.probes import environment
-from optfair.backends.registry import open_takers
-from optfair.backends.request import Outcome
-from optfair.errors import OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
+from optfair.backends.registry import environment, open_takers, size_limited
+from optfair.backends.request import Outcome, refused_options, with_whole
+from optfair.errors import OptfairError, SolverFailure
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.compile.quadratic import QuadraticForms
     from optfair.core.problem import Problem
-    from optfair.core.solution import Solution
-
-__all__ = ["run"]
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -50,7 +46,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     try:
         x = _build(model, forms)
         _set(model, options, request, profile)
-        warm = "" if request.warm_start is None else _start(x, problem, forms, request.warm_start)
+        start, warm = request.start(problem)
+        for name, value in (start or {}).items():  # the solver completes what is not known
+            x[forms.columns[name]].Start = np.ravel(value, order="F")
         compiled_at = time.perf_counter()
         model.optimize()
         solved_at = time.perf_counter()
@@ -73,23 +71,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             proof = ReportedBound(problem, float(model.ObjBound), profile.name)
         values = {}
         if model.SolCount:
-            found = forms.by_name(np.asarray(x.X, dtype=float))
-            # + 0.0 turns -0.0 into 0.0
-            values = {
-                name: np.round(found[name]) + 0.0 if name in problem.integers else found[name]
-                for name in problem.variables
-            }
+            values = with_whole(problem, forms.by_name(np.asarray(x.X, dtype=float)))
         seconds["recover"] = time.perf_counter() - solved_at
         word = known.get(status, f"status {status}")
         return Outcome(word, values, {}, proof, seconds, warm_start=warm)
     except gurobipy.GurobiError as e:
         if e.errno == gurobipy.GRB.Error.SIZE_LIMIT_EXCEEDED:
-            raise SizeLimited(
-                f"the licence at hand of {profile.name} is limited in size",
-                f"the problem has {forms.size} variables, some of them in quadratic terms",
-                f"get a licence ({profile.licence}), or use an open solver:"
-                f" {', '.join(open_takers(problem)) or 'none takes this'}",
-            ) from e
+            said = f"{forms.size} variables, some of them in quadratic terms"
+            raise size_limited(profile, said, open_takers(problem)) from e
         raise SolverFailure(f"{profile.name} failed", str(e), "try another solver") from e
     finally:
         model.dispose()
@@ -122,25 +111,8 @@ def _set(model: Any, options: dict[str, Any], request: Request, profile: SolverP
         try:
             model.setParam(name, value)
         except (gurobipy.GurobiError, TypeError, AttributeError) as e:
-            raise UnsupportedProblem(
-                f"{profile.name} does not take these options",
-                f"{name} = {value!r} was refused: {e}",
-                "correct or remove the option",
-            ) from e
+            raise refused_options(profile.name, f"{name} = {value!r} was refused: {e}") from e
     model.setParam("OutputFlag", int(request.verbose >= 2))
-
-
-def _start(x: Any, problem: Problem, forms: QuadraticForms, earlier: Solution) -> str:
-    """Hand in earlier values; the solver completes what is not known. Say "used", or why not."""
-    for name, variable in problem.variables.items():
-        value: Any = earlier.values.get(name)
-        if value is None or np.shape(value) != variable.shape:
-            return f"not used: it has no value of the shape of {name!r}"
-    for name in problem.variables:
-        x[forms.columns[name]].Start = np.ravel(
-            np.asarray(earlier.values[name], dtype=float), order="F"
-        )
-    return "used"
 
 
 def _unbounded(problem: Problem, profile: SolverProfile, request: Request) -> OptfairError:

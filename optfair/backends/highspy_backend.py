@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from optfair.backends.generic import columns_of, run_generic
 from optfair.backends.linear_program import solve_form
 from optfair.backends.request import RawPoint
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -17,10 +15,6 @@ if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-Floats = NDArray[np.float64]
-
-__all__ = ["run"]
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

@@ -26,19 +26,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.psd_block import HELD, Block
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-__all__ = ["Ended", "interior_point"]
-
 
 # Iterations without a better point after which it has ended.
 PATIENCE = 15
 # Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
 # stopped the normal equations.
 CHEAP, DEAR = 3e7, 3e11
+# Residuals above which rounding is not felt: orthogonal factors go on from there.
+EARLY = 1e-2
 # Residuals, as a multiple of the tolerance, from which on a proof is tried.
 NEAR = 500.0
 # Steps to the center of a pair that falls short.
@@ -123,7 +122,7 @@ def interior_point(
     ended = method.run(tolerance, deadline, iterations, short, log)
     fits = method.factored <= DEAR and method.m * method.n <= HELD
     if ended.status == "inaccurate" and fits and not method.orthogonal:
-        method.orthogonal = True
+        method.orthogonal = True  # from where rounding was not felt yet
         again = method.run(tolerance, deadline, iterations, short, log)
         again = replace(again, iterations=ended.iterations + again.iterations)
         return ended if again.status == "inaccurate" and ended.error < again.error else again
@@ -150,6 +149,7 @@ class _Method:
         self.At = sp.csr_array(self.A.T)
         self.total = sum(k.n for k in self.blocks) + self.line.size
         self.orthogonal = False
+        self.early: _Iterate | None = None
         self.factored = 2.0 * self.m * float(self.n) ** 2
 
     def _split(self, cones: Sequence[Cone]) -> None:
@@ -203,7 +203,7 @@ class _Method:
         log: Callable[[str], None] | None,
     ) -> Ended:
         """Go on until the residuals are small, or nothing gets better."""
-        now = best = self._start()
+        now = best = self._start() if self.early is None else self.early
         since, status, k, worse = 0, "inaccurate", 0, 0
         nearest = (np.inf, now)
         for k in range(iterations):
@@ -223,6 +223,8 @@ class _Method:
                 )
                 log(f"{k:3d} {values} {off_p:.1e} {off_d:.1e} {mu:.1e}")
             since = 0 if error < best.error else since + 1
+            if error > EARLY:
+                self.early = now
             best = now if error < best.error else best
             if short is not None and error <= NEAR * tolerance:
                 worse += 1
@@ -444,7 +446,7 @@ class _Orthogonal:
         self.sizes, self.line = sizes, np.sqrt(now.Z.line * now.S.line)
         self.ratio = np.sqrt(now.Z.line / now.S.line)
         self.S = self.Z = _Point([np.diag(size) for size in sizes], self.line)
-        B = np.zeros((method.m, method.n))
+        B = np.zeros((method.m, method.n), order="F")
         for block, to in zip(method.blocks, self.to, strict=True):
             B[np.ix_(block.rows, block.columns)] = block.scaled(to)
         B[method.line] = method.L.toarray() * self.ratio[:, None]

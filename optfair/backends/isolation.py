@@ -17,8 +17,6 @@ from typing import Any
 
 from optfair.errors import SolverFailure
 
-__all__ = ["Answer", "close_idle", "reported", "serve", "solve_apart"]
-
 # the caller's path, so that the same package is found
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; from optfair.backends.isolation import serve; serve()"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import carriers, claimed_infeasible, proved_infeasible
 from optfair.backends.request import Outcome, Request
@@ -19,25 +18,13 @@ from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
 from optfair.errors import Infeasible, OptfairError
+from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Generated",
-    "LazyRowsProof",
-    "RowRound",
-    "generate_rows",
-    "row_progress",
-    "run",
-]
-
-
 # Generate rows: solve with those at hand, add the most violated, until none is violated.
-
-Indices = NDArray[np.intp]
-
 
 # The least that a round may add to a term, and the share of the columns it may add.
 FEW, SHARE = 64, 0.05
@@ -257,9 +244,6 @@ def row_progress(verbose: int) -> Iterator[Callable[[RowRound], None] | None]:
 
 
 # Route of the structure ``many-rows``: a few of them, generated, with the certificate of all.
-
-Floats = NDArray[np.float64]
-
 
 # How tightly the last cone programs are solved; our residuals decide what came of it.
 TIGHT, TIGHTEST = 1e-10, 1e-12

@@ -22,8 +22,6 @@ from optfair.errors import UnsupportedProblem
 if TYPE_CHECKING:
     from optfair.core.term import ObjectiveTerm, Term
 
-__all__ = ["quadratic_form"]
-
 _PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
 # a term of the problem, and what it says or a part of it
 Goal = tuple["ObjectiveTerm", Any]

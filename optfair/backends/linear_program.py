@@ -11,14 +11,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.request import RawPoint
+from optfair.backends.request import RawPoint, refused_options
 from optfair.backends.terminal import in_thread
-from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
-
-Floats = NDArray[np.float64]
-
-__all__ = ["HeldRows", "Kept", "LinearProgramResult", "solve_form", "solve_linear_program"]
 
 
 @dataclass(frozen=True)
@@ -236,11 +232,7 @@ def solve_form(
         except TypeError:
             fine = False
         if not fine:
-            raise UnsupportedProblem(
-                f"{solver_name} does not take these options",
-                f"{name} = {value!r} was refused",
-                "correct or remove the option",
-            )
+            raise refused_options(solver_name, f"{name} = {value!r} was refused")
     lower = sp.csc_array(sp.tril(form.P * scale)) if form.P.nnz else None
     whole = integer if integer.any() else None
     if held:

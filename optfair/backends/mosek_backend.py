@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.generic import run_generic
-from optfair.backends.request import RawPoint
-from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.backends.request import RawPoint, refused_options
+from optfair.errors import SolverFailure
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.proofs.cones import Cone
     from optfair.solution.conic_form import ConicForm
-
-__all__ = ["build_task", "run"]
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -122,18 +120,15 @@ def _call(
     mixed = bool(integer.any())
     with build_task(form, integer, scale) as task:
         if log:
-            from optfair.backends.progress import show_line
+            from optfair.backends.terminal import show_line
 
             task.set_Stream(mosek.streamtype.log, show_line)
         for option, value in options.items():
             try:
                 task.putparam(option, repr(value) if isinstance(value, float) else str(value))
             except mosek.Error as e:
-                raise UnsupportedProblem(
-                    f"{name} does not take these options",
-                    f"{option} = {value!r} was refused: {e.msg or e.errno}",
-                    "correct or remove the option",
-                ) from e
+                why = f"{option} = {value!r} was refused: {e.msg or e.errno}"
+                raise refused_options(name, why) from e
         try:
             stop = task.optimize()
         except mosek.Error as e:

@@ -14,22 +14,18 @@ from cvxpy.reductions.dnlp2smooth.dnlp2smooth import Dnlp2Smooth
 from cvxpy.reductions.flip_objective import FlipObjective
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_NLP
 from cvxpy.reductions.solvers.solving_chain import SolvingChain
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import unbounded
-from optfair.backends.request import Outcome
+from optfair.backends.request import Outcome, refuse_integers
 from optfair.backends.terminal import ctrl_c
 from optfair.core.expressions import substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["STARTS", "run"]
 
 #: starting points that are tried
 STARTS = 5
@@ -206,14 +202,7 @@ def _unbounded(
 def _starts(problem: Problem, request: Request) -> tuple[Iterator[dict[str, Floats]], str]:
     """Return the starting points, and what became of the warm start."""
     shapes = {name: tuple(v.shape) for name, v in problem.variables.items()}
-    given, warm = None, ""
-    if request.warm_start is not None:
-        values = request.warm_start.values
-        lacking = [n for n, s in shapes.items() if n not in values or np.shape(values[n]) != s]
-        if lacking:
-            warm = f"not used: it has no value of the shape of {lacking[0]!r}"
-        else:
-            given, warm = {n: np.asarray(values[n], dtype=float) for n in shapes}, "used"
+    given, warm = request.start(problem)
 
     def draw() -> Iterator[dict[str, Floats]]:
         rng = np.random.default_rng(request.seed or 0)
@@ -249,12 +238,7 @@ def _chain(program: Any, profile: SolverProfile) -> Any:
 
 def _smooth_problem(problem: Problem, profile: SolverProfile) -> tuple[Any, dict[str, Any]]:
     """Return the problem on plain variables of its own, which may hold starting values."""
-    if problem.integers:
-        raise UnsupportedProblem(
-            f"{profile.name} has no integer variables",
-            f"{', '.join(map(repr, sorted(problem.integers)))} are integer",
-            "solve without them, or choose a solver for integer programs",
-        )
+    refuse_integers(problem, profile)
     variables = {name: cp.Variable(v.shape, name=name) for name, v in problem.variables.items()}
     swaps = {id(problem.variables[name]): v for name, v in variables.items()}
     goals = []

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.generic import run_generic
-from optfair.backends.request import RawPoint
+from optfair.backends.request import RawPoint, refused_options
 from optfair.errors import SolverFailure, UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
     Floats = NDArray[np.float64]
-
-__all__ = ["run"]
 
 _WORKER = "optfair.backends.ortools_worker"
 
@@ -95,11 +93,7 @@ def _call(
         found = dict(file)
     status = str(found["status"])
     if status == "refused":
-        raise UnsupportedProblem(
-            f"{profile.name} does not take these options",
-            str(found["message"]),
-            "correct or remove the option",
-        )
+        raise refused_options(profile.name, str(found["message"]))
     x, y = found.get("x"), found.get("y")
     if status == "infeasible":
         return RawPoint(status, z=None if y is None else -y)

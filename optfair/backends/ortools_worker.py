@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-__all__ = ["main"]
-
 
 def main(folder: Path) -> None:
     """Read ``problem.npz`` and ``options.json``, write ``result.npz``."""
@@ -48,14 +46,33 @@ def _set(message: Any, options: dict[str, Any]) -> Any:
 def _simplex(
     data: dict[str, Any], matrix: Any, options: dict[str, Any], log: bool
 ) -> dict[str, Any]:
-    from google.protobuf import text_format
     from ortools.glop import parameters_pb2
+
+    free = np.full(data["q"].size, np.inf)
+    data |= {"lower_x": -free, "upper_x": free}
+    # the presolve says INFEASIBLE of unbounded programs too
+    known = {"UNBOUNDED": "unbounded", "INFEASIBLE": "infeasible_or_unbounded"}
+    found, solver = _modelled(data, matrix, _set(parameters_pb2.GlopParameters(), options), log)
+    word = str(found["status"])
+    found["status"] = np.array(known.get(word, word))
+    if solver.has_solution():
+        found["y"] = np.asarray(solver.dual_values(), dtype=float)
+    return found
+
+
+def _modelled(
+    data: dict[str, Any], matrix: Any, parameters: Any, log: bool, *, integer: bool = False
+) -> tuple[dict[str, Any], Any]:
+    """Solve a linear or integer program; the solver is named after its parameters."""
+    from google.protobuf import text_format
     from ortools.linear_solver.python import model_builder_helper as helper
 
-    parameters = _set(parameters_pb2.GlopParameters(), options)
-    free = np.full(data["q"].size, np.inf)
     model = helper.ModelBuilderHelper()
-    model.fill_model_from_sparse_data(-free, free, data["q"], data["lower"], data["upper"], matrix)
+    model.fill_model_from_sparse_data(
+        data["lower_x"], data["upper_x"], data["q"], data["lower"], data["upper"], matrix
+    )
+    for column in range(data["q"].size) if integer else ():
+        model.set_var_integrality(column, True)
     solver = helper.ModelSolverHelper(type(parameters).__name__.removesuffix("Parameters").upper())
     solver.enable_output(log)
     solver.set_solver_specific_parameters(text_format.MessageToString(parameters))
@@ -63,19 +80,11 @@ def _simplex(
         solver.set_time_limit_in_seconds(parameters.max_time_in_seconds)
     solver.solve(model)
     word = solver.status().name
-    # the presolve says INFEASIBLE of unbounded programs too
-    known = {
-        "OPTIMAL": "optimal",
-        "FEASIBLE": "time_limit",
-        "NOT_SOLVED": "time_limit",
-        "UNBOUNDED": "unbounded",
-        "INFEASIBLE": "infeasible_or_unbounded",
-    }
+    known = {"OPTIMAL": "optimal", "FEASIBLE": "time_limit", "NOT_SOLVED": "time_limit"}
     found: dict[str, Any] = {"status": np.array(known.get(word, word))}
     if solver.has_solution():
         found["x"] = np.asarray(solver.variable_values(), dtype=float)
-        found["y"] = np.asarray(solver.dual_values(), dtype=float)
-    return found
+    return found, solver
 
 
 def _first_order(
@@ -116,36 +125,16 @@ def _first_order(
 def _integer(
     data: dict[str, Any], matrix: Any, options: dict[str, Any], log: bool
 ) -> dict[str, Any]:
-    from google.protobuf import text_format
-    from ortools.linear_solver.python import model_builder_helper as helper
     from ortools.sat import sat_parameters_pb2
 
     parameters = _set(sat_parameters_pb2.SatParameters(), options)
     # beyond this it would cut variables off
     furthest = float(np.abs([data["lower_x"], data["upper_x"]]).max(initial=1.0))
     parameters.mip_max_bound = max(parameters.mip_max_bound, 2.0 * furthest)
-    model = helper.ModelBuilderHelper()
-    model.fill_model_from_sparse_data(
-        data["lower_x"], data["upper_x"], data["q"], data["lower"], data["upper"], matrix
-    )
-    for column in range(data["q"].size):
-        model.set_var_integrality(column, True)
-    solver = helper.ModelSolverHelper(type(parameters).__name__.removesuffix("Parameters").upper())
-    solver.enable_output(log)
-    solver.set_solver_specific_parameters(text_format.MessageToString(parameters))
-    if parameters.HasField("max_time_in_seconds"):
-        solver.set_time_limit_in_seconds(parameters.max_time_in_seconds)
-    solver.solve(model)
-    word = solver.status().name
-    known = {
-        "OPTIMAL": "optimal",
-        "FEASIBLE": "time_limit",
-        "NOT_SOLVED": "time_limit",
-        "INFEASIBLE": "infeasible",
-    }
-    found: dict[str, Any] = {"status": np.array(known.get(word, word))}
+    found, solver = _modelled(data, matrix, parameters, log, integer=True)
+    if found["status"] == "INFEASIBLE":
+        found["status"] = np.array("infeasible")
     if solver.has_solution():
-        found["x"] = np.asarray(solver.variable_values(), dtype=float)
         found["bound"] = np.array(float(solver.best_objective_bound()))
     return found
 

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair import registry
-from optfair.backends.probes import refuse_unlicensed
 from optfair.backends.profile import Refusal, SolverProfile
-from optfair.backends.registry import open_takers, profile, profiles, takers
+from optfair.backends.registry import open_takers, profile, profiles, refuse_unlicensed, takers
 from optfair.errors import NotInstalled, UnsupportedProblem
 from optfair.locate import fact_files, load_facts
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-__all__ = ["choose"]
 
 
 @lru_cache(maxsize=4)

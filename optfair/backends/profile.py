@@ -16,8 +16,6 @@ from optfair.locate import load_facts
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Accept", "Refusal", "Retry", "SolverProfile", "load_profile"]
-
 
 @dataclass(frozen=True)
 class Accept:
@@ -119,10 +117,12 @@ class SolverProfile:
     misses : tuple of str
         Outcomes it does not recognise: "infeasible", "unbounded", "unbounded QP"; its result
         then fails verification.
+    exclusive : bool
+        Whether other distributions hold the same module, so that only one can be installed.
     chatty : bool
         Whether it prints although it is told not to; the line is held back.
     probe : str
-        Recipe in ``backends/probes.py`` that finds out the state of the licence.
+        Recipe in ``backends/registry.py`` that finds out the state of the licence.
     limits : dict
         Largest problem without a full licence: variables, constraints, and variables of
         problems with a quadratic term.
@@ -155,6 +155,7 @@ class SolverProfile:
     known_options: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
     chatty: bool = False
+    exclusive: bool = False
     objective: str = ""
     objective_scale: str = "largest"
     warm_start: bool = False
@@ -174,8 +175,9 @@ class SolverProfile:
 
     @property
     def installed(self) -> bool:
-        """Whether its module can be found (nothing is imported)."""
-        return importlib.util.find_spec(self.module) is not None
+        """Whether its module can be found, in its own distribution (nothing is imported)."""
+        there = importlib.util.find_spec(self.module) is not None
+        return there and (not self.exclusive or bool(self.version))
 
     @property
     def version(self) -> str:

@@ -9,13 +9,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from optfair.numbers import Floats
 
-__all__ = ["HELD", "Block"]
+Indices = NDArray[np.int64]
 
 # Entries of a stack of matrices that are held at a time.
 HELD = 8_000_000
+# Entries that stay in the cache of a processor.
+NEAR = 200_000
+# Lines of a matrix up to which products are summed without BLAS.
+FEW = 8
 # Seconds for one product of entries, and for one of a dense product of matrices (measured).
 GATHERED, MULTIPLIED = 6e-9, 3e-11
 
@@ -90,30 +93,67 @@ class Block:
         return np.asarray(0.5 * (matrix[self.i, self.j] + matrix[self.j, self.i]) * self.weight)
 
     def scaled(self, to: Floats) -> Floats:
-        """Return the scaled entries of T A_j Tᵀ, a column for each."""
+        """Return the scaled entries of T A_j Tᵀ, a column for each.
+
+        Of A_j only the lines that are not 0 are multiplied.
+        """
         k, n = self.columns.size, self.n
-        found = np.empty((self.rows.size, k))
-        step = max(1, HELD // (n * n))
-        for at in range(0, k, step):
-            own = self.full[at : at + step].toarray().reshape(-1, n, n)
-            own = to @ own @ to.T
-            found[:, at : at + step] = own[:, self.i, self.j].T * self.weight[:, None]
-        return found
+        entry = sp.coo_array(self.full)
+        line, place = np.unique(
+            entry.row.astype(np.int64) * n + entry.col // n, return_inverse=True
+        )
+        owner, width = line // n, np.bincount(line // n, minlength=k)
+        first = np.cumsum(width) - width
+        of_line = np.arange(line.size) - first[owner]
+        across = np.searchsorted(line, entry.row.astype(np.int64) * n + entry.col % n)
+        found = np.empty((k, self.rows.size))
+        order, at, flat = np.argsort(width, kind="stable"), 0, self.i * n + self.j
+        while at < k:
+            wide = width[order[at:]]
+            fits = (np.arange(wide.size) + 1) * n * (n + 2 * wide) <= HELD
+            fits &= wide <= 2 * wide[0] + 4  # the others are filled up with zeros
+            some = order[at : at + max(1, int(fits.sum()))]
+            most = int(width[some].max(initial=0))
+            if 2 * most > n:
+                full = to @ self.full[some].toarray().reshape(-1, n, n) @ to.T
+            else:
+                rank = np.full(k, -1)
+                rank[some] = np.arange(some.size)
+                own, mine = rank[owner] >= 0, rank[entry.row] >= 0
+                lines = np.zeros((some.size, most), dtype=np.int64)
+                lines[rank[owner[own]], of_line[own]] = line[own] % n
+                inner = np.zeros((some.size, most, most))
+                sides = of_line[place[mine]], of_line[across[mine]]
+                inner[(rank[entry.row[mine]], *sides)] = entry.data[mine]
+                half = to.T[lines]  # (j, l, n)
+                inside = np.matmul(inner, half)
+                if most <= FEW:
+                    full = np.einsum("jla,jlb->jab", half, inside)
+                else:
+                    full = np.matmul(half.transpose(0, 2, 1), inside)
+            found[some] = np.take(full.reshape(some.size, n * n), flat, axis=1) * self.weight
+            at += some.size
+        return found.T
 
     def add_to(self, M: Floats, Z: Floats, inverse: Floats) -> None:
         """Add tr(A_i Z A_j S⁻¹) to M, for all pairs of columns."""
         n, few, many = self.n, self.few, self.many
         if few.size and self.stack is not None:
-            left, right = self.stack @ Z, self.stack @ inverse
-            at, count = self.line_row, self.line_row.size
-            right = right[:, at]
-            found = np.empty((count, few.size))
-            step = max(1, HELD // max(count, 1))
-            for k in range(0, count, step):
-                part = left[k : k + step][:, at] * right[:, k : k + step].T
-                found[k : k + step] = np.add.reduceat(part, self.starts, axis=1)
+            left, right = self.stack @ Z, np.ascontiguousarray((self.stack @ inverse).T)
+            at, count, starts = self.line_row, self.line_row.size, self.starts
+            found = np.zeros((few.size, few.size))  # it is symmetric: its upper half
+            step, first = max(1, NEAR // max(count, 1)), 0
+            while first < few.size:
+                k = starts[first]
+                last = max(first + 1, int(np.searchsorted(starts, k + step)))
+                end = starts[last] if last < few.size else count
+                part = np.take(left[k:end], at[k:], axis=1) * right[:, k:][at[k:end]]
+                part = _sums(part, starts[first:] - k, axis=1)
+                found[first:last, first:] = _sums(part, starts[first:last] - k, axis=0)
+                first = last
+            found = np.triu(found) + np.triu(found, 1).T
             own = self.columns[few]
-            M[np.ix_(own, own)] += np.add.reduceat(found, self.starts, axis=0)
+            M[np.ix_(own, own)] += found
         step = max(1, HELD // (n * n))
         for k in range(0, many.size, step):
             some = many[k : k + step]
@@ -123,3 +163,13 @@ class Block:
             found = np.asarray(self.full @ U.T)
             M[np.ix_(self.columns, self.columns[some])] += found
             M[np.ix_(self.columns[some], self.columns[few])] += found[few].T
+
+
+def _sums(M: Floats, starts: Indices, axis: int) -> Floats:
+    """Return the sums of neighbouring lines from each start to the next."""
+    size = np.diff(np.append(starts, M.shape[axis]))
+    if (size == 1).all():
+        return M
+    if (size == 2).all():
+        return np.asarray(M[:, ::2] + M[:, 1::2] if axis else M[::2] + M[1::2])
+    return np.asarray(np.add.reduceat(M, starts, axis=axis))

@@ -12,19 +12,16 @@ import numpy as np
 
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
-from optfair.backends.probes import licence_state
-from optfair.backends.registry import open_takers
-from optfair.backends.request import Outcome
-from optfair.compile.program import Program, program
+from optfair.backends.registry import open_takers, refuse_size
+from optfair.backends.request import Outcome, refused_options, with_whole
+from optfair.compile.program import program
 from optfair.compile.pyomo import pyomo_values, to_pyomo
-from optfair.errors import SizeLimited, SolverFailure, UnsupportedProblem
+from optfair.errors import SolverFailure
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
-
-__all__ = ["run"]
 
 _STATUS = {
     "optimal": "optimal",
@@ -60,7 +57,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     begin = time.perf_counter()
     options = request.solver_options(profile)
     rows = program(problem)
-    _refuse_size(problem, profile, rows)
+    size = {"variables": len(rows.lower), "constraints": len(rows.row_lower)}
+    if problem.problem_class.name not in ("LP", "MILP"):
+        size["variables with a quadratic term"] = size["variables"]
+    refuse_size(profile, size, lambda: open_takers(problem))
     model = to_pyomo(problem)
     pyo = _environment()
     solver = pyo.SolverFactory(profile.pyomo_name)
@@ -79,9 +79,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     except Exception as e:  # each library has its own tree of errors
         text = " ".join(str(e).split())[:300]
         if any(name in text for name in options):
-            raise UnsupportedProblem(
-                f"{profile.name} does not take these options", text, "correct or remove the option"
-            ) from e
+            raise refused_options(profile.name, text) from e
         raise SolverFailure(f"{profile.name} failed", text, "try another solver") from e
     solved_at = time.perf_counter()
     said = str(found.solver.termination_condition)
@@ -95,10 +93,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     if len(found.solution) and word in ("optimal", "time_limit", "interrupted"):
         with _quiet():
             model.solutions.load_from(found)
-        values = pyomo_values(problem, model)
-        values = {
-            name: np.round(x) + 0.0 if name in problem.integers else x for name, x in values.items()
-        }
+        values = with_whole(problem, pyomo_values(problem, model))
     low, high = found.problem.lower_bound, found.problem.upper_bound
     bound = low if problem.sense == "minimize" else high
     proof = None
@@ -126,24 +121,3 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
-
-
-def _refuse_size(problem: Problem, profile: SolverProfile, rows: Program) -> None:
-    """Raise `SizeLimited` when the licence at hand does not allow a problem of this size."""
-    if not profile.limits or licence_state(profile).word != "size-limited":
-        return
-    found = {"variables": len(rows.lower), "constraints": len(rows.row_lower)}
-    if problem.problem_class.name not in ("LP", "MILP"):
-        found["variables with a quadratic term"] = found["variables"]
-    over = [
-        f"{found[what]} {what}, it allows {limit}"
-        for what, limit in profile.limits.items()
-        if found.get(what, 0) > limit
-    ]
-    if over:
-        raise SizeLimited(
-            f"the licence at hand of {profile.name} is limited in size",
-            "the problem has " + "; ".join(over),
-            f"get a licence ({profile.licence}), or use an open solver:"
-            f" {', '.join(open_takers(problem)) or 'none takes this'}",
-        )

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.request import Outcome, Request
 from optfair.convexity.derivatives import gradient_at
@@ -24,15 +23,12 @@ from optfair.errors import (
     Unbounded,
     UnsupportedProblem,
 )
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-Floats = NDArray[np.float64]
-
-__all__ = ["RecastCertificate", "RecastProof", "run"]
 
 # Levels that are tried, and an objective below which a gap is measured by this.
 LEVELS, SMALL = 60, 1e-4

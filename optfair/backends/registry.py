@@ -1,22 +1,25 @@
-"""All solvers known, from the files of facts."""
+"""All solvers known, from the files of facts: is one there, may it solve, and a problem of what size."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optfair.backends.probes import licence_state
 from optfair.backends.profile import SolverProfile, load_profile
-from optfair.errors import UnsupportedProblem, nearest
+from optfair.errors import NotLicensed, OptfairError, SizeLimited, UnsupportedProblem, nearest
 from optfair.locate import fact_files
 
 if TYPE_CHECKING:
-    from optfair.core.problem import Problem
+    from collections.abc import Iterable
 
-__all__ = ["SolverTable", "open_takers", "profile", "profiles", "solvers", "takers"]
+    from optfair.backends.profile import SolverProfile
+    from optfair.core.problem import Problem
+    from optfair.solution.conic_form import ConicForm
 
 
 def profiles() -> dict[str, SolverProfile]:
@@ -119,3 +122,164 @@ def solvers() -> SolverTable:
             }
         )
     return SolverTable(tuple(rows))
+
+
+@dataclass(frozen=True)
+class LicenceState:
+    """Whether a solver may solve.
+
+    Attributes
+    ----------
+    word : str
+        open, licensed, size-limited, no licence or not installed.
+    detail : str
+        Limits, what is missing, or how to get it.
+    """
+
+    word: str
+    detail: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it solves at least small problems."""
+        return self.word in ("open", "licensed", "size-limited")
+
+    def __str__(self) -> str:
+        installed = "installed, " if self.word != "not installed" else ""
+        return installed + self.word + (f": {self.detail}" if self.detail else "")
+
+
+def licence_state(profile: SolverProfile) -> LicenceState:
+    """Return the state of a solver's licence; nothing is imported for open solvers."""
+    if not profile.installed:
+        return LicenceState("not installed", profile.install)
+    if not profile.probe:
+        return LicenceState("open" if profile.kind == "open" else "licensed")
+    word, detail, _ = _probed(profile.probe, profile.module, _limit(profile, "variables"))
+    if word == "size-limited":
+        detail = ", ".join(f"{v} {k}" for k, v in profile.limits.items())
+    return LicenceState(word, detail)
+
+
+def environment(profile: SolverProfile) -> Any:
+    """Return what the probe opened to hold the licence, None where there is nothing to hold."""
+    if not profile.probe:
+        return None
+    return _probed(profile.probe, profile.module, _limit(profile, "variables"))[2]
+
+
+def refuse_unlicensed(profile: SolverProfile, others: Callable[[], Iterable[str]]) -> None:
+    """Raise `NotLicensed` when a solver is there but may not solve.
+
+    Parameters
+    ----------
+    profile : SolverProfile
+        An installed solver.
+    others : callable
+        Open solvers that take the problem.
+    """
+    state = licence_state(profile)
+    if state.word == "no licence":
+        raise NotLicensed(
+            f"{profile.name} is installed but has no licence to solve",
+            state.detail,
+            _instead(profile, others()),
+        )
+
+
+def compiled_size(form: ConicForm) -> dict[str, int]:
+    """Return the size of a compiled problem as limits of licences count it.
+
+    Cones beyond the linear ones are passed on as one further variable and equation per row
+    and a quadratic constraint per cone.
+    """
+    curved = [c for c in form.cones if c.kind not in ("zero", "nonneg")]
+    variables = form.q.size + sum(c.stop - c.start for c in curved)
+    found = {"variables": variables, "constraints": form.b.size + len(curved)}
+    if form.P.nnz or curved:
+        found["variables with a quadratic term"] = variables
+    return found
+
+
+def refuse_size(
+    profile: SolverProfile, size: dict[str, int], others: Callable[[], Iterable[str]]
+) -> None:
+    """Raise `SizeLimited` when the licence at hand does not allow a problem of a size."""
+    if not profile.limits or licence_state(profile).word != "size-limited":
+        return
+    over = [
+        f"{size[k]} {k}, it allows {limit}"
+        for k, limit in profile.limits.items()
+        if size.get(k, 0) > limit
+    ]
+    if over:
+        raise size_limited(profile, "; ".join(over), others())
+
+
+def size_limited(profile: SolverProfile, has: str, others: Iterable[str]) -> SizeLimited:
+    """Return what to raise when a licence does not allow what a problem has."""
+    return SizeLimited(
+        f"the licence at hand of {profile.name} is limited in size",
+        f"the problem has {has}",
+        _instead(profile, others),
+    )
+
+
+def _instead(profile: SolverProfile, others: Iterable[str]) -> str:
+    names = ", ".join(others)
+    return f"get a licence ({profile.licence}), or use an open solver: {names or 'none takes this'}"
+
+
+def _limit(profile: SolverProfile, name: str) -> int:
+    return int(profile.limits.get(name, 0))
+
+
+# (state, detail, environment) of a licence
+Probed = tuple[str, str, Any]
+
+
+@lru_cache(maxsize=16)
+def _probed(recipe: str, module: str, limit: int) -> Probed:
+    if recipe not in _RECIPES:
+        raise OptfairError(
+            f"unknown licence probe {recipe!r}", remedy=f"one of {', '.join(_RECIPES)}"
+        )
+    return _RECIPES[recipe](importlib.import_module(module), limit)
+
+
+def _trial_model(library: Any, limit: int) -> Probed:
+    """Open a silent environment and try one variable more than the bundled licence allows."""
+    try:
+        held = library.Env(empty=True)
+        held.setParam("OutputFlag", 0)
+        held.start()
+    except library.GurobiError as e:
+        return "no licence", str(e), None
+    model = library.Model(env=held)
+    model.addMVar(limit + 1)
+    try:
+        model.optimize()
+    except library.GurobiError as e:
+        if "size-limited" in str(e):
+            return "size-limited", "", held
+        return "no licence", str(e), None
+    finally:
+        model.dispose()
+    return "licensed", "", held
+
+
+def _checkout(library: Any, limit: int) -> Probed:
+    """Check a licence out and in again; building and writing models needs none."""
+    with library.Env() as held:
+        try:
+            held.checkoutlicense(library.feature.pts)
+        except library.Error as e:
+            return "no licence", str(e.errno).rpartition(".")[2], None
+        held.checkinlicense(library.feature.pts)
+    return "licensed", "", None
+
+
+_RECIPES: dict[str, Callable[[Any, int], Probed]] = {
+    "trial model": _trial_model,
+    "checkout": _checkout,
+}

@@ -8,19 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
-from optfair.numbers import real
+from optfair.numbers import Floats, real
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Retry, SolverProfile
     from optfair.core.certificate import DualProof
-
-Floats = NDArray[np.float64]
-
-__all__ = ["Outcome", "RawPoint", "Request"]
+    from optfair.core.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -150,6 +146,16 @@ class Request:
             return None
         return self.seconds_left if self.time_limit is not None else float(np.inf)
 
+    def start(self, problem: Problem) -> tuple[dict[str, Floats] | None, str]:
+        """Return the values to start from and "used", or None and why not; "" where none are given."""
+        if self.warm_start is None:
+            return None, ""
+        given = self.warm_start.values
+        for name, variable in problem.variables.items():
+            if name not in given or np.shape(given[name]) != variable.shape:
+                return None, f"not used: it has no value of the shape of {name!r}"
+        return {n: np.asarray(given[n], dtype=float) for n in problem.variables}, "used"
+
     def retried(self, retry: Retry) -> Request:
         """Return what is asked of the same solver next; options that were given stay."""
         options = {**retry.options, **self.options}
@@ -179,6 +185,33 @@ class Request:
             "seed": self.seed,
             **dict(self.options),
         }
+
+
+def refused_options(name: str, why: str) -> UnsupportedProblem:
+    """Return what to raise when a solver does not take the options it is handed."""
+    return UnsupportedProblem(
+        f"{name} does not take these options", why, "correct or remove the option"
+    )
+
+
+def refuse_integers(problem: Problem, profile: SolverProfile) -> None:
+    """Raise where a solver would have to branch."""
+    if problem.integers:
+        raise UnsupportedProblem(
+            f"{profile.name} has no integer variables",
+            f"{', '.join(map(repr, sorted(problem.integers)))} are integer",
+            "solve without them, or choose a solver for integer programs",
+        )
+
+
+def with_whole(problem: Problem, values: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the values of the declared variables, integer ones as the integers they stand for."""
+    # + 0.0 turns -0.0 into 0.0
+    return {
+        name: np.round(values[name]) + 0.0 if name in problem.integers else values[name]
+        for name in problem.variables
+        if name in values
+    }
 
 
 @dataclass(frozen=True, eq=False)

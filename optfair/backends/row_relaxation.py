@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
-from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.policy import conic_interface
@@ -18,24 +17,13 @@ from optfair.core.canonical import built
 from optfair.core.expressions import Values
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats, Indices
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Block",
-    "Relaxation",
-    "RelaxedPoint",
-    "RowMultipliers",
-    "repaired",
-]
-
-
 # A primal-dual point of a relaxation by rows, read by the names of the declared problem.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,24 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.lifted import quadratic_form
-from optfair.backends.request import Outcome
+from optfair.backends.request import Outcome, with_whole
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.compile.quadratic import QuadraticForms
     from optfair.core.problem import Problem
-    from optfair.core.solution import Solution
-
-Floats = NDArray[np.float64]
-
-__all__ = ["export_scip", "run"]
 
 _FORMATS = (".cip", ".lp", ".mps")
 GAPS = ("limits/gap", "limits/absgap")
@@ -65,12 +60,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     forms = model.forms
     options = _options(request, profile)
     model.set(options)  # a wrong option fails before anything is solved
-    warm = ""
-    if request.warm_start is not None:
+    start, warm = request.start(problem)
+    if start is not None:
         limit = float(options.get(FEASIBILITY, request.tolerance))
-        start, warm = _start(problem, forms, request.warm_start, limit)
-        if start is not None:
-            model.start_from(start)
+        point, warm = _start(problem, forms, start, limit)
+        if point is not None:
+            model.start_from(point)
     compiled_at = time.perf_counter()
     raw = model.solve(_options(request, profile), beyond=BEYOND, log=request.verbose >= 2)
     solved_at = time.perf_counter()
@@ -86,12 +81,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         proof = ReportedBound(problem, raw.bound, profile.name)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
-        found = forms.by_name(raw.x)
-        # + 0.0 turns -0.0 into 0.0
-        values = {
-            name: np.round(found[name]) + 0.0 if name in problem.integers else found[name]
-            for name in problem.variables
-        }
+        values = with_whole(problem, forms.by_name(raw.x))
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, {}, proof, seconds, warm_start=warm)
 
@@ -160,21 +150,18 @@ def _options(request: Request, profile: SolverProfile) -> dict[str, Any]:
 
 
 def _start(
-    problem: Problem, forms: QuadraticForms, earlier: Solution, limit: float
+    problem: Problem, forms: QuadraticForms, start: dict[str, Floats], limit: float
 ) -> tuple[Floats | None, str]:
     """Return the point of a warm start and "used", or None and why not.
 
     Added variables are NaN: the solver finds their values.
     """
-    for name, variable in problem.variables.items():
-        if name not in earlier.values or np.shape(earlier.values[name]) != variable.shape:
-            return None, f"not used: it has no value of the shape of {name!r}"
     for name, term in problem.constraints.items():
-        off = term.relative_violation(earlier.values)
+        off = term.relative_violation(start)
         if not off <= limit:
             return None, f"not used: it violates {name!r} by {off:.1e}"
     added = {n: np.full(s, np.nan) for n, s in forms.shapes.items() if n not in problem.variables}
-    return forms.vector({**earlier.values, **added}), "used"
+    return forms.vector({**start, **added}), "used"
 
 
 def _unbounded(

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pyscipopt import Model
 from pyscipopt.scip import Expr, Term
 
-from optfair.backends.request import RawPoint
+from optfair.backends.request import RawPoint, refused_options
 from optfair.errors import SolverFailure, UnsupportedProblem, nearest
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.compile.quadratic import QuadraticForms, QuadraticTerm
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ScipModel"]
 
 _STATUS = {
     "optimal": "optimal",
@@ -136,19 +132,12 @@ class ScipModel:
                 )
             wrong = _mismatch(known[name], value)
             if wrong is not None:
-                raise UnsupportedProblem(
-                    "the solver does not take these options",
-                    f"{name} = {value!r} is not {wrong}",
-                    "correct or remove the option",
-                )
+                raise refused_options("the solver", f"{name} = {value!r} is not {wrong}")
             try:
                 self.model.setParam(name, type(known[name])(value))
             except ValueError as e:
-                raise UnsupportedProblem(
-                    "the solver does not take these options",
-                    f"{name} = {value!r} is out of range",
-                    "correct or remove the option",
-                ) from e
+                why = f"{name} = {value!r} is out of range"
+                raise refused_options("the solver", why) from e
 
     def start_from(self, x: Floats) -> None:
         """Hand in a feasible point as first incumbent; where it is NaN, the solver completes it."""

@@ -6,13 +6,15 @@ import contextlib
 import importlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from optfair import registry
+from optfair.backends.added_rows import pooled, with_cuts
+from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
@@ -29,14 +31,12 @@ from optfair.errors import (
     SolverFailure,
     UnsupportedProblem,
 )
-from optfair.numbers import check_flag, check_mapping, check_text, checked
+from optfair.numbers import check_count, check_flag, check_mapping, check_text, checked
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-__all__ = ["solve", "solve_as_asked"]
 
 logger = logging.getLogger("optfair")
 
@@ -58,6 +58,7 @@ class Run(Protocol):
     isolate=check_flag,
     exact=check_flag,
     write_back=check_flag,
+    solutions=check_count,
 )
 def solve(
     problem: Problem,
@@ -73,6 +74,8 @@ def solve(
     isolate: bool = False,
     exact: bool = False,
     write_back: bool = False,
+    cuts: Callable[[Mapping[str, Any]], Any] | None = None,
+    solutions: int | None = None,
 ) -> Solution:
     """Solve a declared problem and verify the result on it.
 
@@ -109,6 +112,14 @@ def solve(
     write_back : bool
         Of an adopted problem, also set ``value`` and ``dual_value`` of CVXPY's own variables and
         constraints.
+    cuts : callable, optional
+        Rows that are too many to write: values by name -> constraints on the problem's variables
+        which the point breaks (one, a list or a dict; None where it breaks none). The problem is
+        solved again with them until nothing is returned that cuts its point off; without them it
+        must be bounded. ``solution.problem`` has those that were needed.
+    solutions : int, optional
+        Of a problem whose integers are binary, up to so many solutions with different binaries,
+        best first: ``solution.pool``. It says whether there are no more, with a proof.
 
     Returns
     -------
@@ -152,12 +163,19 @@ def solve(
             return solve_as_asked(stated, None, replace(request, options={}, warm_start=None))
         return solve_as_asked(stated, solver, request)
 
-    try:
-        found: Solution = problem.solved_by(ask)
-    except Infeasible as e:
-        raise problem.explained(e) from None
-    except SolverFailure as e:
-        raise _explained(problem, e) from None
+    def answer(stated: Problem) -> Solution:
+        try:
+            found: Solution = stated.solved_by(ask)
+        except Infeasible as e:
+            raise stated.explained(e) from None
+        except SolverFailure as e:
+            raise _explained(stated, e) from None
+        return found
+
+    def complete(stated: Problem) -> Solution:
+        return answer(stated) if cuts is None else with_cuts(stated, cuts, answer, tolerance)
+
+    found = complete(problem) if solutions is None else pooled(problem, solutions, complete)
     if exact:
         left = None if time_limit is None else max(1e-3, request.seconds_left)
         found = exactly(found, left)
@@ -201,6 +219,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 HOPE, WORTH = 2, 5.0
 # Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
 BASIS, BASIS_SECONDS = 2_000, 10.0
+# Cases of a tree that proves an integer problem infeasible, and the seconds.
+CASES, TREE_SECONDS = 200, 3.0
 # Share of the time that is left which a solver may take when others are to be asked after it.
 PATIENCE = 0.6
 
@@ -370,10 +390,27 @@ class _Search:
         """The best attempt, when it is feasible."""
         return self.best[1] if self.best is not None and not self.best[0][0] else None
 
+    def _excluded(self) -> None:
+        """Raise with a proof what was claimed of an integer problem, where a small tree has one."""
+        left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
+        integers = self.problem.integers and self.problem.problem_class.convex
+        if self.claims[0].claim != "infeasible" or not integers or left <= 0.0:
+            return
+        proof = excluded(self.problem, left, CASES)
+        if proof is not None and proof.verify():
+            raise Infeasible(
+                f"no integer point satisfies {', '.join(map(repr, proof.conflict))}",
+                f"{proof}, verified on the compiled data",
+                "remove or soften one of them; diagnose() names fewer",
+                certificate=proof,
+                conflict=proof.conflict,
+            )
+
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
         request, best = self.request, None if self.best is None else self.best[1]
         if self.claims:
+            self._excluded()
             self.claims[0].solution = best
             raise self.claims[0]
         late = time.perf_counter() > request.deadline

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.optimize
 from cvxpy.constraints import Inequality, NonPos
-from numpy.typing import NDArray
 
+from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.backends.policy import choose
 from optfair.backends.request import Outcome, Request
+from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Leaf, Node
@@ -25,22 +26,20 @@ from optfair.convexity.quadratics import line_of
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.convexity.witness import within
 from optfair.core.canonical import built
-from optfair.core.certificate import DualCheck, drift
+from optfair.core.certificate import DualCheck, Verdict, drift
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.fingerprint import fingerprint
 from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-Floats = NDArray[np.float64]
 Point = dict[Leaf, Floats]
-
-__all__ = ["Curved", "TangentProof", "local_optimum", "run"]
 
 # Rounds of cutting, steps of the local search, variables for which it is tried.
 ROUNDS, STEPS, LOCAL = 60, 400, 400
@@ -141,7 +140,7 @@ class TangentProof:
     """
 
     problem: Problem
-    points: tuple[Point, ...]
+    points: tuple[Values, ...]
     relaxed: Solution
     values: Values
     multipliers: Mapping[str, Any]
@@ -149,10 +148,8 @@ class TangentProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Check every proof of curvature, make the tangents anew, and recompute their bound."""
-        curved = [Curved.of(t, self.problem.sense) for t in _curved(self.problem)]
-        fine = all(c.proof.verify() for c in curved)
-        again = _relaxation(self.problem, curved, self.points, _domain(self.problem, curved))
-        same = fine and fingerprint(again) == fingerprint(self.relaxed.problem)
+        again = _made_anew(self.problem, self.points)
+        same = again is not None and fingerprint(again) == fingerprint(self.relaxed.problem)
         own = self.relaxed.proof
         if own is None or not same:
             return DualCheck(-np.inf if self.problem.sense == "minimize" else np.inf, np.inf)
@@ -161,6 +158,79 @@ class TangentProof:
         return replace(
             found, consistency=max(found.consistency, apart), complementarity=0.0, rows=0.0
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TangentContradiction(InfeasibilityProof):
+    """A Farkas vector of a relaxation: what tangents of proved functions exclude, they exclude.
+
+    Attributes
+    ----------
+    problem : Problem
+        Of which no point satisfies the constraints.
+    points : tuple
+        Where the tangents touch.
+    """
+
+    problem: Problem = field(kw_only=True)
+    points: tuple[Values, ...] = field(kw_only=True)
+
+    def verify(self) -> Verdict:
+        """Check every proof of curvature, make the tangents anew, and the vector on their rows."""
+        again = _made_anew(self.problem, self.points)
+        if again is None:
+            return Verdict(False, ("a curvature is not proved, or a point is of another problem",))
+        for profile in choose(again, None):
+            try:
+                form = compile_problem(again, profile.compile_as or profile.cvxpy_name).form
+            except OptfairError:
+                continue
+            if form.cones == self.form.cones:
+                return InfeasibilityProof(form, self.z).verify()
+        return Verdict(False, ("its rows are not those of the problem and its tangents",))
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, by {len(self.points)} tangents"
+
+    __repr__ = __str__
+
+
+def _excluded(
+    problem: Problem, solver: str, points: list[Point], domain: Domain, e: Infeasible
+) -> OptfairError:
+    """Return that no point satisfies the constraints, as what tangents exclude shows."""
+    told = e.certificate
+    if not isinstance(told, InfeasibilityProof):
+        return claimed_infeasible(problem, solver, e.evidence)
+    bent = {t.name for t in _curved(problem)}
+    bounds = {fact.name for fact in domain.facts}
+    within = {*e.conflict} | (bent | bounds if {*e.conflict} - {*problem.constraints} else set())
+    names = tuple(name for name in problem.constraints if name in within)
+    named = _named(problem, points)
+    proof = TangentContradiction(told.form, told.z, names, problem=problem, points=named)
+    if not (verdict := proof.verify()):
+        return claimed_infeasible(problem, solver, "; ".join(verdict.reasons))
+    cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
+    remedy = "remove or soften one of them"
+    return Infeasible(cause, f"{proof}", remedy, certificate=proof, conflict=names)
+
+
+def _named(problem: Problem, points: Iterable[Point]) -> tuple[Values, ...]:
+    """Return points by the names of variables: those of a loaded problem are others."""
+    names = {leaf_of(v): name for name, v in problem.variables.items()}
+    return tuple({names[leaf]: x for leaf, x in point.items()} for point in points)
+
+
+def _made_anew(problem: Problem, named: tuple[Values, ...]) -> Problem | None:
+    """Return the relaxation by tangents at some points, None where a curvature is not proved."""
+    leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
+    if any({*point} != {*leaves} for point in named):
+        return None
+    points = tuple({leaves[name]: x for name, x in point.items()} for point in named)
+    curved = [Curved.of(t, problem.sense) for t in _curved(problem)]
+    if not all(c.proof.verify() for c in curved):
+        return None
+    return _relaxation(problem, curved, points, _domain(problem, curved))
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -228,8 +298,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
         try:
             relaxed = _solved(program, again, relaxed)
-        except Infeasible:
-            raise  # what the tangents exclude, the functions exclude
+        except Infeasible as e:  # what the tangents exclude, the functions exclude
+            raise _excluded(problem, profile.name, points, domain, e) from None
         except Unbounded as e:
             if relaxed is None:
                 raise UnsupportedProblem(
@@ -276,8 +346,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         return Outcome("failed", {} if best is None else best[1], {}, None, seconds)
     values = best[1] if best is not None else {n: relaxed.values[n] for n in leaves}
     multipliers = _multipliers(problem, relaxed, len(points))
-    used = tuple(points[: len([n for n in relaxed.problem.constraints if n.startswith(_PREFIX)])])
-    proof = TangentProof(problem, used, relaxed, values, multipliers)
+    used = points[: len([n for n in relaxed.problem.constraints if n.startswith(_PREFIX)])]
+    proof = TangentProof(problem, _named(problem, used), relaxed, values, multipliers)
     return Outcome(status, values, multipliers, proof, seconds)
 
 

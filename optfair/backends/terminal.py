@@ -1,4 +1,4 @@
-"""The terminal while a solver runs: Ctrl-C is noted, and what it prints unasked is held back."""
+"""The terminal while a solver runs: progress, Ctrl-C, and what it prints unasked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
-
-__all__ = ["PATIENCE", "ctrl_c", "in_thread", "muted"]
 
 # A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
 PATIENCE = 1.0
@@ -149,3 +147,34 @@ def muted() -> Iterator[None]:
             now = sys.stdout
             if not stream.silent and now is stream:
                 sys.stdout = stream.stream
+
+
+@contextmanager
+def round_progress(verbose: int, what: str) -> Iterator[Callable[[Any], None] | None]:
+    """Yield a callback that shows rounds as they end, or None when ``verbose`` is 0."""
+    if not verbose:
+        yield None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status(f"{what}: first prices") as status:
+        count = 0
+
+        def report(entry: Any) -> None:
+            nonlocal count
+            count += 1
+            line = (
+                f"{what}: round {count}, {entry.rows} free rows, {entry.arcs} arcs,"
+                f" bound {entry.bound:.10g}, gap {entry.gap:.1e}"
+            )
+            status.update(line)
+            if verbose >= 2:
+                console.log(line)
+
+        yield report
+
+
+def show_line(text: str) -> None:
+    """Write a piece of a solver's log to the terminal's error stream."""
+    sys.stderr.write(text)

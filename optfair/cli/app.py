@@ -24,7 +24,7 @@ from optfair.cli.console import (
 )
 from optfair.cli.explain import diagnose, explain, prove, verify
 from optfair.cli.grade import exercise, grade, quiz
-from optfair.cli.solve import export, read, solve
+from optfair.cli.solve import export, read, solve, sweep
 from optfair.errors import DataError, OptfairError, nearest
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-COMMANDS = (solve, explain, prove, verify, diagnose, read, export, compare, cluster)
+COMMANDS = (solve, explain, prove, verify, diagnose, sweep, read, export, compare, cluster)
 for command in (*COMMANDS, exercise, grade, quiz):
     app.command()(command)
 

@@ -20,7 +20,7 @@ import typer
 from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure, Unbounded
 from optfair.formats.text import readable
 from optfair.locate import fact_files
-from optfair.storage import write_text
+from optfair.storage import write_text, write_whole
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -145,6 +145,19 @@ def write_files(texts: Mapping[Path, str]) -> None:
     """Write each file in one step, so that none is left half written."""
     for path, text in texts.items():
         write_text(path, text)
+
+
+def write_picture(path: Path, draw: Callable[[Any], object]) -> None:
+    """Draw on axes, and write the picture in one step."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    draw(axes)
+    write_whole(path, figure.savefig)
+    plt.close(figure)
 
 
 # What a command is about: an instance of the library, or a file.

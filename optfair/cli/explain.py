@@ -22,8 +22,8 @@ from optfair.cli.console import (
     lines,
     named,
     reporting,
+    write_picture,
 )
-from optfair.storage import write_whole
 
 if TYPE_CHECKING:
     from optfair.convexity.prove import Answer
@@ -280,15 +280,7 @@ def _draw(found: Answer, picture: Path) -> None:
             f"the formula is {found.curvature}",
             "leave out --picture",
         )
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots()
-    found.plot(axes)
-    write_whole(picture, figure.savefig)
-    plt.close(figure)
+    write_picture(picture, found.plot)
 
 
 def _record(formula: str, where: str, found: Answer) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def quiz(
     as_json: Json = False,
 ) -> None:
     """Ask which formulas are convex; each answer is proved and tested."""
-    from optfair.library.quiz import questions
+    from optfair.library.exercise import questions
 
     with reporting(as_json):
         asked = questions(count, seed)

@@ -1,4 +1,4 @@
-"""The commands that read, solve and write a model: ``optfair solve``, ``read`` and ``export``."""
+"""The commands that read, solve and write a model: ``optfair solve``, ``sweep``, ``read``, ``export``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from optfair.cli.console import (
     reporting,
     table,
     write_files,
+    write_picture,
 )
 from optfair.errors import DataError
 from optfair.formats.text import readable, writable
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["export", "read", "solve"]
+__all__ = ["export", "read", "solve", "sweep"]
 
 # Entries that are printed of values and of prices, unless all are asked for.
 SHOWN = 20
@@ -214,6 +215,81 @@ def _as_sol(subject: Named, s: Solution) -> str:
 
 
 WRITERS = {".json": _as_json, ".csv": _as_csv, ".sol": _as_sol}
+
+
+def sweep(
+    name: Name,
+    parameter: Annotated[
+        str, typer.Argument(help="Parameter, or row whose right-hand side moves, such as 'cap[2]'.")
+    ],
+    values: Annotated[
+        str, typer.Argument(help="Values to solve at, as 1,2,3; or two ends and a step, as 0:10:2.")
+    ],
+    width: Annotated[
+        float | None,
+        typer.Option(
+            help="Choose points between the two ends 0:10 until the proved band is no wider than"
+            " this part of the range of the optimum."
+        ),
+    ] = None,
+    solver: Solver = None,
+    tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
+    time_limit: Annotated[float | None, typer.Option(help="Wall seconds for every point.")] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 for one per core.")] = 1,
+    save: Annotated[
+        Path | None, typer.Option(help="File of what is done; the same call goes on from it.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the points as .csv, or a picture.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Solve a model along a parameter or a right-hand side."""
+    from optfair.sweeps import sweep as swept
+
+    with reporting(as_json):
+        if out is not None:
+            check_output("--out", out, force)
+        subject = named(name)
+        options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
+        options |= {"width": width, "time_limit": time_limit, "save": save}
+        found = swept(subject.problem, parameter, _values(values), **options)
+        frame = found.frame()
+        if out is not None and out.suffix == ".csv":
+            write_files({out: frame.to_csv(index=False)})
+        elif out is not None:
+            write_picture(out, found.plot)
+        if as_json:
+            rows = json.loads(frame.to_json(orient="records", double_precision=15))
+            document({"name": subject.name, "dependence": str(found.dependence), "points": rows})
+            return
+        lines(*repr(found).splitlines()[: 3 if len(found) > 1 else 2], "")
+        shown = [parameter, "value", "price", "lower", "upper", "status", "conflict"]
+        cells = frame.set_axis([parameter, *frame.columns[1:]], axis=1)[shown]
+        table(shown, [[_written(v) for v in row] for row in cells.itertuples(index=False)])
+        lines(*(f"wrote {out}" for _ in (out,) if out is not None))
+
+
+def _written(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _values(text: str) -> list[float]:
+    """Return the numbers of 1,2,3 or of first:last:step or first:last, which has no others."""
+    import numpy as np
+
+    try:
+        if ":" not in text:
+            return [float(part) for part in text.split(",")]
+        low, high, *step = (float(part) for part in text.split(":"))
+        return [low, high] if not step else np.arange(low, high + 0.5 * step[0], *step).tolist()
+    except (ValueError, TypeError, ZeroDivisionError, MemoryError) as e:
+        raise DataError(
+            f"{text!r} are no values", str(e), "write 1,2,3 or first:last:step"
+        ) from None
 
 
 def read(

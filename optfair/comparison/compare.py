@@ -31,13 +31,6 @@ from optfair.numbers import check_count, check_names, check_path, check_text, ch
 if TYPE_CHECKING:
     from optfair.backends.profile import Accept, SolverProfile
 
-__all__ = [
-    "Subject",
-    "compare_solvers",
-    "subjects",
-]
-
-
 # What is to be solved: instances by name or pattern, and problems in memory.
 
 

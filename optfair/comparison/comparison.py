@@ -12,27 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.comparison.run import OUTCOMES, Run
 from optfair.core import html
-from optfair.errors import DataError, NotInstalled, nearest
-from optfair.numbers import check_names, check_positive, checked, floats
+from optfair.errors import DataError, nearest, needed
+from optfair.numbers import Floats, check_names, check_positive, checked, floats
 from optfair.storage import check_record, read_json, write_whole
 
-__all__ = [
-    "Cell",
-    "Comparison",
-    "PerformanceProfile",
-    "conflicts",
-    "performance_profile",
-    "shifted_geometric_mean",
-]
-
-
 # Figures over many problems: shifted geometric means and performance profiles.
-
-Floats = NDArray[np.float64]
 
 
 @checked(shift=check_positive)
@@ -405,10 +392,7 @@ class Comparison:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled("pandas is not installed", str(e), "pip install pandas") from None
+        pd = needed("pandas", "pip install pandas")
         return pd.DataFrame(self.rows())
 
     def to_dict(self) -> dict[str, Any]:
@@ -459,11 +443,7 @@ class Comparison:
             table.writerows(rows)
 
     def _parquet(self, path: Path) -> None:
-        try:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-        except ImportError as e:
-            raise NotInstalled("pyarrow is not installed", str(e), "pip install pyarrow") from None
+        pa, pq = (needed(m, "pip install pyarrow") for m in ("pyarrow", "pyarrow.parquet"))
         about = {k: v for k, v in self.to_dict().items() if k not in ("runs", "summary")}
         table = pa.Table.from_pylist(self.rows())
         table = table.replace_schema_metadata({"optfair": json.dumps(about)})

@@ -35,21 +35,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = [
-    "ANSWERS",
-    "OUTCOMES",
-    "Run",
-    "Store",
-    "allowance",
-    "environment",
-    "finite",
-    "measured",
-    "peak_megabytes",
-    "reset_peak",
-    "resident_megabytes",
-]
-
-
 # One run: what was asked of one solver, what became of it, where, and how it is kept.
 
 # One run: what was asked of one solver, and what became of it.

@@ -19,9 +19,6 @@ from typing import Any
 from optfair.comparison.run import allowance, measured
 from optfair.errors import UnsupportedProblem
 
-__all__ = ["check_fork", "close_idle", "in_fork", "run_instance", "serve"]
-
-
 # Run a function in a forked copy of this process, and outlive whatever happens to it.
 
 # A copy made by one thread must not inherit the pipe another thread has just opened: its reader

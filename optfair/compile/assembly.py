@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.compile.stuffing import Stuffing, moved
 from optfair.core.canonical import Canonical
+from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-__all__ = ["Blocks", "Moving", "Plan", "blocks_of", "columns_of", "entries_of", "objective_of"]
 
 
 def columns_of(

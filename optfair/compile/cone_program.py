@@ -14,16 +14,12 @@ from numpy.typing import NDArray
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
 from optfair.core.problem import check_problem
-from optfair.numbers import check_flag, check_path, check_vector, checked
+from optfair.numbers import Floats, check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
 from optfair.storage import write_archive
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ConeProgram", "cone_program"]
 
 SCHEMA = 1
 

@@ -16,26 +16,15 @@ from optfair.compile.value_line import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.grade import UNKNOWN
-from optfair.proofs.portable import form_record, ratio, ratio_record
+from optfair.proofs.portable import form_record, ratio
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = [
-    "ConicProof",
-    "ExactOptimum",
-    "RescaledProof",
-    "conic_proof",
-    "form_check",
-    "times",
-    "unpriced",
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +127,8 @@ class ExactOptimum(ConicProof, Certificate):
         """The program and its proof, ready for JSON."""
         form = self.compiled.form
         told = ratio(self.objective * Fraction(form.sign))
-        leaf = {"against": "objective", "multipliers": ratio_record(self.prices), "steps": []}
+        multipliers, point = ([ratio(v) for v in part] for part in (self.prices, self.point))
+        leaf = {"against": "objective", "multipliers": multipliers, "steps": []}
         claim = {
             "bound": told,
             "objective": told,
@@ -146,11 +136,8 @@ class ExactOptimum(ConicProof, Certificate):
             "radius": None,
             "tolerance": 0,
             "violation": 0,
-            "unit": 1,
         }
-        units = [1] * form.q.size
-        point = ratio_record(self.point)
-        return form_record(form), {"tree": leaf, "claim": claim, "point": point, "units": units}
+        return form_record(form), {"tree": leaf, "claim": claim, "point": point}
 
     def verify(self) -> Verdict:
         """Recompute everything in exact arithmetic; there is no tolerance."""

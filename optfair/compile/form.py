@@ -38,17 +38,13 @@ from optfair.compile.stuffing import arranged, cvxpy_program, height, moved, stu
 from optfair.core.canonical import Canonical, Target, built, canonical
 from optfair.core.expressions import check_parameters, parameter_values
 from optfair.errors import DeclarationError, UnsupportedProblem
+from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.term import Term
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-__all__ = ["Compiled", "Owner", "compile_problem"]
 
 # Terms keep what they were turned into, and problems in other threads share them.
 _LOCK = threading.RLock()

@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from optfair.compile.quadratic import quadratic_terms
 from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import DeclarationError
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["Block", "Program", "program"]
 
 
 @dataclass(frozen=True)

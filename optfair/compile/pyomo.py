@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.compile.program import Block, Program, program
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, NotInstalled
-from optfair.numbers import checked
+from optfair.numbers import Floats, checked
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["pyomo_values", "to_pyomo"]
 
 
 def _pyomo() -> Any:

@@ -15,16 +15,13 @@ from optfair.core.canonical import built, reduction
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.term import Term
 
-Floats = NDArray[np.float64]
-
 Kind = Literal["objective", "zero", "nonpositive"]
-
-__all__ = ["QuadraticForms", "QuadraticTerm", "quadratic_terms"]
 
 
 @dataclass(frozen=True, eq=False)

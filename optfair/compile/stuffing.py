@@ -34,24 +34,10 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import Canonical
 from optfair.core.expressions import dense
+from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
-__all__ = [
-    "Numbers",
-    "Part",
-    "Stuffing",
-    "arranged",
-    "cvxpy_program",
-    "height",
-    "moved",
-    "stuff",
-    "turn",
-]
 
 # The order in which every interface lists its cones.
 _ORDER = (Zero, NonNeg, SOC, SvecPSD, ExpCone, PowCone3D)

@@ -15,15 +15,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
+from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ValueLine", "same_rows", "value_line"]
 
 # What a right-hand side on the segment may be off the line between its ends, of their size: it
 # is rounded twice at every t.

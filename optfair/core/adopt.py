@@ -22,13 +22,6 @@ from optfair.core.problem import Declaration, Problem, Sense
 from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_names
 
-__all__ = [
-    "AdoptedProblem",
-    "declaration",
-    "from_cvxpy",
-]
-
-
 # Wrap anybody's CVXPY problem as a declared problem.
 
 # Attributes that stay on the variable because they say what it is, not where it may lie.

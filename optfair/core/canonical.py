@@ -31,8 +31,6 @@ from optfair.errors import UnsupportedProblem
 if TYPE_CHECKING:
     from optfair.core.term import Term
 
-__all__ = ["Canonical", "Draft", "Target", "built", "canonical", "reduction"]
-
 
 @dataclass(frozen=True)
 class Target:

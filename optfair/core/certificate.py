@@ -21,19 +21,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = [
-    "Certificate",
-    "Curvature",
-    "DualCheck",
-    "DualProof",
-    "NonconvexityWitness",
-    "Optimality",
-    "Verdict",
-    "drift",
-    "search_witness",
-]
-
-
 # Certificates: statements about a problem that can be verified again without a solver.
 
 

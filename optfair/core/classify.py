@@ -9,7 +9,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D, Zero
-from numpy.typing import NDArray
 
 from optfair.core.canonical import Draft
 from optfair.core.curvature import proved_assertions, quadratic_curvature
@@ -27,23 +26,7 @@ from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratic_map import is_quadratic
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
-
-Floats = NDArray[np.float64]
-
-__all__ = [
-    "as_latex",
-    "cones_of",
-    "constraint_evidence",
-    "constraint_term",
-    "evaluated_constraint",
-    "evaluated_objective",
-    "model_goal",
-    "model_term",
-    "objective_evidence",
-    "objective_term",
-    "right_hand_side",
-    "rows_term",
-]
+from optfair.numbers import Floats
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}

@@ -17,9 +17,6 @@ from optfair.errors import DeclarationError, nearest
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Parts", "Rule", "by_name", "named_term", "stated"]
-
-
 # Ready-made constraints that are values until a problem binds them.
 
 
@@ -83,6 +80,14 @@ class Rule(ABC):
         DeclarationError
             The rule does not fit the problem.
         """
+
+    def unfit(self, problem: Problem, about: str, remedy: str) -> DeclarationError:
+        """Return what to raise on a problem that has nothing of what the rule is about."""
+        return DeclarationError(
+            f"{type(self).__name__} is a rule on {about}",
+            f"this problem has the variables {', '.join(problem.variables)}",
+            remedy,
+        )
 
 
 # What somebody adds to a problem, as named terms and variables.
@@ -158,7 +163,7 @@ def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
     A `ConstraintTerm` keeps the evidence it states; anything else is analysed.
     """
     if not isinstance(constraint, ConstraintTerm):
-        return constraint_term(name, _owned(problem, constraint), problem.names)
+        return constraint_term(name, owned(problem, constraint), problem.names)
     unknown = constraint.scope - set(problem.variables)
     if unknown:
         raise DeclarationError(
@@ -170,9 +175,9 @@ def named_term(problem: Problem, name: str, constraint: Any) -> ConstraintTerm:
     return replace(constraint, name=name, evidence=evidence, origin="user")
 
 
-def _owned(problem: Problem, constraint: Any) -> Any:
-    """Rewrite a constraint on an ancestor's variables onto this problem's."""
-    if not problem._aliases or not isinstance(constraint, cp.Constraint):
+def owned(problem: Problem, constraint: Any) -> Any:
+    """Rewrite a constraint or expression on an ancestor's variables onto this problem's."""
+    if not problem._aliases or not isinstance(constraint, (cp.Constraint, cp.Expression)):
         return constraint
     swaps = {
         id(v): problem.variables[problem._aliases[v.id]]

@@ -11,16 +11,11 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine import wraps
 from cvxpy.atoms.quad_form import QuadForm
-from numpy.typing import NDArray
 
 from optfair.core.expressions import substitute
 from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import DeclarationError
 from optfair.proofs.definiteness import Definiteness, definiteness, symmetric
-
-Floats = NDArray[np.float64]
-
-__all__ = ["QuadraticCurvature", "proved_assertions", "quadratic_curvature", "rounding"]
 
 # Eigenvalues are told for so many scalars at most; they illustrate, the proof is another.
 TOLD = 120

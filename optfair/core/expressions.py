@@ -19,34 +19,15 @@ from cvxpy.atoms.atom import Atom
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
 
-__all__ = [
-    "Evaluator",
-    "FrozenParameter",
-    "Values",
-    "Written",
-    "bounded_rows",
-    "check_parameters",
-    "dense",
-    "entry",
-    "freeze_parameters",
-    "fresh_copy",
-    "parameter_values",
-    "refuse_nonfinite",
-    "substitute",
-    "variable_names",
-]
-
-
 # What the core needs of CVXPY expressions: substitution and evaluation without side effects.
 
-Floats = NDArray[np.float64]
 Values = Mapping[str, Any]
 
 

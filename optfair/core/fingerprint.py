@@ -16,8 +16,6 @@ from optfair.errors import DataError
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["fingerprint"]
-
 
 def fingerprint(problem: Problem) -> str:
     """Return a hash of variables, terms and all numbers in them.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["certificate", "folded", "lines", "problem", "solution", "table", "verdict"]
-
 # Rows that a notebook shows of a table.
 SHOWN = 20
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["latex"]
-
 # Entries of constants that are written out, and characters after which a formula is cut to its name.
 WRITTEN, LONGEST = 4, 400
 # Strength of binding: what stands lower needs brackets inside what stands higher.

@@ -12,7 +12,6 @@ import numpy as np
 
 from optfair.core.canonical import Draft
 from optfair.core.classify import (
-    as_latex,
     constraint_evidence,
     constraint_term,
     evaluated_constraint,
@@ -23,13 +22,12 @@ from optfair.core.classify import (
 )
 from optfair.core.curvature import proved_assertions
 from optfair.core.expressions import Evaluator, Written, substitute
+from optfair.core.latex import latex as as_latex
 from optfair.core.term import ConstraintTerm, Term, family
 from optfair.errors import DeclarationError, OptfairError, nearest
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-__all__ = ["Family", "Parameter", "at", "parameters"]
 
 # Entries of parameters in a term beyond which numbers are cheaper: CVXPY multiplies its matrices
 # by every entry, and a product of 30,000 with a variable takes 17 s.
@@ -53,7 +51,7 @@ class Parameter:
     leaf : cvxpy.Parameter or None
         What the terms were written with; none for a number in a rule.
     rule : tuple of str
-        Name and field of the rule it stands in.
+        Name and field of the rule it stands in; empty for data of the model.
     """
 
     name: str
@@ -70,7 +68,8 @@ class Parameter:
     def __repr__(self) -> str:
         size = "" if not self.shape else f" of shape {'x'.join(map(str, self.shape))}"
         shown = f" = {self.value}" if not self.shape else ""
-        return f"{self.name}{size}{shown} in {', '.join(map(repr, self.terms))}"
+        where = ", ".join(map(repr, self.terms)) or "the data"
+        return f"{self.name}{size}{shown} in {where}"
 
     def checked(self, value: Any) -> Any:
         """Return a value that it may have.
@@ -122,7 +121,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
     """Return the parameters of a problem by name.
 
     CVXPY parameters in its terms have their own names; every number in a rule that was bound is
-    called ``NAME.FIELD``.
+    called ``NAME.FIELD``; data of a model that may move (`Problem.moves`) are called as there.
     """
     found: dict[str, Parameter] = {}
     where: dict[int, list[str]] = {}
@@ -145,10 +144,14 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
             if isinstance(value, (int, float, np.ndarray)) and not isinstance(value, bool):
                 name = f"{label}.{f.name}"
                 found[name] = Parameter(name, value, terms, rule=(label, f.name))
+    for name in problem.moves:
+        held = problem.data.get(name, getattr(problem, name, None))
+        if held is not None and name not in found:
+            found[name] = Parameter(name, held, ())
     return MappingProxyType(found)
 
 
-def _chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
+def chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
     """Return the parameter that a name, a CVXPY parameter or the field of one rule means."""
     if isinstance(name, cp.Parameter):
         own = [p for p in known.values() if p.leaf is not None and p.leaf.id == name.id]
@@ -176,17 +179,57 @@ def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
     known = parameters(problem)
     held: dict[int, Any] = {}
     rules: dict[str, dict[str, Any]] = {}
+    data: dict[str, Any] = {}
     for name, value in values.items():
-        one = _chosen(known, name)
+        one = chosen(known, name)
         checked = one.checked(value)
         if one.leaf is not None:
             held[one.leaf.id] = checked
+        elif not one.rule[0]:
+            data[one.name] = checked
         else:
             rules.setdefault(one.rule[0], {})[one.rule[1]] = checked
-    made = _moved(problem, held) if held else problem
+    made = problem.with_data(**data) if data else problem
+    made = _moved(made, held) if held else made
     for label, changed in rules.items():
         made = _bound_again(made, label, changed)
     return made
+
+
+def declared_again(problem: Problem, changed: Mapping[str, Any]) -> Any:
+    """Return a model declared from other data, with what was added to it.
+
+    Its variables are new; constraints written on those of the problem bind on it all the same.
+
+    Raises
+    ------
+    DeclarationError
+        A term of the objective was added or replaced.
+    """
+    kind: Any = type(problem)
+    made = kind(**{**problem.data, **changed})
+    if set(made.objective) != set(problem.objective):
+        raise DeclarationError(
+            f"the objective of this {kind.__name__} is not that of its data any more",
+            f"it has {', '.join(map(repr, problem.objective))}",
+            "give the data before the problem is transformed: p.at(...).soften(...)",
+        )
+    before = {v: name for name, v in problem.variables.items() if name in made.variables}
+    older = {v: problem._aliases[v.id] for v in problem._alias_variables}
+    known = {v: name for v, name in {**older, **before}.items() if name in made.variables}
+    made._set(_aliases={v.id: name for v, name in known.items()}, _alias_variables=tuple(known))
+    gone = {family(name) for name in made.constraints} - {family(n) for n in problem.constraints}
+    made = made.without(*gone) if gone else made
+    made = made.with_variables(
+        {n: v for n, v in problem.variables.items() if n not in made.variables and "." not in n}
+    )
+    for label, rule in problem.rules.items():
+        if label not in made.rules:
+            made = made.with_constraints({label: rule})
+    for name, term in problem.constraints.items():
+        if name not in made.constraints:
+            made = made.with_constraints({name: term.build()})
+    return made.with_integrality(*problem.integers)
 
 
 def _bound_again(problem: Problem, label: str, changed: Mapping[str, Any]) -> Any:

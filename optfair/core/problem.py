@@ -19,9 +19,9 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
+from optfair.core.labels import Labels
 from optfair.core.printing import (
     Explanation,
-    Labels,
     describe,
     explain,
     explain_change,
@@ -45,8 +45,6 @@ from optfair.numbers import Taken, check_mapping, check_text, checked
 if TYPE_CHECKING:
     from optfair.convexity.recast import Recast
     from optfair.core.parameters import Parameter
-
-__all__ = ["Declaration", "Problem", "check_problem"]
 
 Sense = Literal["minimize", "maximize"]
 #: Scalars of a problem that boxes may be halved for.
@@ -126,6 +124,8 @@ class Problem(ProblemVerbs, Labels):
 
     #: structures that special algorithms rely on, while they stand
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS, PROVED_TERMS)
+    #: data that `at` may give another value, and what they move: "sides", "costs" (affinely), or ""
+    moves: ClassVar[Mapping[str, str]] = MappingProxyType({})
     #: whether nothing but its data says how large an objective is
     unit_from_data: ClassVar[bool] = False
     #: what the problem is called in prints
@@ -389,7 +389,7 @@ class Problem(ProblemVerbs, Labels):
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """What `at` may give another value: CVXPY parameters, and numbers in rules as NAME.FIELD."""
+        """What `at` may give another value: CVXPY parameters, numbers in rules as NAME.FIELD, data."""
         from optfair.core.parameters import parameters
 
         return parameters(self)
@@ -427,6 +427,13 @@ class Problem(ProblemVerbs, Labels):
 
         moved: Self = at(self, {**(values or {}), **named})
         return moved
+
+    def with_data(self, **changed: Any) -> Self:
+        """Return this model at other data; `at` calls it. Models that keep more override it."""
+        from optfair.core.parameters import declared_again
+
+        again: Self = declared_again(self, changed)
+        return again
 
     def _proved_anew(self) -> Self:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""

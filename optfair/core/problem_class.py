@@ -11,13 +11,6 @@ from optfair.errors import ClassError, nearest
 if TYPE_CHECKING:
     from optfair.convexity.proof import CurvatureProof
 
-__all__ = [
-    "LP",
-    "Evidence",
-    "ProblemClass",
-]
-
-
 # The class of a formulation: which cones, which curvature, integer or not.
 
 Curvature = Literal["convex", "log-log convex", "quasiconvex", "unverified", "nonconvex"]

@@ -21,18 +21,10 @@ from cvxpy.cvxcore.python import canonInterface
 from cvxpy.settings import SCIPY_CANON_BACKEND
 from numpy.typing import NDArray
 
-__all__ = [
-    "NotQuadratic",
-    "QuadraticMap",
-    "degree",
-    "is_quadratic",
-    "quadratic_map",
-]
-
+from optfair.numbers import Floats
 
 # Multiply out CVXPY expressions of degree two.
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.certificate import Certificate, DualProof, Optimality
+from optfair.core.labels import frame
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
 from optfair.numbers import check_positive, checked
@@ -14,8 +15,6 @@ from optfair.proofs.grade import UNKNOWN, Grade, reported
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-__all__ = ["LazyValues", "Solution", "Status", "check_solution"]
 
 
 @dataclass(frozen=True)
@@ -114,6 +113,8 @@ class Solution(SolutionVerbs):
         Rounds of a structured algorithm.
     unit : float
         Least size the objective is measured by, in its own units.
+    pool : Pool or None
+        All solutions in order, where several were asked for: ``solve(solutions=5)``.
     """
 
     problem: Problem
@@ -131,6 +132,7 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
+    pool: Any = None
 
     def __post_init__(self) -> None:
         p = self.problem
@@ -179,6 +181,26 @@ class Solution(SolutionVerbs):
         False for a bound that a solver reports, however good; ``status`` and ``grade`` say so.
         """
         return bool(Optimality(self, tolerance).verify())
+
+    def frame(self, name: str) -> Any:
+        """Return a variable's values, or a constraint's shadow prices, as a pandas DataFrame.
+
+        Along its axes stand the labels that were given (`Problem.with_labels`) or that the model
+        knows; two axes are rows and columns, otherwise every entry is a row.
+
+        Raises
+        ------
+        DeclarationError
+            Neither a variable nor a constraint with multipliers.
+        NotInstalled
+            pandas is missing.
+        """
+        p = self.problem
+        if name not in p.variables and name not in p.constraints:
+            known = [*p.variables, *p.constraints]
+            raise DeclarationError(f"no value or price {name!r}", remedy=nearest(str(name), known))
+        of = self.values if name in p.variables else self.shadow_price
+        return frame(name, of[name], p.axes(name))
 
     def __repr__(self) -> str:
         total = sum(self.seconds.values())

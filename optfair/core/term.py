@@ -12,24 +12,13 @@ from numpy.typing import NDArray
 
 from optfair.core.problem_class import Evidence
 from optfair.errors import DeclarationError
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.expressions import FrozenParameter, Written
 
-__all__ = [
-    "LAZY_ROWS",
-    "PROVED_TERMS",
-    "ConstraintTerm",
-    "ObjectiveTerm",
-    "Structure",
-    "Term",
-    "family",
-]
-
-
 # A named piece of a problem: an objective term or a constraint term.
 
-Floats = NDArray[np.float64]
 Values = Mapping[str, Any]
 
 

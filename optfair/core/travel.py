@@ -24,8 +24,6 @@ from optfair.errors import DataError
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Origin", "packed"]
-
 
 class _Traveller:
     """A variable or parameter that gets a new id when it arrives, once a journey."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from optfair.diagnosis.report import Diagnosis
     from optfair.solution.residuals import Residuals
 
-__all__ = ["CertificateVerbs", "ProblemVerbs", "SolutionVerbs"]
-
 
 class SharedOptions(TypedDict, total=False):
     """Options of every verb, for editors and type checkers."""
@@ -51,6 +49,8 @@ class SolveOptions(SharedOptions, total=False):
     isolate: bool
     exact: bool
     write_back: bool
+    cuts: Callable[[Mapping[str, Any]], Any] | None
+    solutions: int | None
 
 
 def _check_options(verb: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -17,18 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.datasets.dataset import (
+    MANIFEST,
+    VARIABLE,
     Columns,
     Dataset,
+    DatasetFacts,
     check_file,
     column_of,
+    data_folder,
     derived,
+    known_facts,
     open_text,
     parsed,
     read_integers,
     typed,
     without_dropped,
 )
-from optfair.datasets.facts import MANIFEST, VARIABLE, DatasetFacts, data_folder, known_facts
 from optfair.errors import DataError, nearest
 from optfair.numbers import check_flag, check_text, checked
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+from optfair.backends.branching import BranchingProof, excluded
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.core.certificate import Certificate, Verdict
-from optfair.diagnosis.branching import BranchingProof, prove_by_branching
 from optfair.diagnosis.report import Clock
 from optfair.diagnosis.scaling import proof_faults
 from optfair.diagnosis.system import Answer, FeasiblePoint, System
 
-__all__ = ["Conflict", "find_conflict"]
-
 # Names up to which a smaller conflict is searched for, questions that search may ask, and
 # seconds each is worth.
 FEW, QUESTIONS, SECONDS = 12, 200, 2.0
+# Cases of a tree, and seconds it is worth: what takes more is left to the solver's word.
+CASES, TREE_SECONDS = 30, 5.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,9 +60,8 @@ class Conflict(Certificate):
         """Check the Farkas vector on data compiled anew, and every point on the declared terms."""
         reasons: list[str] = []
         if isinstance(self.proof, BranchingProof):
-            reasons += self.proof.verify().reasons
-            if self.proof.system is not self.system or self.proof.names != self.names:
-                reasons.append("the certificate is about other constraints than those named")
+            own = replace(self.proof, problem=self.system.part(self.names))
+            reasons += own.verify().reasons
         elif self.proof is not None:
             reasons += proof_faults(self.system.part(self.names), self.proof)
         elif self.system.origin(self.names) is None or self.system.holds(self.names, self.zeros):
@@ -149,8 +148,14 @@ def find_conflict(
     if found.irreducible and within is None and len(system.names) <= FEW:
         found = _smallest(system, found, clock)
     if found.proof is None and any(name in system.integers for name in found.names):
-        found = replace(found, proof=prove_by_branching(system, found.names, clock))
+        found = replace(found, proof=_by_branching(system, found.names, clock))
     return found
+
+
+def _by_branching(system: System, names: tuple[str, ...], clock: Clock) -> BranchingProof | None:
+    """Return a proof that integer constraints exclude each other, None where the tree is large."""
+    seconds = TREE_SECONDS if clock.left is None else min(TREE_SECONDS, clock.left)
+    return clock.run(lambda: excluded(system.part(names), seconds, CASES))
 
 
 def _filtered(system: System, start: Answer, clock: Clock) -> Conflict:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.rays import find_ray
+from optfair.backends.farkas import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
 from optfair.core.expressions import check_parameters
@@ -31,15 +31,6 @@ from optfair.numbers import check_positive, check_seconds, checked
 if TYPE_CHECKING:
     from optfair.core.certificate import NonconvexityWitness
     from optfair.core.solution import Solution
-
-__all__ = [
-    "diagnose",
-    "nonconvex_finding",
-    "redundancy_finding",
-    "scaling_finding",
-    "unbounded_finding",
-]
-
 
 # Findings on terms that are not convex, or not known to be: the witness with its numbers.
 

@@ -10,33 +10,22 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
-from numpy.typing import NDArray
 
+from optfair.backends.branching import BranchingProof
 from optfair.backends.policy import choose
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
-from optfair.diagnosis.branching import BranchingProof
 from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.report import Clock, Finding
-from optfair.diagnosis.system import Answer, System, relaxed
+from optfair.diagnosis.system import Answer, System
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
-
-__all__ = [
-    "ElasticProblem",
-    "Relaxation",
-    "Relaxations",
-    "elastic_names",
-    "infeasible_findings",
-    "least_relaxation",
-]
-
+from optfair.numbers import Floats
+from optfair.transforms.integrality import relaxed
 
 # Least relaxations: by how much constraints in conflict would have to give.
-
-Floats = NDArray[np.float64]
 
 
 class ElasticProblem(Problem):

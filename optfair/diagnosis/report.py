@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Clock",
-    "Diagnosis",
-    "Finding",
-    "listed",
-    "plain",
-]
-
-
 # One thing a diagnosis found: what, in the user's names, with evidence and a remedy.
 
 

@@ -18,15 +18,13 @@ from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError
+from optfair.numbers import Floats
 from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
-
-__all__ = ["Range", "Scaling", "measure_scaling", "proof_faults"]
-
 
 # Coefficients of compiled constraints: ranges by variable, entry and row, and repeated rows.
 
@@ -202,9 +200,6 @@ def _digits(numbers: Any) -> Any:
 
 
 # Scaling: the range of the numbers a solver sees, by named term and variable.
-
-Floats = NDArray[np.float64]
-
 
 # Double precision carries 16 digits and solvers ask for 7 to 9 of them: what is left for scale.
 WIDE = 1e8

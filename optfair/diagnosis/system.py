@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.farkas import InfeasibilityProof, carriers, proved_infeasible
 from optfair.backends.linear_program import HeldRows
@@ -21,16 +20,13 @@ from optfair.core.expressions import Values
 from optfair.core.term import family
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError, SolverFailure
+from optfair.numbers import Floats
 from optfair.transforms.integrality import relaxed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-__all__ = ["Answer", "FeasiblePoint", "System", "relaxed", "second_opinion"]
-
-Floats = NDArray[np.float64]
 
 # Entries of a Farkas vector below such a share of the largest are rounding.
 NOISE = 1e-9

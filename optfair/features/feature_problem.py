@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
+from optfair.core.labels import Axis
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
-from optfair.numbers import check_number
+from optfair.numbers import Floats, Indices, check_number
 
 # Problems whose answer says what every feature becomes.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 def feature_names(X: Any, size: int) -> tuple[str, ...]:
@@ -91,6 +88,13 @@ class FeatureProblem(Problem, ABC):
         names: tuple[str, ...] = self.data["features"]
         return names
 
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the features, of what has a last axis of them."""
+        last, d = Axis("feature", self.features), len(self.features)
+        named = {**self.variables, **self.constraints}
+        wide = {k: v.shape for k, v in named.items() if v.shape and v.shape[-1] == d}
+        return {k: last if len(n) == 1 else (*[None] * (len(n) - 1), last) for k, n in wide.items()}
+
     def feature_index(self, feature: Any) -> int:
         """Return the column of a feature given by name or number.
 
@@ -155,10 +159,8 @@ def feature_target(problem: Problem, rule: Rule) -> FeatureProblem:
         It moves none.
     """
     if not isinstance(problem, FeatureProblem):
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on features",
-            f"this problem has the variables {', '.join(problem.variables)}",
-            "use it with a problem of counterfactuals or of a map",
+        raise rule.unfit(
+            problem, "features", "use it with a problem of counterfactuals or of a map"
         )
     return problem
 

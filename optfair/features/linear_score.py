@@ -8,22 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import (
-    LARGEST,
-    check_matrix,
-    check_names,
-    checked,
-    floats,
-    real,
-)
+from optfair.numbers import LARGEST, Floats, check_matrix, check_names, checked, floats, real
 
 # A fitted classifier of scikit-learn as one affine function, with its scaling folded in.
-
-Floats = NDArray[np.float64]
-
 
 BLACK_BOX = "optfair.group_counterfactuals.counterfactual_front takes any model with predict_proba"
 # Points on which the affine function is compared with the classifier, and how far they may be.

@@ -6,14 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, OptfairError, nearest
 from optfair.features.linear_score import LinearScore
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
+from optfair.numbers import Flags, Floats
 
 OUTPUTS = ("predict_proba", "decision_function", "predict")
 # Rows asked for at once.

@@ -15,11 +15,7 @@ from optfair.errors import DataError
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
 from optfair.formats.text import INFINITE
-from optfair.numbers import check_flag, check_names, check_number, checked, floats
-
-Floats = NDArray[np.float64]
-
-__all__ = ["from_arrays", "read_mat"]
+from optfair.numbers import Floats, check_flag, check_names, check_number, checked, floats
 
 
 @checked(maximize=check_flag, r=check_number)

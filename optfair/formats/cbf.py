@@ -18,21 +18,10 @@ from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
 from optfair.formats.mps import Duplicates
 from optfair.formats.text import Source, number
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 
-__all__ = [
-    "MARK",
-    "cbf_lines",
-    "read_cbf",
-    "triangle",
-    "unscaled",
-]
-
-
 # Write a cone program in CBF (conic benchmark format), version 3.
-
-Floats = NDArray[np.float64]
-
 
 #: comments that carry the names of columns and blocks of rows, as JSON
 MARK = "# names "

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from optfair.compile.program import Block
 
-__all__ = ["Families", "Family", "entry_names", "file_name", "suffixed"]
-
 _KEPT = re.compile(r"[^A-Za-z0-9_.#@%~]")
 # words and beginnings that mean something else in LP files
 _WORDS = frozenset(

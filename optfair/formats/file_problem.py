@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optfair.backends.solve import solve
 from optfair.core.classify import objective_term
 from optfair.core.composition import named_term
-from optfair.core.printing import Labelled
+from optfair.core.labels import Labelled
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
@@ -23,15 +23,6 @@ from optfair.formats.entry_names import Families, suffixed
 from optfair.formats.file_terms import BlockTerm, constraints, objective
 from optfair.formats.layout import Layout, Rows, RowsInProgress, unique_names
 from optfair.transforms.integrality import relax_integrality
-
-__all__ = [
-    "FileProblem",
-    "add_indicator",
-    "add_semicontinuous",
-    "add_special_ordered_set",
-    "carrying_entries",
-]
-
 
 # Semicontinuous columns, special ordered sets and indicators, as binaries and bounds.
 #

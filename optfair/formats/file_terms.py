@@ -17,19 +17,11 @@ from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.formats.entry_names import Families, Family, suffixed
 from optfair.formats.layout import Layout, Rows, unique_names
+from optfair.numbers import Floats
 from optfair.proofs.definiteness import definiteness
-
-__all__ = [
-    "GATHERED",
-    "BlockTerm",
-    "constraints",
-    "objective",
-]
-
 
 # Rows and bounds of a file as few named terms.
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 

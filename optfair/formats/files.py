@@ -29,9 +29,6 @@ from optfair.storage import write_whole
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["export", "read"]
-
-
 # Read a problem from a file.
 
 

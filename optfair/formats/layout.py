@@ -13,20 +13,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.formats.entry_names import Families, Family
-
-__all__ = [
-    "Layout",
-    "Products",
-    "Rows",
-    "RowsInProgress",
-    "unique_names",
-]
-
+from optfair.numbers import Floats
 
 # Columns and rows as a file states them, in arrays.
-
-Floats = NDArray[np.float64]
-
 
 #: coefficient of x_i x_j by (i, j), each pair i <= j once
 Products = dict[tuple[int, int], float]

@@ -18,13 +18,6 @@ from optfair.formats.file_problem import add_indicator, add_semicontinuous, add_
 from optfair.formats.layout import Products, Rows, RowsInProgress
 from optfair.formats.text import Source, number
 
-__all__ = [
-    "ONE",
-    "lp_lines",
-    "read_lp",
-]
-
-
 # Write a program in LP format (the dialect of CPLEX).
 
 _PER_LINE = 6

@@ -16,13 +16,6 @@ from optfair.formats.file_problem import add_indicator, add_semicontinuous, add_
 from optfair.formats.layout import Products, Rows, RowsInProgress
 from optfair.formats.text import Source
 
-__all__ = [
-    "ColumnLines",
-    "Duplicates",
-    "read_mps",
-]
-
-
 # The COLUMNS section of an MPS file, read all at once: it is nearly all of a file.
 
 # words, numbers of their lines, and words of a line, of the lines with so many words

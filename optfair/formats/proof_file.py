@@ -14,15 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.branching import BranchedBound, Split, cases, integer_columns
-from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.branching import (
+    BranchedBound,
+    BranchingProof,
+    Split,
+    cases,
+    integer_columns,
+)
+from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.policy import choose, conic_interface
-from optfair.backends.rays import Ray
+from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
 from optfair.core.fingerprint import fingerprint
-from optfair.diagnosis.branching import BranchingProof
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_path, checked
@@ -42,8 +47,6 @@ from optfair.transforms.integrality import relaxed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
-
-__all__ = ["SavedProof", "load_proof", "save_proof"]
 
 # A radius is worth telling when it is so many times the size of the solution.
 CLEAR = 1e3
@@ -184,7 +187,9 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
-    if isinstance(certificate, InfeasibilityProof):
+    if isinstance(certificate, InfeasibilityProof) and not isinstance(
+        certificate, TangentContradiction
+    ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form, z)
@@ -268,9 +273,8 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         "cut": None if leaf.cut is None else plain(leaf.cut),
         "radius": None,
         "tolerance": plain(tolerance),
-        "unit": plain(form.unit),
     }
-    claim |= _point(exact, form, x, tolerance)
+    claim |= _point(exact, x, tolerance)
     bound = _bound(exact, leaf.record, claim, x, _number(claim) - tolerance * size)
     claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
     named = {
@@ -278,8 +282,7 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         "interface": compiled.interface.name(),
         "solver": solution.solver,
     }
-    units = [plain(u) for u in _units(form)]
-    body = {"tree": leaf.record, "claim": claim, "point": vector_record(x), "units": units}
+    body = {"tree": leaf.record, "claim": claim, "point": vector_record(x)}
     return _framed("bound", named, record, body)
 
 
@@ -287,16 +290,13 @@ def _number(claim: dict[str, Any]) -> float:
     return float(check_proof.number(claim["objective"]))
 
 
-def _point(exact: check_proof.Form, form: ConicForm, x: Any, tolerance: float) -> dict[str, Any]:
+def _point(exact: check_proof.Form, x: Any, tolerance: float) -> dict[str, Any]:
     """Return the objective of a point and by how much it violates the rows."""
     whole, under = check_proof.vector(vector_record(x), exact.n, "point")
-    bent = Fraction(check_proof.dot(whole, exact.times(exact.P, whole, exact.n)), 2 * under)
-    objective = (bent + check_proof.dot(exact.q, whole)) / (exact.unit * under)
-    objective += Fraction(exact.offset, exact.unit)
-    units = [plain(u) for u in _units(form)]
+    objective = exact.varying(whole, under) + Fraction(exact.offset, exact.unit)
     return {
         "objective": plain(float(objective)),
-        "violation": _violation(exact, whole, under, units, tolerance),
+        "violation": _violation(exact, whole, under, tolerance),
     }
 
 
@@ -314,7 +314,7 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
     cut = float(np.nextafter(form.objective(proof.x), np.inf))
     tree, cuts = _written(form, exact, proof.tree, cut)
     claim = {"cut": plain(cut) if cuts else None, "radius": None, "tolerance": plain(tolerance)}
-    claim |= {"unit": plain(form.unit), **_point(exact, form, proof.x, tolerance)}
+    claim |= _point(exact, proof.x, tolerance)
     try:
         found = check_proof.leaves(exact, tree, claim)
     except check_proof.Rejected as e:
@@ -327,7 +327,7 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
         "solver": solution.solver,
     }
     body = {"tree": tree, "claim": claim, "point": vector_record(proof.x)}
-    return _framed("bound", named, record, body | {"units": [plain(u) for u in _units(form)]})
+    return _framed("bound", named, record, body)
 
 
 def _bound(
@@ -361,20 +361,11 @@ def _below(exact: Any) -> float:
     return float(np.nextafter(float(exact), -np.inf))
 
 
-def _units(form: ConicForm) -> Any:
-    units = form.column_units
-    with np.errstate(divide="ignore", invalid="ignore"):
-        powers = np.exp2(np.round(np.log2(units)))
-    return np.where(np.isfinite(powers) & (powers > 0.0), powers, 1.0)
-
-
-def _violation(
-    exact: check_proof.Form, x: list[int], under: int, units: list[Any], tolerance: float
-) -> int | str:
+def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: float) -> int | str:
     """Return the least violation that the checker confirms, of those that are tried."""
     for off in (0.0, *(10.0**k for k in range(-16, 0) if 10.0**k < tolerance), tolerance):
         try:
-            worst, _ = check_proof.violation(exact, x, under, units, check_proof.number(plain(off)))
+            worst, _ = check_proof.violation(exact, x, under, check_proof.number(plain(off)))
         except check_proof.Rejected:
             continue
         return plain(max(off if _curved(exact) else 0.0, float(np.nextafter(float(worst), np.inf))))
@@ -387,13 +378,15 @@ def _curved(exact: check_proof.Form) -> bool:
 
 def _branching(certificate: BranchingProof) -> dict[str, Any]:
     """Write all leaves as multipliers of the rows they share, with the branches as bounds."""
-    part = certificate.system.part(certificate.names)
+    part = certificate.problem
     compiled = compile_problem(relaxed(part), conic_interface())
     form = compiled.form
     _needs(form, None)
     record = form_record(form, [int(j) for j in integer_columns(part, compiled)])
     tree, _ = _written(form, check_proof.Form(record), certificate.tree, None)
-    return _framed("infeasible", {"constraints": list(certificate.names)}, record, {"tree": tree})
+    return _framed(
+        "infeasible", {"constraints": list(certificate.conflict)}, record, {"tree": tree}
+    )
 
 
 def _written(

@@ -22,11 +22,9 @@ from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows, unique_names
 from optfair.formats.mps import Duplicates
 from optfair.formats.text import Source, number
+from optfair.numbers import Floats
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
-
-__all__ = ["read_sdpa", "sdpa_lines"]
 
 #: a comment that carries names and sense, as JSON
 MARK = "* names "

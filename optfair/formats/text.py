@@ -19,20 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "FORMATS",
-    "INFINITE",
-    "Source",
-    "format_of",
-    "is_problem_file",
-    "number",
-    "readable",
-    "table_lines",
-    "writable",
-    "write_lines",
-]
-
-
 # The formats of files: which endings are read and written, by whom, and what they carry.
 
 #: endings of compressed files

@@ -16,8 +16,6 @@ from optfair.library.instance import Infeasibility, Instance, Optimum, load
 from optfair.numbers import checked, one_of
 from optfair.transforms.shor_relaxation import shor
 
-__all__ = ["Certification", "Check", "certify", "solved_with"]
-
 # (is it as stated, what was found), and the optimum and gap where a solver found one
 Found = tuple[bool, str] | tuple[bool, str, float, float]
 

@@ -17,8 +17,6 @@ from optfair.storage import read_toml
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["FOLDER", "Member", "collection", "collections"]
-
 #: environment variable that names the folder of the manifest
 FOLDER = "OPTFAIR_COLLECTIONS"
 MANIFEST = "MANIFEST.toml"

@@ -14,15 +14,7 @@ from optfair.core.composition import Rule
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.locate import check_keys
-
-__all__ = [
-    "construct",
-    "dataset_rows",
-    "model_names",
-    "named_centers",
-    "rule",
-]
-
+from optfair.numbers import Floats
 
 # Which models and rules a file of facts may name, and how their tables become objects.
 
@@ -81,9 +73,6 @@ def _called(maker: Callable[..., Any], arguments: Mapping[str, Any], where: str)
 
 
 # Rows, groups and centers of a data set, from a [data] table.
-
-Floats = NDArray[np.float64]
-
 
 ROW_KEYS = ("dataset", "groups", "columns", "standardize", "l2", "sample", "centers")
 

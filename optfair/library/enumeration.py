@@ -8,26 +8,15 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.policy import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.problem import Problem
 from optfair.errors import DataError, Infeasible, SolverFailure
+from optfair.numbers import Floats
 from optfair.transforms.integrality import relax_integrality
 
-__all__ = [
-    "ENUMERATION",
-    "Enumerated",
-    "enumerated",
-    "tree_bound",
-]
-
-
 # Prove an integer optimum by looking at every integer point.
-
-Floats = NDArray[np.float64]
-
 
 #: how files of facts call this route, in the place of a solver
 ENUMERATION = "enumeration"

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.library.certification import Certification
 
-__all__ = [
-    "Infeasibility",
-    "Instance",
-    "Optimum",
-    "load",
-    "names",
-    "read_instance",
-]
-
-
 # An instance: a model with data, and what is known about its optimum.
 
 

@@ -1,14 +1,14 @@
 r"""Check saved proofs in exact arithmetic: ``python check_proof.py proof.json [...]``.
 
-About min y'Py/2 + q'y + c subject to b - Ay in K and integer columns, in integers, doubles in
-hexadecimal, or ratios of hexadecimal integers. *bound*: any x, and any z in the dual cone, with
-r = Px + q + A'z, give -x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only
-P + diag(d) is proved semidefinite. The infimum is over bounds on columns, each a step that
-follows from one row and earlier steps. Row m is the cut "the objective is at most this": what
-uses it bounds the lesser of that value and the optimum. *infeasible*: -b'z + inf (A'z)'y > 0.
-*unbounded*: x is feasible, -Ad in K, Pd = 0, q'd < 0. A tree of branches on integer columns has
-one at every leaf. Second-order cones are decided by squares, semidefinite ones by a
-factorisation with its exact residual. Exit: 0 all is proved, 1 not, 2 without a file.
+About min y'Py/2 + q'y + c subject to b - Ay in K and integer columns, in integers, hexadecimal
+doubles and ratios. *bound*: any x, and any z in the dual cone, with r = Px + q + A'z, give
+-x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only P + diag(d) is proved
+semidefinite. The infimum is over bounds on columns, each a step that follows from one row and
+earlier steps. Row m is the cut "the objective is at most this": what uses it bounds the lesser
+of that value and the optimum. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible,
+-Ad in K, Pd = 0, q'd < 0. A tree of branches on integer columns has one at every leaf. Squares
+decide second-order cones, a factorisation with its exact residual semidefinite ones. Units
+follow from the data. Exit: 0 all is proved, 1 not, 2 without a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from fractions import Fraction
 from typing import Any
 
-FORMAT, SCHEMA, DIGITS = "optfair proof", 1, 52
+FORMAT, SCHEMA, DIGITS = "optfair proof", 2, 52
 MARGINS, SHIFTS = (-(2.0**-46), -(2.0**-40), -(2.0**-32)), (2.0**-46, 2.0**-40, 2.0**-32)
 
 
@@ -49,23 +49,10 @@ def integers(values: list[Fraction]) -> tuple[list[int], int]:
     return [v.numerator * (common // v.denominator) for v in values], common
 
 
-def vector(record: Any, size: int, what: str) -> tuple[list[int], int]:
-    """Return a vector as integers over one denominator: values, and ratios added to some."""
-    own, common = integers([number(v) for v in record["values"]])
-    require(len(own) == size, f"the {what} has {len(own)} entries, not {size}")
-    at, over = record.get("places", []), [int(v, 16) for v in record.get("numerators", [])]
-    under = int(record.get("denominator", "1"), 16)
-    fits = under > 0 and len({*at}) == len(at) and all(0 <= i < size for i in at)
-    require(fits, f"the correction of the {what} is misshapen")
-    own = [v * under for v in own]
-    for i, v in zip(at, over, strict=True):
-        own[i] += v * common
-    return own, common * under
-
-
-def dot(a: list[int], b: list[int]) -> int:
-    """Return the inner product."""
-    return sum(map(int.__mul__, a, b))
+def vector(values: Any, size: int, what: str) -> tuple[list[int], int]:
+    """Return a vector of this size as integers over one denominator."""
+    require(len(values) == size, f"the {what} has not {size} entries")
+    return integers([number(v) for v in values])
 
 
 def digest(record: Any) -> str:
@@ -83,9 +70,8 @@ class Form:
     """The program, its numbers as integers over one denominator ``unit``."""
 
     def __init__(self, record: Any) -> None:
-        self.m, self.n = m, n = int(record["rows"]), int(record["columns"])
         (i, j, a), (k, j2, p), b, q = (record[key] for key in "APbq")
-        require((len(b), len(q)) == (m, n), "the data have not the size that they state")
+        self.m, self.n = m, n = len(b), len(q)
         whole, self.unit = integers([number(v) for v in (*a, *p, *b, *q, record["offset"])])
         cut = len(a) + len(p)
         self.b, self.q, self.offset = whole[cut : cut + m], whole[cut + m : -1], whole[-1]
@@ -96,30 +82,26 @@ class Form:
             require(len(here) == len(entries), "an entry stands twice or out of range")
         require({(j, i, v) for i, j, v in self.P} == {*self.P}, "P is not symmetric")
         self.sign, self.integer = record["sign"], {*record["integer"]}
-        fits = self.integer <= {*range(n)} and self.sign in (1, -1)
-        require(fits, "an integer column is out of range, or the sense is none")
+        require(self.integer <= {*range(n)} and self.sign in (1, -1), "a sense or column is none")
         self.rows: list[dict[int, int]] = [{} for _ in range(m + 1)]
         for i, j, v in [*self.A, *((m, j, v) for j, v in enumerate(self.q) if v)]:
             self.rows[i][j] = v
-        # rows that are at most b, and rows whose slack two others bound, with a factor
-        self.cones, self.heads, at = [], set(), 0  # type: list[Any], set[int], int
-        self.behind: dict[int, tuple[int, int, int]] = {}
+        # rows at most b, and whether they equal it; slacks that two others bound, with a factor
+        self.cones, self.heads, self.behind, at = [], {}, {}, 0  # type: Any, Any, Any, int
         for kind, size, more in record["cones"]:
             own, at = range(at, at + size), at + size
             self.cones.append((kind, own.start, at, more))
             if kind == "soc":
-                self.heads.add(own[0])
+                self.heads[own[0]] = False
                 self.behind |= dict.fromkeys(own[1:], (own[0], own[0], 1))
             elif kind == "psd":
-                require(more[0] * (more[0] + 1) == 2 * size, "a matrix does not fit its rows")
                 place = dict(zip(triangle(more), own, strict=True))
                 for (j, k), i in place.items():
                     self.behind[i] = place[j, j], place[k, k], 2
-                    self.heads |= {place[j, j]}
+                    self.heads[place[j, j]] = False
             elif kind in ("zero", "nonneg"):
-                self.heads |= {*own}
-        fits = at == m and all(start < stop for _, start, stop, _ in self.cones)
-        require(fits, f"the cones do not have the {m} rows of the matrix")
+                self.heads |= dict.fromkeys(own, kind == "zero")
+        require(at == m and all(c[1] < c[2] for c in self.cones), "the cones do not fit the rows")
 
     def times(self, entries: list[Any], x: list[int], height: int) -> list[int]:
         """Return a matrix of the program times x."""
@@ -128,6 +110,31 @@ class Form:
             total[i] += v * x[j]
         return total
 
+    def varying(self, x: list[int], under: int) -> Fraction:
+        """Return the objective without its constant."""
+        bent = Fraction(sum(map(int.__mul__, x, self.times(self.P, x, self.n))), 2 * under)
+        return (bent + sum(map(int.__mul__, self.q, x))) / (self.unit * under)
+
+    def units(self) -> list[Fraction]:
+        """Return the sizes of columns that bring entries and right-hand sides near 1."""
+        entries = [*self.A, *((i, self.n, v) for i, v in enumerate(self.b))]
+        sizes = [(i, self.m + j, abs(v) / self.unit) for i, j, v in entries if v]
+        unit = [1.0] * (self.m + self.n + 1)
+        for _ in range(8):
+            most = [0.0] * len(unit)
+            for i, j, v in sizes:
+                scaled = unit[i] * v * unit[j]
+                most[i], most[j] = max(most[i], scaled), max(most[j], scaled)
+            unit = [u / math.sqrt(v or 1.0) for u, v in zip(unit, most, strict=True)]
+        return [Fraction(u / unit[-1]) for u in unit[self.m : -1]]
+
+    def scale(self) -> Fraction:
+        """Return the least size that an objective with these data is measured by, at most 1."""
+        parts = self.b, self.q, [v for _, _, v in self.P]
+        b, q, p = (Fraction(max((abs(v) for v in part), default=0), self.unit) for part in parts)
+        side = min(b, Fraction(1)) or Fraction(1)
+        return min(max(q, p * side) * side, Fraction(1)) or Fraction(1)
+
     def holds(self, s: list[int], why: str, dual: bool = False) -> None:
         """Require that a vector is in every cone, or in their duals."""
         for kind, start, stop, more in self.cones:
@@ -135,10 +142,9 @@ class Form:
 
 
 def semidefinite(M: list[Any], unit: int, shifts: Any, off: int = 0) -> dict[int, Fraction] | None:
-    """Return d with M / unit + diag(d) semidefinite, None when none of the shifts proves it.
+    """Return d with M / unit + diag(d) semidefinite, M wrong by ``off`` off its diagonal, or None.
 
     With a diagonal near 1 any L and D > 0 give M + t I = L D L' + E, so d = t + row sums of E.
-    Entries off the diagonal may be wrong by ``off``.
     """
     M, diagonal = [e for e in M if e[2]], {i: v for i, j, v in M if i == j and v}
     if any(i not in diagonal for i, _, _ in M) or min(diagonal.values(), default=1) < 0:
@@ -153,22 +159,19 @@ def semidefinite(M: list[Any], unit: int, shifts: Any, off: int = 0) -> dict[int
     for shift in shifts:
         step = int(shift * 2.0**DIGITS) << 2 * DIGITS
         left = {i: row | {i: row[i] + step} for i, row in fixed.items()}
-        work = {i: {j: v / one for j, v in row.items()} for i, row in left.items()}
+        work = {i: {*row} for i, row in left.items()}
         queue = sorted((len(row), i) for i, row in work.items())  # fewest entries first
         while queue:
             size, k = heapq.heappop(queue)
             if k not in work or size != len(work[k]):
                 continue
-            row = work.pop(k)
-            pivot = row.pop(k)
+            near, pivot = work.pop(k) - {k}, left[k][k] / one
             if not pivot > 2.0**-DIGITS:
                 break
             d, column = round(pivot * 2.0**DIGITS), {k: 1 << DIGITS}
-            for i, part in row.items():
-                column[i] = round(part / pivot * 2.0**DIGITS)
-                del work[i][k]
-                for j, w in row.items():
-                    work[i][j] = work[i].get(j, 0.0) - part / pivot * w
+            column |= {i: round(left[k][i] / one / pivot * 2.0**DIGITS) for i in near}
+            for i in near:
+                work[i] = (work[i] | near) - {k}
                 heapq.heappush(queue, (len(work[i]), i))
             for i, v in column.items():
                 for j, w in column.items():
@@ -198,10 +201,6 @@ def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
     raise Rejected(f"nothing is decided here about a cone of kind {kind!r}")
 
 
-def _tighten(ends: list[Any], at: int, above: int, value: int) -> None:
-    ends[at] = (min if above else max)(value, value if ends[at] is None else ends[at])
-
-
 class Box:
     """The least and the most of columns: over ``unit``; and of rows: over that of the form too."""
 
@@ -211,11 +210,9 @@ class Box:
         self.ends: list[list[Any]] = [[None] * form.n, [None] * form.n]
         self.sides: list[list[Any]] = [[None] * (form.m + 1), [None] * (form.m + 1)]
         for j, above, limit in branch:
-            _tighten(self.ends[above], j, above, limit * u)
-        for kind, start, stop, _ in form.cones:
-            for i in form.heads & {*range(start, stop)}:
-                self.sides[1][i] = form.b[i] * u
-                self.sides[0][i] = form.b[i] * u if kind == "zero" else None
+            self.tighten(self.ends, j, above, limit * u)
+        for i, equal in form.heads.items():
+            self.sides[1][i], self.sides[0][i] = form.b[i] * u, form.b[i] * u if equal else None
         if cut is not None:
             require(not form.P, "a cut needs a linear objective")
             self.sides[1][form.m] = math.ceil(number(cut) * form.unit * u) - form.offset * u
@@ -223,13 +220,17 @@ class Box:
         for step, value in zip(steps, values, strict=True):
             self.replay(step, value)
 
+    def tighten(self, ends: Any, at: int, above: int, value: int) -> None:
+        """Take over a bound where it is the tighter one."""
+        old = ends[above][at]
+        ends[above][at] = value if old is None else (min if above else max)(value, old)
+
     def least(self, i: int, sign: int) -> Any:
         """Return the least of sign * row within the bounds: finite part, open terms, terms."""
         if (i, sign) != self.line:  # bounds that got tighter since keep what is known valid
-            terms: dict[int, Any] = {}
-            for j, a in self.form.rows[i].items():
-                bound = self.ends[0 if sign * a > 0 else 1][j]
-                terms[j] = None if bound is None else sign * a * bound
+            ends = self.ends if sign > 0 else self.ends[::-1]
+            near = ((j, sign * a, ends[a < 0][j]) for j, a in self.form.rows[i].items())
+            terms = {j: None if end is None else a * end for j, a, end in near}
             shut = [t for t in terms.values() if t is not None]
             self.line, self.known = (i, sign), (sum(shut), len(terms) - len(shut), terms)
         return self.known
@@ -247,8 +248,7 @@ class Box:
                 size *= max(b[k] * self.unit - total, 0)
             away = (value * unit - b[i] * self.unit) * (1 if above else -1)
             require(away >= 0 and away**2 >= size, why)
-            _tighten(self.sides[above], i, above, value * unit)
-            return
+            return self.tighten(self.sides, i, above, value * unit)
         a = self.form.rows[i].get(j, 0)
         sign = 1 if (a > 0) == bool(above) else -1
         side = self.sides[1 if sign > 0 else 0][i]
@@ -256,16 +256,15 @@ class Box:
         own = terms.get(j)
         require(a != 0 and side is not None and open_ones == (own is None), why)
         require(sign * a * value >= sign * side - total + (own or 0), why)
-        _tighten(self.ends[above], j, above, value)
+        return self.tighten(self.ends, j, above, value)
 
 
 def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
     """Return the exact bound that multipliers prove; None when they prove a contradiction."""
     z, over = vector(leaf["multipliers"], form.m, "multipliers")
     form.holds(z, "the multipliers are not in the dual cone", dual=True)
-    costs, x, under = leaf["against"] != "constraints", [0] * form.n, 1
-    if form.P and costs:
-        x, under = vector(leaf["point"], form.n, "point")
+    costs = leaf["against"] != "constraints"
+    x, under = vector(leaf["point"] if form.P and costs else [0] * form.n, form.n, "point")
     bent, unit = form.times(form.P, x, form.n), form.unit * over * under
     r = [costs * q * over * under + p * over for q, p in zip(form.q, bent, strict=True)]
     for i, j, v in form.A:
@@ -273,12 +272,13 @@ def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
     box = Box(form, leaf["steps"], branch, claim["cut"] if costs else None)
     ends = [box.ends[0 if v > 0 else 1][j] if v else 0 for j, v in enumerate(r)]
     far = Fraction(sum(abs(v) for v, end in zip(r, ends, strict=True) if end is None), unit)
-    total = Fraction(dot(r, [end or 0 for end in ends]), unit * box.unit)
-    total -= Fraction(dot(form.b, z), form.unit * over)
+    total = Fraction(sum(map(int.__mul__, r, [end or 0 for end in ends])), unit * box.unit)
+    paid = costs * form.offset * over - sum(map(int.__mul__, form.b, z))
+    total += Fraction(paid, form.unit * over)
     require(costs or (total > 0 and not far), "the rows do not contradict each other")
     if not costs:
         return None
-    total += Fraction(form.offset, form.unit) - Fraction(dot(x, bent), 2 * form.unit * under**2)
+    total -= Fraction(sum(map(int.__mul__, x, bent)), 2 * form.unit * under**2)
     curved = semidefinite(form.P, form.unit, MARGINS + SHIFTS)
     require(curved is not None, "P is not proved semidefinite")
     radius, everywhere = number(claim["radius"] or 0), not far
@@ -307,9 +307,9 @@ def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
     return min((v for v in found if v is not None), default=None)
 
 
-def violation(form: Form, x: list[int], under: int, units: Any, off: Fraction) -> Any:
+def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
     """Return the largest violation of rows, of their own sizes (curved cones: off) and as such."""
-    most = [max(abs(v), math.ceil(number(u) * under), 1) for v, u in zip(x, units, strict=True)]
+    most = [max(abs(v), math.ceil(u * under), 1) for v, u in zip(x, form.units(), strict=True)]
     sizes = form.times([(i, j, abs(v)) for i, j, v in form.A], most, form.m)
     sizes = [max(a, abs(v) * under, 1) for a, v in zip(sizes, form.b, strict=True)]
     s = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)]
@@ -335,19 +335,20 @@ def bound(form: Form, proof: Any) -> str:
     require(found is None or told <= found, f"the multipliers prove {float(found or 0):.17g} only")
     require(claim["cut"] is None or told <= number(claim["cut"]), "the bound is above its own cut")
     x, under = vector(proof["point"], form.n, "point")
-    worst, absolute = violation(form, x, under, proof["units"], off)
+    worst, absolute = violation(form, x, under, off)
     require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
-    varying = Fraction(dot(x, form.times(form.P, x, form.n)), 2 * form.unit * under**2)
-    varying += Fraction(dot(form.q, x), form.unit * under)
-    value, unit = varying + Fraction(form.offset, form.unit), number(claim["unit"])
+    varying, radius = form.varying(x, under), claim["radius"]
+    value = varying + Fraction(form.offset, form.unit)
+    most = max(Fraction(max((abs(v) for v in x), default=0), under), Fraction(1))
+    require(radius is None or number(radius) >= 1000 * most, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
-    gap = abs(value - told) / max(unit, abs(varying))
-    require(0 < unit <= 1 and gap <= tolerance, "the gap exceeds the tolerance")
+    gap = abs(value - told) / max(form.scale(), abs(varying))
+    require(gap <= tolerance, f"the gap {float(gap):.3g} exceeds the tolerance")
     figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * told):.12g}"
-    radius = "" if claim["radius"] is None else f" for |x| <= {float(number(claim['radius'])):.3g}"
     figures += f", gap {float(gap):.1e}, violation {float(worst):.1e}"
-    return f"proved{radius}: {figures} (absolute {float(absolute):.1e})"
+    where = "" if radius is None else f" for |x| <= {float(number(radius)):.3g}"
+    return f"proved{where}: {figures} (absolute {float(absolute):.1e})"
 
 
 def unbounded(form: Form, proof: Any) -> str:
@@ -359,7 +360,7 @@ def unbounded(form: Form, proof: Any) -> str:
     require(all(x[j] % under == 0 for j in form.integer), "the point is not integer")
     form.holds([-v for v in form.times(form.A, d, form.m)], "the direction leaves the constraints")
     require(not any(form.times(form.P, d, form.n)), "the objective is curved along the direction")
-    require(dot(form.q, d) < 0, "the objective does not fall along the direction")
+    require(sum(map(int.__mul__, form.q, d)) < 0, "the objective does not fall along the direction")
     return "proved: the objective improves without limit"
 
 
@@ -367,11 +368,10 @@ def check(document: Any) -> str:
     """Return what a document proves, in one line; raise `Rejected` when that is not its claim."""
     try:
         require(document["format"] == FORMAT, f"it is no {FORMAT}")
-        told, kind = document["schema"], document["kind"]
-        require(told == SCHEMA, f"its schema is {told!r}; this program reads schema {SCHEMA}")
+        require(document["schema"] == SCHEMA, f"this program reads schema {SCHEMA} only")
         rest = {k: v for k, v in document.items() if k != "digest"}
         require(digest(rest) == document["digest"], "its numbers are not those it was saved with")
-        form, proof = Form(document["form"]), document["proof"]
+        form, proof, kind = Form(document["form"]), document["proof"], document["kind"]
         if kind in ("bound", "unbounded"):
             return bound(form, proof) if kind == "bound" else unbounded(form, proof)
         require(kind == "infeasible", f"a proof of kind {kind!r} is not known")

@@ -85,7 +85,9 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     eigenvectors of Z in floats; after a wrong guess less is proved, and nothing false. Blocks
     count in the entries that were declared, before those off the diagonal were multiplied by the
     root of 2, and every product is exact: blocks of other numbers than integers over a power of
-    two are left alone. Columns that are combinations of others there, costs included, are taken
+    two are left alone. Two neighbouring floats can have the same product with the root of 2. In a
+    constant that is charged for, on the diagonal of the smaller block; a block with such a
+    coefficient of a column is left alone. Columns that are combinations of others there, costs included, are taken
     out, where integers show it. This is facial reduction (Borwein, Wolkowicz 1981) by looking at an
     answer.
 
@@ -169,9 +171,10 @@ def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats, Float
     if c.root == 1.0 or c.order > LARGEST:
         return None
     Z = c.matrix(z)
-    V, declared = _basis(Z), _declared(c, rows)
-    if V is None or declared is None or np.count_nonzero(V) ** 2 > PRODUCTS:
+    V, known = _basis(Z), _declared(c, rows)
+    if V is None or known is None or np.count_nonzero(V) ** 2 > PRODUCTS:
         return None
+    declared, off_by = known
     (i, j), place, (n, r) = c.places, np.arange(z.size), V.shape
     off = i != j
     at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
@@ -183,21 +186,35 @@ def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats, Float
         return None
     found = sp.csr_array(sp.diags_array(np.where(p == q, 1.0, 2.0)) @ (across @ declared))
     found.eliminate_zeros()
+    if off_by.any():  # what is known to be semidefinite is V'FV + (its largest row sum) I
+        size = np.abs(V).T @ c.matrix(off_by * np.where(off, c.root, 1.0)) @ np.abs(V)
+        side = found[:, [-1]].toarray().ravel()
+        raised = side + float(size.sum(axis=1).max()) * (1.0 + 1e-9)
+        side = np.where(p == q, np.nextafter(raised, np.inf), side)
+        found = sp.csr_array(sp.hstack([found[:, :-1], sp.csr_array(side[:, None])]))
     inverse = np.linalg.pinv(V)
     W = inverse @ Z @ inverse.T
     return own, found, 0.5 * (W + W.T)[p, q], V
 
 
-def _declared(c: Cone, rows: Any) -> Any:
-    """Return the entries before the root of 2, None where they are not on the grid."""
+def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:
+    """Return the entries before the root of 2 and by how much constants may differ from them.
+
+    None where an entry is off the grid, or a coefficient of a column is not known for sure.
+    """
     entries = sp.coo_array(rows)
     i, j = c.places
     factor = np.where(i == j, 1.0, np.sqrt(2.0))[entries.row]
     with np.errstate(over="ignore"):
         near = np.round(entries.data / factor * GRID) / GRID
-    if not (near * factor == entries.data).all():
+        ends = [np.nextafter(near, far) for far in (-np.inf, np.inf)]
+        shared = np.any([end * factor == entries.data for end in ends], axis=0) & (factor != 1.0)
+    constant = entries.col == rows.shape[1] - 1
+    if not (near * factor == entries.data).all() or (shared & ~constant).any():
         return None
-    return sp.csr_array((near, (entries.row, entries.col)), shape=rows.shape)
+    off_by = np.zeros(rows.shape[0])
+    off_by[entries.row[shared]] = np.max([np.abs(end - near) for end in ends], axis=0)[shared]
+    return sp.csr_array((near, (entries.row, entries.col)), shape=rows.shape), off_by
 
 
 def _basis(Z: Floats) -> Floats | None:

@@ -39,7 +39,6 @@ __all__ = [
     "needed_steps",
     "plain",
     "ratio",
-    "ratio_record",
     "vector_record",
 ]
 
@@ -110,15 +109,13 @@ class Move:
     denominator: int = 1
 
 
-def vector_record(values: Floats, move: Move | None = None) -> dict[str, Any]:
+def vector_record(values: Floats, move: Move | None = None) -> list[int | str]:
     """Return a vector of floats, and what is added to it, ready for JSON."""
-    record: dict[str, Any] = {"values": _plains(values)}
-    if move is not None and move.places:
-        record |= {
-            "places": list(move.places),
-            "numerators": [hex(v) for v in move.numerators],
-            "denominator": hex(move.denominator),
-        }
+    record = _plains(values)
+    if move is None:
+        return record
+    for i, v in zip(move.places, move.numerators, strict=True):
+        record[i] = ratio(Fraction(float(values[i])) + Fraction(v, move.denominator))
     return record
 
 
@@ -132,14 +129,6 @@ def ratio(value: Fraction) -> int | str:
     """
     small = value.denominator == 1 and abs(value) < 2**53
     return int(value) if small else f"{hex(value.numerator)}/{hex(value.denominator)}"
-
-
-def ratio_record(values: Sequence[Fraction]) -> dict[str, Any]:
-    """Return a vector of fractions, ready for JSON."""
-    places = [i for i, v in enumerate(values) if v]
-    whole, common = check_proof.integers([values[i] for i in places])
-    move = Move(tuple(places), tuple(whole), common)
-    return vector_record(np.zeros(len(values)), move)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,6 +20,7 @@ from optfair.proofs.rounding import (
     correction,
     entries_of,
     exact_products,
+    exact_sums,
     gamma,
     independent,
 )
@@ -348,18 +349,13 @@ def _exact_residual(
     count = np.diff(form.columns_of_rows.indptr)[at].sum()
     if count > ELIMINATED:
         return None
-    residual = []
-    parts = [(form.columns_of_rows, z)]
+    parts = [(form.columns_of_rows, z), (sp.csc_array(q[None, :]), np.ones(1))]
     if x is not None and form.P.nnz:
         parts.append((sp.csc_array(form.P), x))
-    for j in at:
-        total = Fraction(float(q[j]))
-        for M, v in parts:
-            own = slice(M.indptr[j], M.indptr[j + 1])
-            for a, i in zip(M.data[own], M.indices[own], strict=True):
-                total += Fraction(float(a)) * Fraction(float(v[i]))
-        residual.append(total)
-    return residual
+    entries = [entries_of(M, at) for M, _ in parts]
+    left = np.concatenate([a for a, _, _ in entries])
+    right = np.concatenate([v[i] for (_, i, _), (_, v) in zip(entries, parts, strict=True)])
+    return exact_sums(left, right, np.concatenate([k for _, _, k in entries]), at.size)
 
 
 def _repair(

@@ -23,6 +23,7 @@ __all__ = [
     "entries_of",
     "exact_dot",
     "exact_products",
+    "exact_sums",
     "gamma",
     "independent",
     "loss",
@@ -268,6 +269,30 @@ def _exact_sums(
     radius[(total == 0.0) & (size == 0.0)] = 0.0
     known &= (radius == 0.0) | (np.abs(center) > 2.0 * radius)  # else it may be exactly 0
     return center, radius, known
+
+
+def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> list[Fraction]:
+    r"""Return the exact :math:`\sum a_i b_i` of each group, in whole multiples of a power of two.
+
+    Examples
+    --------
+    >>> exact_sums(np.array([0.5, 3.0, 0.1]), np.array([0.25, 2.0, 0.0]), np.array([1, 1, 0]), 2)
+    [Fraction(0, 1), Fraction(49, 8)]
+    """
+    order = np.argsort(group, kind="stable")
+    order = order[(a[order] != 0.0) & (b[order] != 0.0)]
+    (a, up), (b, more) = np.frexp(a[order]), np.frexp(b[order])
+    group, power = group[order], up.astype(np.int64) + more - 106
+    least = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(least, group, power)
+    whole = [np.ldexp(v, 53).astype(np.int64).astype(object) for v in (a, b)]
+    terms = np.left_shift(whole[0] * whole[1], (power - least[group]).astype(object))
+    found = [Fraction(0)] * count
+    if terms.size:
+        first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
+        for k, total in zip(group[first].tolist(), np.add.reduceat(terms, first), strict=True):
+            found[k] = Fraction(total) * Fraction(2) ** int(least[k])
+    return found
 
 
 def independent(M: Any, residual: list[Fraction]) -> list[int] | None:

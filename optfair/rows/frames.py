@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix, check_seed, check_table, real, whole
+from optfair.numbers import Floats, Indices, check_matrix, check_seed, check_table, real, whole
 
 # What users hand to estimators: arrays or data frames, groups as labels or as a column, and parameters.
 
 # What users hand to estimators: arrays or data frames, groups as labels or as a column.
-
-Floats = NDArray[np.float64]
 
 
 def column_names(X: Any) -> tuple[str, ...] | None:
@@ -188,8 +186,6 @@ def generator(random_state: Any) -> np.random.Generator:
 
 # Rows with numeric and categorical columns, as arrays that components read.
 
-Integers = NDArray[np.intp]
-
 
 @dataclass(frozen=True, eq=False)
 class MixedRows:
@@ -204,7 +200,7 @@ class MixedRows:
     """
 
     numeric: Floats
-    codes: Integers
+    codes: Indices
 
     @classmethod
     def of(cls, X: Floats) -> MixedRows:
@@ -216,7 +212,7 @@ class MixedRows:
         """Number of rows."""
         return len(self.numeric)
 
-    def __getitem__(self, rows: slice | Integers) -> MixedRows:
+    def __getitem__(self, rows: slice | Indices) -> MixedRows:
         """Return some rows; a slice copies nothing."""
         return MixedRows(self.numeric[rows], self.codes[rows])
 

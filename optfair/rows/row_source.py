@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.numbers import check_table, floats
 from optfair.rows.frames import column_names, taken_apart, without_groups
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 

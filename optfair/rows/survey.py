@@ -11,12 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.numbers import LARGEST, encode_groups
-from optfair.rows.row_source import Chunk, RowSource
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
+from optfair.numbers import LARGEST, Floats, Indices, encode_groups
+from optfair.rows.row_source import CHUNK, Chunk, RowSource
 
 # Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000
@@ -36,7 +32,7 @@ class Rows:
     """
 
     X: Floats
-    groups: Integers
+    groups: Indices
     weights: Floats
 
 
@@ -177,7 +173,7 @@ def surveyed(
 
 def _encoded(
     labels: NDArray[Any], weights: Floats, grouped: bool
-) -> tuple[Integers, NDArray[Any], Floats]:
+) -> tuple[Indices, NDArray[Any], Floats]:
     if labels.size == 1 and not grouped:
         return np.zeros(1, dtype=np.intp), labels, np.ones(1)
     return encode_groups(labels, labels.size, weights)
@@ -210,8 +206,7 @@ class _Counter:
         tallies: dict[Hashable, tuple[int, tuple[float, ...]]] = {
             name: (int(c), (s,)) for name, c, s in zip(names.tolist(), counts, sums, strict=True)
         }
-        keys = np.random.default_rng((self.seed, chunk.index)).random(len(X))
-        keys[w <= 0] = np.inf  # rows without weight stand for nothing
+        keys = _keys(self.seed, chunk.index, w)
         order = chunk.index + np.arange(len(X)) / len(X)
         first = Chunk(X[:0], labels[:0], None, chunk.index, chunk.names)
         whole = _Count(
@@ -274,7 +269,35 @@ def _thinned(count: _Count, size: int) -> _Count:
     )
 
 
-def _stratified(groups: Integers, keys: Floats, size: int) -> Integers:
+def kept_rows(
+    groups: Indices, weights: Floats, held: int = HELD, size: int = SAMPLE
+) -> Indices | None:
+    """Return the rows in memory that are the sample of a survey of them; None for all.
+
+    Parameters
+    ----------
+    groups : array (n,) of int
+        Group index.
+    weights : array (n,)
+        Weights.
+    held, size : int
+        As of `surveyed`.
+    """
+    if groups.size <= held:
+        return None
+    parts = (weights[i : i + CHUNK] for i in range(0, groups.size, CHUNK))
+    keys = np.concatenate([_keys(0, index, w) for index, w in enumerate(parts)])
+    return _stratified(groups, keys, size)
+
+
+def _keys(seed: int, index: int, weights: Floats) -> Floats:
+    """Return the random numbers of the rows of a chunk."""
+    keys = np.random.default_rng((seed, index)).random(len(weights))
+    keys[weights <= 0] = np.inf  # rows without weight stand for nothing
+    return keys
+
+
+def _stratified(groups: Indices, keys: Floats, size: int) -> Indices:
     """Return the rows with the smallest keys, and at least a thousand of each group."""
     order = np.argsort(keys, kind="stable")
     order = order[np.isfinite(keys[order])]
@@ -323,7 +346,7 @@ def _checked(chunk: Chunk) -> Chunk:
     return Chunk(X, labels, chunk.weights, chunk.index, chunk.names)
 
 
-def _index(labels: NDArray[Any], names: NDArray[Any]) -> Integers:
+def _index(labels: NDArray[Any], names: NDArray[Any]) -> Indices:
     found = np.minimum(np.searchsorted(names, labels), names.size - 1)
     wrong = names[found] != labels
     if wrong.any():

@@ -11,15 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products
-
-Floats = NDArray[np.float64]
-
-__all__ = ["ConicForm", "ConicResiduals"]
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6

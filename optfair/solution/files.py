@@ -20,8 +20,6 @@ from optfair.storage import check_record, read_archive, write_archive
 if TYPE_CHECKING:
     from optfair.core.certificate import DualProof
 
-__all__ = ["load_solution", "save_solution", "solution_record"]
-
 SCHEMA = 2
 # What a record must hold to be read.
 RECORD: dict[str, Any] = {

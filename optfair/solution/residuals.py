@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["Measurement", "Residuals", "measure", "residuals"]
-
-
 # A radius is worth telling when it is so many times the size of the solution, and of a number
 # in each of these columns.
 CLEAR = 1e3
@@ -259,7 +256,7 @@ def _measured(
         if name in problem.integers:
             more[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
         if variable.attributes.get("symmetric"):
-            more[f"{name} symmetric"] = float(np.abs(x - x.T).max(initial=0.0))
+            more[f"{name} symmetric"] = float(np.abs(x - np.swapaxes(x, -1, -2)).max(initial=0.0))
         if not np.isfinite(x).all():
             more[f"{name} finite"] = np.inf
         primal |= more

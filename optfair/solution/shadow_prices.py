@@ -15,8 +15,6 @@ from optfair.numbers import checked
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
 
-__all__ = ["shadow_price_sign", "shadow_prices"]
-
 
 @checked(solution=check_solution)
 def shadow_prices(solution: Solution) -> Mapping[str, Any]:

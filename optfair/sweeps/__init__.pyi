@@ -1,7 +1,13 @@
 from optfair.sweeps.along import sweep as sweep
+from optfair.sweeps.fronts import pareto as pareto
+from optfair.sweeps.pareto_front import FrontPoint as FrontPoint
+from optfair.sweeps.pareto_front import Halfspace as Halfspace
+from optfair.sweeps.pareto_front import ParetoFront as ParetoFront
 from optfair.sweeps.ranges import Range as Range
 from optfair.sweeps.ranges import Ranges as Ranges
 from optfair.sweeps.ranges import sensitivity as sensitivity
+from optfair.sweeps.solution_map import Derivatives as Derivatives
+from optfair.sweeps.solution_map import derivatives as derivatives
 from optfair.sweeps.sweep_result import Point as Point
 from optfair.sweeps.sweep_result import Sweep as Sweep
 from optfair.sweeps.value_function import Dependence as Dependence

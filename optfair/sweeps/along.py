@@ -12,13 +12,19 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
 import numpy as np
+from cvxpy.constraints import Equality, Inequality
 
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.value_line import ValueLine
+from optfair.core.expressions import dense
 from optfair.core.fingerprint import fingerprint
+from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
-from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError
+from optfair.core.problem import check_problem
+from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
+from optfair.numbers import checked
 from optfair.sweeps.sweep_result import Point, Sweep, gaps
 from optfair.sweeps.value_function import Dependence, dependence
 
@@ -26,12 +32,13 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["sweep"]
+__all__ = ["Run", "sweep"]
 
 # Points nearer than this part of the segment are the same.
 CLOSE = 1e-9
 
 
+@checked(problem=check_problem)
 def sweep(
     problem: Problem,
     parameter: str | Sequence[str],
@@ -45,6 +52,7 @@ def sweep(
     time_limit: float | None = None,
     save: str | Path | None = None,
     keep: bool = False,
+    n_jobs: int = 1,
 ) -> Sweep:
     r"""Solve a problem along a parameter, each time from where the last solve ended.
 
@@ -57,9 +65,10 @@ def sweep(
     Parameters
     ----------
     problem : Problem
-        Anything with parameters; see `Problem.parameters`.
+        What to solve.
     parameter : str or pair of str
-        One, or two whose values are combined.
+        One of `Problem.parameters`, or two whose values are combined; or a linear row, such as
+        "budget" or "demand[2]" or its label in a file: then its right-hand side moves.
     values : array, pair, or dict
         Values to solve at; with ``width`` the two ends (low, high), and the points between them
         are chosen where the band is widest; for two parameters a pair of arrays.
@@ -75,6 +84,9 @@ def sweep(
         A JSON file that holds what is done: another call with the same file goes on from there.
     keep : bool
         Keep the solutions on the points.
+    n_jobs : int
+        Processes of joblib (-1: one a core; a Dask client by `joblib.parallel_config`); each goes
+        along a piece of the values.
 
     Returns
     -------
@@ -98,13 +110,18 @@ def sweep(
     >>> low, high = s.band(3.0)
     >>> bool(low <= 4.5 <= high)
     True
+    >>> of.sweep(of.library.load("textbook/diet").problem(), "minimum nutrition[0]", [0, 10]).names
+    ('minimum nutrition[0]',)
 
     References
     ----------
     Convexity in right-hand sides and concavity in costs: Boyd, Vandenberghe, Convex
     Optimization, 5.6.1; Bertsimas, Tsitsiklis, Introduction to Linear Optimization, 5.2-5.3.
     """
-    names, grid = _grid(problem, parameter, values, width)
+    wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
+    for name in wanted:
+        problem = _with_side(problem, name)
+    names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
     low, high = grid[0][0], grid[-1][0]
     if len(names) == 1:
@@ -117,29 +134,23 @@ def sweep(
             known.because,
             "give the values to solve at",
         )
-    run = _Run(problem, names, known, (low, high), functions or {}, keep, save)
+    run = Run(problem, names, known, (low, high), functions or {}, keep, save)
     run.asked = {"solver": solver, "tolerance": tolerance, "time_limit": time_limit}
-    for at in grid:
-        run.point(at)
-    while width is not None and run.fresh < points:
-        found = run.result()
-        edge = run.edge(width)
-        if edge is not None:
-            run.point((edge,))
-            continue
-        wide = [g for g in gaps(found) if g[0] > width and run.far(g[1])]
-        if not wide:
-            break
-        run.point((max(wide)[1],))
+    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
+        raise DeclarationError(
+            f"n_jobs {n_jobs!r} cannot be", remedy="1, 2, ... or -1 for all cores"
+        )
+    run.along(grid, n_jobs)
+    if width is not None:
+        run.refine(width, points, n_jobs)
     return run.result()
 
 
 def _grid(
-    problem: Problem, parameter: Any, values: Any, width: float | None
+    problem: Problem, wanted: Sequence[str], values: Any, width: float | None
 ) -> tuple[tuple[str, ...], list[tuple[float, ...]]]:
     """Return the names of the parameters, and the values to begin with."""
     known = parameters(problem)
-    wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
     names = tuple(_full_name(problem, known, name) for name in wanted)
     if len(names) not in (1, 2):
         raise DeclarationError(f"{len(names)} parameters", remedy="sweep one or two")
@@ -179,6 +190,52 @@ def _grid(
     return names, [tuple(at) for at in product(*numbers)]
 
 
+def _with_side(problem: Problem, name: str) -> Problem:
+    """Return the problem with the right-hand side of a linear row as a parameter, if it is one."""
+    place = None if name in parameters(problem) else _row(problem, name)
+    if place is None:
+        return problem
+    label, at = place
+    constraint = problem.constraints[label].build()
+    if not isinstance(constraint, (Equality, Inequality)):
+        raise DeclarationError(
+            f"{name!r} has no right-hand side",
+            f"it is a {type(constraint).__name__}",
+            "sweep a row that is an equality or an inequality",
+        )
+    number = int(not constraint.args[0].is_constant())  # of the side that has no variables
+    side = constraint.args[number]
+    stated = dense(side.value) if side.is_constant() else np.zeros(constraint.shape)
+    stated = np.broadcast_to(stated, constraint.shape)
+    moving = np.zeros(constraint.shape)
+    moving[at] = 1.0
+    leaf = cp.Parameter(name=name, value=float(stated[at]))
+    moved = stated * (1.0 - moving) + moving * leaf
+    sides = list(constraint.args)
+    sides[number] = moved if side.is_constant() else side + moved
+    return problem.without(label).with_constraints({label: type(constraint)(*sides)})
+
+
+def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
+    """Return the constraint and the index that a name or label means, where it means one entry."""
+    for label, term in problem.constraints.items():
+        if name == label:
+            if np.prod(term.shape, dtype=int) == 1:
+                return label, (0,) * len(term.shape)
+            raise DeclarationError(
+                f"{name!r} has {np.prod(term.shape, dtype=int)} right-hand sides",
+                remedy=f"name one entry, such as {entry_names(name, (), term.shape)[0]!r}",
+            )
+        known = [term.labels()] if term.labels else []
+        if name.startswith(f"{label}["):
+            known += [entry_names(label, axes, term.shape) for axes in ((), problem.axes(label))]
+        for names in known:
+            if name in names:
+                at = np.unravel_index(list(names).index(name), term.shape, order="F")
+                return label, tuple(int(i) for i in at)
+    return None
+
+
 def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
     """Return the name of a parameter that may be called by the field of its rule."""
     if name in known:
@@ -186,11 +243,12 @@ def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
     own = [k for k, p in known.items() if p.rule[1] == name]
     if len(own) == 1:
         return own[0]
-    problem.at({name: 0.0})  # says which parameters there are
-    raise DeclarationError(f"no parameter {name!r}", remedy=f"known are {', '.join(known)}")
+    raise DeclarationError(
+        f"no parameter or row {name!r}", remedy=nearest(name, [*known, *problem.constraints])
+    )
 
 
-class _Run:
+class Run:
     """The points of a sweep so far, and how the next is solved."""
 
     asked: dict[str, Any]
@@ -234,6 +292,43 @@ class _Run:
         if not any(p.solved for p in order) and len(order) < 5:
             return float(np.mean([order[0].at[0], order[1].at[0]]))
         return None
+
+    def refine(self, width: float, points: int, jobs: int = 1) -> None:
+        """Solve where the band is widest, until it is nowhere wider or there are so many points."""
+        many = _processes(jobs)
+        while self.fresh < points:
+            edge = self.edge(width)
+            if edge is not None:
+                self.point((edge,))
+                continue
+            wide = [g for g in gaps(self.result()) if g[0] > width and self.far(g[1])]
+            if not wide:
+                return
+            widest = sorted(wide)[::-1][: min(many, points - self.fresh)]
+            self.along([(t,) for _, t in widest], jobs)
+
+    def along(self, grid: Sequence[tuple[float, ...]], jobs: int = 1) -> None:
+        """Solve at values in turn, or pieces of them in processes; the file grows by pieces then."""
+        new = [at for at in grid if at not in self.points]
+        many = min(_processes(jobs), len(new))
+        if many < 2:
+            for at in new:
+                self.point(at)
+            return
+        from joblib import Parallel, delayed
+
+        # some pieces a process, so that a file has what is done and slow pieces even out
+        size = max(1, len(new) // (4 * many))
+        pieces = [new[i : i + size] for i in range(0, len(new), size)]
+        told = self.problem, self.names, self.known, self.ends, self.functions, self.keep
+        begun = Parallel(n_jobs=many, return_as="generator_unordered")(
+            delayed(_piece)(*told, self.asked, piece) for piece in pieces
+        )
+        for solved in begun:
+            self.points.update(solved)
+            self.fresh += len(solved)
+            if self.file is not None:
+                self.file.write(self.points)
 
     def point(self, at: tuple[float, ...]) -> None:
         """Solve at a value, unless that was done."""
@@ -298,6 +393,32 @@ class _Run:
             first, last = (self.problem.at({self.names[0]: t}) for t in self.ends)
             self.sides = first, last
         return self.sides
+
+
+def _processes(jobs: int) -> int:
+    """Return how many processes are asked for, as joblib counts them."""
+    if jobs == 1:
+        return 1
+    from joblib import effective_n_jobs
+
+    return int(effective_n_jobs(jobs))
+
+
+def _piece(
+    problem: Problem,
+    names: Any,
+    known: Dependence,
+    ends: Any,
+    functions: Any,
+    keep: bool,
+    asked: dict[str, Any],
+    piece: Sequence[tuple[float, ...]],
+) -> dict[tuple[float, ...], Point]:
+    """Return the points of a piece, solved in this process, as they can be sent back."""
+    run = Run(problem, names, known, ends, functions, keep, None)
+    run.asked = asked
+    run.along(piece)
+    return {at: replace(p, prove=None, line_given=p.line) for at, p in run.points.items()}
 
 
 class _File:

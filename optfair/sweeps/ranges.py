@@ -169,29 +169,46 @@ def sensitivity(solution: Solution) -> Ranges:
     Bertsimas, Tsitsiklis, Introduction to Linear Optimization, chapter 5.
     """
     problem = solution.problem
-    if problem.integers or problem.problem_class.name not in ("LP", "QP"):
-        raise ClassError(
-            f"ranges are of linear and quadratic programs, this one is {problem.problem_class}",
-            remedy="solve again at other values: optfair.sweep",
-        )
-    compiled = _compiled(solution)
+    compiled = linear_rows(solution, "ranges")
     form = compiled.form
-    if any(c.kind not in ("zero", "nonneg") for c in form.cones):
-        raise ClassError(
-            "ranges are of linear rows", remedy="solve again at other values: optfair.sweep"
-        )
-    if form.q.size > LARGEST:
-        raise UnsupportedProblem(
-            f"{form.q.size} columns are too many for ranges",
-            remedy="solve again at other values: optfair.sweep",
-        )
-    basis = None if form.P.nnz else _Basis(compiled)
-    vertex = _Vertex.of_qp(form, solution) if basis is None else basis.vertex(form)
-    if vertex is None:
-        raise UnsupportedProblem("there is no optimum to start from")
+    basis, vertex = optimal_vertex(compiled, solution)
     ranger = _Ranger(form, vertex, basis)
     rows = [*_sides(problem, compiled, ranger), *_costs(problem, compiled, ranger)]
     return Ranges(tuple(rows), vertex.degenerate)
+
+
+def linear_rows(solution: Solution, called: str) -> Compiled:
+    """Return the compiled form of a linear or convex quadratic program.
+
+    Raises
+    ------
+    ClassError
+        Another class, or integers.
+    UnsupportedProblem
+        It has too many columns.
+    """
+    problem, remedy = solution.problem, "solve again at other values: optfair.sweep"
+    if problem.integers or problem.problem_class.name not in ("LP", "QP"):
+        raise ClassError(
+            f"{called} are of linear and quadratic programs, this one is {problem.problem_class}",
+            remedy=remedy,
+        )
+    compiled = _compiled(solution)
+    if any(c.kind not in ("zero", "nonneg") for c in compiled.form.cones):
+        raise ClassError(f"{called} are of linear rows", remedy=remedy)
+    if compiled.form.q.size > LARGEST:
+        columns = compiled.form.q.size
+        raise UnsupportedProblem(f"{columns} columns are too many for {called}", remedy=remedy)
+    return compiled
+
+
+def optimal_vertex(compiled: Compiled, solution: Solution) -> tuple[Basis | None, Vertex]:
+    """Return the active rows at an optimum; of a linear program with the basis they are of."""
+    basis = None if compiled.form.P.nnz else Basis(compiled)
+    vertex = Vertex.of_qp(compiled.form, solution) if basis is None else basis.vertex(compiled.form)
+    if vertex is None:
+        raise UnsupportedProblem("there is no optimum to start from")
+    return basis, vertex
 
 
 def _compiled(solution: Solution) -> Compiled:
@@ -201,7 +218,7 @@ def _compiled(solution: Solution) -> Compiled:
 
 
 @dataclass(frozen=True, eq=False)
-class _Vertex:
+class Vertex:
     """Active rows, the optimum on them, and how it moves."""
 
     form: ConicForm
@@ -209,10 +226,11 @@ class _Vertex:
     fixed: NDArray[np.intp]  # free columns that a basis holds at 0
     x: Floats
     z: Floats
+    matrix: Any
     factor: Any
 
     @classmethod
-    def on(cls, form: ConicForm, active: NDArray[np.bool_], fixed: NDArray[np.intp]) -> _Vertex:
+    def on(cls, form: ConicForm, active: NDArray[np.bool_], fixed: NDArray[np.intp]) -> Vertex:
         """Return the optimum with those rows active.
 
         Raises
@@ -236,10 +254,10 @@ class _Vertex:
         found = factor.solve(side)
         z = np.zeros(form.b.size)
         z[active] = found[n : n + int(active.sum())]
-        return cls(form, active, fixed, found[:n], z, factor)
+        return cls(form, active, fixed, found[:n], z, matrix, factor)
 
     @classmethod
-    def of_qp(cls, form: ConicForm, solution: Solution) -> _Vertex:
+    def of_qp(cls, form: ConicForm, solution: Solution) -> Vertex:
         """Return the active rows of a solution of a quadratic program.
 
         Raises
@@ -330,7 +348,7 @@ def _equalities(form: ConicForm) -> NDArray[np.bool_]:
     return equal
 
 
-class _Basis:
+class Basis:
     """Optimal bases of a linear form at other numbers, each from the last one."""
 
     def __init__(self, compiled: Compiled) -> None:
@@ -339,7 +357,7 @@ class _Basis:
         known = next((k for k in ended if isinstance(k, Kept)), None)
         self.kept = None if known is None else replace(known, rows=None)
 
-    def vertex(self, form: ConicForm) -> _Vertex | None:
+    def vertex(self, form: ConicForm) -> Vertex | None:
         """Return an optimal vertex, None where there is no optimum.
 
         Raises
@@ -362,13 +380,13 @@ class _Basis:
             )
         self.kept = last
         columns, rows = last.nonbasic()
-        return _Vertex.on(form, rows, np.flatnonzero(columns))
+        return Vertex.on(form, rows, np.flatnonzero(columns))
 
 
 class _Ranger:
     """Ranges along one entry at a time."""
 
-    def __init__(self, form: ConicForm, vertex: _Vertex, basis: _Basis | None) -> None:
+    def __init__(self, form: ConicForm, vertex: Vertex, basis: Basis | None) -> None:
         self.form, self.vertex, self.basis = form, vertex, basis
         self.follow = basis is not None and vertex.degenerate
 
@@ -407,7 +425,7 @@ class _Ranger:
             end = further + here.interval(side, cost)[1]
         return end, slope
 
-    def _at(self, step: float, side: Floats, cost: Floats) -> _Vertex | None:
+    def _at(self, step: float, side: Floats, cost: Floats) -> Vertex | None:
         if self.basis is None:
             return None
         numbers = {"b": self.form.b + step * side} if side.any() else {}

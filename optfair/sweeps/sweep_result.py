@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.compile.value_line import ValueLine
+from optfair.core import html
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.plots.axes import COLOURS, new_axes
 from optfair.sweeps.value_function import Dependence
@@ -210,7 +211,7 @@ class Sweep:
         if self._banded and ts.size > 1:
             fine = np.unique(np.concatenate([np.linspace(ts[0], ts[-1], 201), ts]))
             lower, upper = np.array([self.band(t) for t in fine]).T
-            ax.fill_between(fine, lower, upper, color=COLOURS[0], alpha=0.25, lw=0, label="band")
+            ax.fill_between(fine, lower, upper, color=COLOURS[0], alpha=0.25, lw=1.2, label="band")
         ax.plot(ts, [p.value for p in solved], "o", ms=3.5, color=COLOURS[0], label="solved")
         for p in self.points:
             if p.status == "infeasible":
@@ -231,6 +232,9 @@ class Sweep:
         if len(self) > 12:
             lines.append(f"  ... {len(self) - 12} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html.lines(repr(self))
 
 
 def _lines(sign: float) -> tuple[str, ...]:

@@ -64,10 +64,12 @@ def dependence(problem: Problem, name: str, low: float, high: float) -> Dependen
     convex: 'b' moves right-hand sides of convex constraints
     """
     own = parameters(problem)[name]
-    if own.leaf is None:
+    if own.rule[0]:
         return _of_rule(problem, own)
+    if own.leaf is None and not problem.moves[name]:
+        return Dependence("", f"{name!r} moves more than right-hand sides or costs")
     ends = tuple(problem.at({name: t}) for t in (low, high))
-    for term in ends[0].terms:
+    for term in ends[0].terms if own.leaf is not None else ():
         if any(f.parameter.id == own.leaf.id for f in term.parameters) and not (
             term.written is not None and Family.of(problem, term) is not None
         ):

@@ -20,15 +20,11 @@ from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, Unbounded
-from optfair.numbers import checked
+from optfair.numbers import Floats, Indices, checked
 from optfair.proofs.cones import Cone
 from optfair.transforms.integrality import check_origin, recovered
 
 # The dual as a declared problem: one variable per constraint, one constraint per variable.
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
 
 _WORDS = {
     "zero": "equations",
@@ -201,7 +197,7 @@ class DualProblem(Problem):
         )
 
     @property
-    def columns(self) -> Mapping[str, Integers]:
+    def columns(self) -> Mapping[str, Indices]:
         """Columns of each variable of the primal, and of what its terms introduce."""
         compiled: Compiled = self.data["compiled"]
         found = {

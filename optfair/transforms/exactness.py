@@ -17,7 +17,7 @@ from optfair.core.expressions import Values
 from optfair.core.problem import check_problem
 from optfair.core.quadratic_map import QuadraticMap
 from optfair.errors import ClassError, DataError
-from optfair.numbers import check_mapping, check_positive, floats
+from optfair.numbers import Floats, check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 # The Lagrangian of a quadratic problem, and the bound it proves.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

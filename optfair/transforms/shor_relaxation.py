@@ -8,14 +8,13 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
-from optfair.numbers import checked
+from optfair.numbers import Floats, checked
 from optfair.transforms.exactness import (
     Exactness,
     LagrangianProof,
@@ -25,9 +24,6 @@ from optfair.transforms.exactness import (
 from optfair.transforms.integrality import check_origin, recovered
 
 # From the moment matrix of a relaxation to a point of the quadratic problem.
-
-Floats = NDArray[np.float64]
-
 
 FEASIBLE = 1e-8
 CLOSE = 1e-10

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.probes import licence_state
-from optfair.backends.registry import profile
+from optfair.backends.registry import licence_state, profile
 
 
 def saddle(n: int = 3, **rows: Any) -> Any:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.backends.blocks_backend import Beside
 from optfair.backends.interior_point import interior_point
+from optfair.backends.psd_block import Block
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
 from optfair.proofs.residual import in_dual
@@ -130,3 +131,26 @@ def test_a_singular_matrix_is_raised_by_rounding_only(rank: int) -> None:
     inside = in_dual((cone,), z)
     assert np.abs(inside - z).max() < 1e-12
     assert np.linalg.eigvalsh(cone.matrix(inside))[0] > -1e-15 * np.abs(z).max()
+
+
+@pytest.mark.parametrize("density", [0.0, 0.02, 0.3])
+def test_products_of_sparse_and_dense_matrices_are_what_they_stand_for(density: float) -> None:
+    """T A_j T' and tr(A_i Z A_j S⁻¹): single entries, a few lines, and matrices without zeros."""
+    rng = np.random.default_rng(1)
+    n, count = 13, 11
+    i, j = np.tril_indices(n)
+    A = np.zeros((i.size, count))
+    A[rng.choice(i.size, count, replace=False), np.arange(count)] = rng.normal(size=count)
+    A += (rng.random(A.shape) < density) * rng.normal(size=A.shape)
+    A[:, -1] = rng.normal(size=i.size)
+    block = Block(n, np.arange(i.size), i, j)
+    block.prepare(sp.csr_array(A))
+    matrices = np.array([block.matrix(a) for a in A.T])
+    T = rng.normal(size=(n, n))
+    Z, S = T @ T.T, T.T @ T
+    expected = np.array([block.entries(T @ a @ T.T) for a in matrices]).T
+    np.testing.assert_allclose(block.scaled(T), expected, rtol=1e-11, atol=1e-11)
+    M = np.zeros((count, count))
+    block.add_to(M, Z, S)
+    expected = np.einsum("iab,bc,jcd,da->ij", matrices, Z, matrices, S, optimize=True)
+    np.testing.assert_allclose(M, expected, rtol=1e-9, atol=1e-9)

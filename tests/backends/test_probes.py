@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import probes
+from optfair.backends import registry
 from optfair.backends.policy import choose
-from optfair.backends.probes import LicenceState, licence_state
 from optfair.backends.profile import SolverProfile
-from optfair.backends.registry import profile, profiles
+from optfair.backends.registry import LicenceState, licence_state, profile, profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 
@@ -74,11 +73,11 @@ class FakeLibrary:
     ],
 )
 def test_the_trial_model_tells_the_three_states_apart(library: Any, word: str) -> None:
-    assert probes._trial_model(library, 2000)[0] == word
+    assert registry._trial_model(library, 2000)[0] == word
 
 
 def test_open_solvers_are_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probes, "_probed", lambda *_: pytest.fail("probed"))
+    monkeypatch.setattr(registry, "_probed", lambda *_: pytest.fail("probed"))
     for p in profiles().values():
         if p.kind == "open" and p.installed:
             assert str(licence_state(p)) == "installed, open"
@@ -90,7 +89,7 @@ def test_open_solvers_are_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_licence_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SolverProfile, "installed", True)
-    monkeypatch.setattr(probes, "_probed", lambda *_: ("no licence", "no file", None))
+    monkeypatch.setattr(registry, "_probed", lambda *_: ("no licence", "no file", None))
     with pytest.raises(of.NotLicensed) as failure:
         lp().solve("mosek")
     assert "mosek is installed but has no licence" in failure.value.cause
@@ -101,13 +100,13 @@ def test_no_licence_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_too_large_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> None:
     state = LicenceState("size-limited")
-    monkeypatch.setattr(probes, "licence_state", lambda _: state)
+    monkeypatch.setattr(registry, "licence_state", lambda _: state)
     facts = profile("gurobi")
 
     def refused(problem: Any) -> bool:
         form = compile_problem(problem, "CLARABEL").form
         try:
-            probes.refuse_size(facts, form, lambda: ["highs"])
+            registry.refuse_size(facts, registry.compiled_size(form), lambda: ["highs"])
         except of.SizeLimited as e:
             assert "gurobi is limited in size" in e.cause and "highs" in e.remedy
             return True
@@ -119,7 +118,7 @@ def test_too_large_is_said_before_solving(monkeypatch: pytest.MonkeyPatch) -> No
     assert [refused(p) for p in (lp(3, 1997), lp(3, 1998))] == [False, True]
     assert [refused(p) for p in (qp(200), qp(201))] == [False, True]
     assert refused(ball)  # 150 variables and a cone of 151 rows
-    monkeypatch.setattr(probes, "licence_state", lambda _: LicenceState("licensed"))
+    monkeypatch.setattr(registry, "licence_state", lambda _: LicenceState("licensed"))
     assert not refused(lp(2001)) and not refused(qp(201))
 
 
@@ -143,7 +142,7 @@ def test_the_solver_itself_refuses_just_beyond_the_limits(monkeypatch: pytest.Mo
 
 
 def test_probing_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    probes._probed.cache_clear()
+    registry._probed.cache_clear()
     assert licence_state(profile("gurobi")).usable
     assert lp().solve("gurobi").is_optimal(1e-6)
     out = capfd.readouterr()
@@ -212,4 +211,4 @@ def test_without_a_licence_there_is_no_result_and_no_crash() -> None:
 
 def test_an_unknown_recipe_is_an_error() -> None:
     with pytest.raises(of.OptfairError, match="unknown licence probe 'nonsense'"):
-        probes._probed("nonsense", "math", 0)
+        registry._probed("nonsense", "math", 0)

@@ -162,3 +162,36 @@ def test_names_stay_whole_on_a_narrow_terminal(
 def test_a_listing_in_a_pipe_has_no_padding() -> None:
     rows = run("list", "textbook/d*").stdout.splitlines()
     assert rows[0] == "name\tclass\toptimum" and "textbook/diet\tLP\t88.2" in rows
+
+
+def test_a_sweep_prints_its_band_and_writes_its_points(diet: Path, tmp_path: Path) -> None:
+    text = run("sweep", "diet", "minimum nutrition[C]", "0:3000", "--width", "1e-3").stdout
+    assert "convex" in text and "proved" in text
+    rows = [line.split("\t") for line in text.splitlines()[4:]]
+    assert rows[0][0] == "minimum nutrition[C]"
+    values = {float(r[0]): float(r[1]) for r in rows[1:]}
+    assert values[0.0] == pytest.approx(88.2) and values[3000.0] == pytest.approx(119.4)
+    out = tmp_path / "points.csv"
+    assert run("sweep", diet, "minimum_nutrition[1]", "0,3000", "-o", out).exit_code == 0
+    with out.open() as f:
+        assert [float(r["value"]) for r in csv.DictReader(f)] == pytest.approx([88.2, 119.4])
+    picture = tmp_path / "points.png"
+    run("sweep", diet, "minimum_nutrition[1]", "0:3000:1500", "-o", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    record = json.loads(run("sweep", "diet", "minimum nutrition[C]", "0,3000", "--json").stdout)
+    assert [p["grade"] for p in record["points"]] == ["proved", "proved"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("minimum nutrition[9]", "1,2"), "no parameter or row"),
+        (("minimum nutrition", "1,2"), "has 4 right-hand sides"),
+        (("minimum nutrition[0]", "1,x"), "are no values"),
+        (("minimum nutrition[0]", "1:2:0"), "are no values"),
+        (("minimum nutrition[0]", "nan,1"), "nan"),
+    ],
+)
+def test_a_sweep_of_nothing_is_refused(words: tuple[str, str], said: str) -> None:
+    found = run("sweep", "diet", *words)
+    assert found.exit_code == 2 and said in found.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.backends import tangents
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.tangents import Curved
 from optfair.convexity.cones import disciplined
 from optfair.convexity.grammar import parse
 from optfair.convexity.proof import CurvatureProof
@@ -231,9 +235,64 @@ def test_tangents_of_another_problem_prove_nothing() -> None:
         return of.from_cvxpy(cp.Problem(goal, [x >= low, x <= 3])).solve()
 
     s, narrower = solved(0.0), solved(2.0)
-    assert np.isfinite(s.proof.check(s.values, s.multipliers).bound)
+    for known in (s, pickle.loads(pickle.dumps(s))):
+        assert np.isfinite(known.proof.check(known.values, known.multipliers).bound)
     for wrong in (
         replace(s.proof, relaxed=narrower.proof.relaxed),
         replace(s.proof, points=s.proof.points[:1]),
     ):
         assert not np.isfinite(wrong.check(s.values, s.multipliers).bound)
+
+
+def steep(limit: float) -> Any:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    rows = [cp.exp(x) - x * x / 2 + y * y <= limit, x >= 0, x <= 3, cp.abs(y) <= 2]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(y - x), rows), ["well", "low", "high", "near"])
+
+
+def test_what_tangents_exclude_is_proved_by_tangents_made_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setattr(tangents, "STEPS", 5)  # no local search finds a point where there is none
+    with pytest.raises(of.Infeasible) as met:
+        steep(0.5).solve()
+    proof: Any = met.value.certificate
+    for told in (proof, pickle.loads(pickle.dumps(proof))):
+        assert told.verify() and str(told.verify().grade) == "proved"
+    assert "well" in met.value.conflict and {*met.value.conflict} <= {*steep(0.5).constraints}
+    # the vector is about this problem and these points, and no other
+    for wrong in (
+        replace(proof, problem=steep(1.5)),
+        replace(proof, points=proof.points[:1]),
+        replace(proof, z=np.zeros_like(proof.z)),
+    ):
+        assert not wrong.verify()
+    with pytest.raises(of.UnsupportedProblem):
+        proof.save(tmp_path / "proof.json")
+    # tangents that lie cut off a point, and are found out when they are made again
+    honest = Curved.tangent
+
+    def lying(self: Curved, point: Any, boxes: Any) -> Any:
+        cut = honest(self, point, boxes)
+        return None if cut is None else (cut[0] + 4.0, cut[1])
+
+    assert steep(1.5).solve().is_optimal(1e-6)
+    with monkeypatch.context() as m, pytest.raises(of.Infeasible) as lied:
+        m.setattr(Curved, "tangent", lying)
+        steep(1.5).solve()
+    false: Any = lied.value.certificate
+    assert not false.verify() and InfeasibilityProof(false.form, false.z).verify()
+    # where they are found out at once, nothing is claimed
+    again = tangents._made_anew
+
+    def honestly(*told: Any) -> Any:
+        with monkeypatch.context() as m:
+            m.setattr(Curved, "tangent", honest)
+            return again(*told)
+
+    monkeypatch.setattr(Curved, "tangent", lying)
+    monkeypatch.setattr(tangents, "_made_anew", honestly)
+    with pytest.raises(of.SolverFailure):
+        steep(1.5).solve()

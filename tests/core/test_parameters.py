@@ -169,3 +169,47 @@ def test_a_parameter_without_a_value_is_refused() -> None:
     x = cp.Variable(name="x")
     with pytest.raises(of.DeclarationError, match="parameter 'free' in 'c0' has no value"):
         of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= cp.Parameter(name="free")]))
+
+
+def test_data_of_a_model_is_given_by_name() -> None:
+    p = of.library.load("textbook/minimum_variance").problem()
+    assert "wanted" in p.parameters
+    wanted = float(p.data["wanted"])
+    q = p.with_constraints(floor=p["portfolio"] >= 0.02, most=p["portfolio"] <= 0.9)
+    moved = q.at(wanted=0.9 * wanted)
+    assert type(moved) is type(p) and set(moved.constraints) == set(q.constraints)
+    plain = type(p)(**{**p.data, "wanted": 0.9 * wanted})
+    again = plain.with_constraints(floor=plain["portfolio"] >= 0.02, most=plain["portfolio"] <= 0.9)
+    assert moved.solve().objective == pytest.approx(again.solve().objective, rel=1e-7)
+    assert float(q.data["wanted"]) == wanted
+    # what was written on a variable of before binds, and what is gone stays gone
+    bound = moved.with_constraints(late=p["portfolio"][0] >= 0.3).without("floor")
+    assert bound.solve()["portfolio"][0] >= 0.3 - 1e-6
+    assert "floor" not in bound.at(wanted=wanted).constraints
+    with pytest.raises(of.DeclarationError, match="shape"):
+        q.at(wanted=[1.0, 2.0])
+    with pytest.raises(of.DeclarationError, match="transformed"):
+        q.soften("floor", 3.0).at(wanted=wanted)
+    d = of.sweeps.derivatives(p.solve(tolerance=1e-9), "wanted")
+    assert d.objective == pytest.approx(float(p.solve().shadow_price["wanted return"]), rel=1e-5)
+
+
+def test_budgets_capacities_and_centers_are_data() -> None:
+    knapsack = of.library.load("textbook/knapsack").problem()
+    steps = of.sweep(
+        knapsack, "capacity", np.linspace(1.0, 0.5 * knapsack.data["weights"].sum(), 4)
+    )
+    assert steps.dependence.word == "nondecreasing"
+    assert (np.diff([t.value for t in steps.points]) >= 0).all()
+    diet = of.library.load("textbook/diet").problem()
+    cheaper = diet.at(cost=0.5 * diet.data["cost"]).solve()
+    assert cheaper.objective == pytest.approx(0.5 * diet.solve().objective, rel=1e-6)
+    assert next(iter(cheaper.frame("servings").index)) == "beef"
+    name = next(n for n in of.library.names() if n.startswith("action_plan/"))
+    plan = of.library.load(name).problem()
+    assert plan.at(budget=plan.budget + 1.0).budget == plan.budget + 1.0
+    X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    fair = of.FairAssignment(X[:60], groups=sex[:60], centers=X[:3], fairness=of.max_gap(0.1))
+    moved = fair.at(centers=X[3:6], eps=0.2)
+    plain = of.FairAssignment(X[:60], groups=sex[:60], centers=X[3:6], fairness=of.max_gap(0.2))
+    assert moved.solve().objective == pytest.approx(plain.solve().objective, rel=1e-7)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from optfair.datasets import facts
+from optfair.datasets import dataset
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +32,6 @@ def our_facts(tmp_path, monkeypatch):
         folder = tmp_path / "ours"
         folder.mkdir(exist_ok=True)
         (folder / "datasets.toml").write_text(text)
-        monkeypatch.setattr(facts, "OURS", folder)
+        monkeypatch.setattr(dataset, "OURS", folder)
 
     return write

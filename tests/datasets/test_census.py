@@ -10,12 +10,12 @@ import pytest
 
 import optfair as of
 from optfair import datasets
+from optfair.datasets import dataset
 from optfair.datasets import dataset as integers
-from optfair.datasets import facts
 
 ROWS = 60
 FILE = "USCensus1990.data.txt"
-NAMES = facts.known_facts()["census1990"].columns
+NAMES = dataset.known_facts()["census1990"].columns
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def text(entries, names=NAMES):
 @pytest.fixture
 def folder(tmp_path, monkeypatch, our_facts):
     """A folder without a manifest; the facts declare the rows of the small table."""
-    real = (facts.OURS / "datasets.toml").read_text()
+    real = (dataset.OURS / "datasets.toml").read_text()
     assert real.count("rows = 2458285") == 1
     our_facts(real.replace("rows = 2458285", f"rows = {ROWS}"))
     monkeypatch.setenv("OPTFAIR_DATA", str(tmp_path))
@@ -44,7 +44,7 @@ def folder(tmp_path, monkeypatch, our_facts):
 
 
 def test_columns_of_the_paper():
-    known = facts.known_facts()["census1990"]
+    known = dataset.known_facts()["census1990"]
     assert known.rows == 2_458_285 and len(NAMES) == 69
     assert known.numeric == {"except": ("caseid", "dAge", "iSex")}
 

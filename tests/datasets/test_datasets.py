@@ -14,8 +14,8 @@ import pytest
 
 import optfair as of
 from optfair import datasets
-from optfair.datasets import facts
-from optfair.datasets.facts import OURS
+from optfair.datasets import dataset
+from optfair.datasets.dataset import OURS
 
 TABLE = "age,size,kind\n 30, 1.5, a \n40,2.5,b\n50,3.5,unknown\n"
 
@@ -216,7 +216,7 @@ def test_the_counts_of_shipped_sets_are_checked(no_folder, our_facts):
     our_facts(
         text.replace("female = 310, male = 690 }, credit", "female = 311, male = 690 }, credit")
     )
-    shutil.copy(OURS / "german_credit.csv.gz", facts.OURS)
+    shutil.copy(OURS / "german_credit.csv.gz", dataset.OURS)
     with pytest.raises(of.DataError, match="expected female 311, male 690, found female 310"):
         datasets.load("german_credit")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from optfair.diagnosis import branching, conflict
+from optfair.diagnosis import conflict
 
 
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch):
-    monkeypatch.setattr(branching, "SECONDS", 600.0)
+    monkeypatch.setattr(conflict, "TREE_SECONDS", 600.0)
     monkeypatch.setattr(conflict, "SECONDS", 600.0)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import optfair as of
 import optfair.diagnosis.system as system_module
-from optfair.backends.rays import find_ray
+from optfair.backends.farkas import find_ray
 from optfair.cli.explain import diagnose as command
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.report import Clock, Finding

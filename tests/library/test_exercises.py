@@ -14,8 +14,14 @@ from typer.testing import CliRunner
 
 import optfair as of
 from optfair.cli.app import app
-from optfair.library.exercise import Exercise, exercise, exercise_names, mark
-from optfair.library.quiz import chords_agree, questions
+from optfair.library.exercise import (
+    Exercise,
+    chords_agree,
+    exercise,
+    exercise_names,
+    mark,
+    questions,
+)
 
 NAMES = exercise_names()
 

@@ -61,7 +61,9 @@ def test_a_folder_of_ones_own(write):
     instance = of.library.load("one")
     assert (instance.name, instance.model, instance.optimum.value) == (name, "Diet", 6.0)
     assert of.library.certify(instance)
-    assert of.library.load("textbook/diet").problem().problem_class == of.ProblemClass.parse("LP")
+    assert of.library.load("textbook/diet").problem().problem_class == of.core.ProblemClass.parse(
+        "LP"
+    )
 
 
 @pytest.mark.parametrize(

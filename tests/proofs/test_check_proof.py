@@ -141,21 +141,21 @@ def _leaf(document: Document) -> Document:
 
 
 def primal(d: Document) -> None:
-    values = d["proof"]["point"]["values"]
+    values = d["proof"]["point"]
     values[_largest(values)] = more(values[_largest(values)], 1e-4)
 
 
 def multiplier(d: Document) -> None:
     record = _leaf(d)["multipliers"]
-    i = _largest(record["values"])
-    record["values"][i] = more(record["values"][i], 1e-2)
+    i = _largest(record)
+    record[i] = more(record[i], 1e-2)
 
 
 def negative_multiplier(d: Document) -> None:
     start = 0
     for kind, size, _ in d["form"]["cones"]:
         if kind != "zero":
-            _leaf(d)["multipliers"]["values"][start] = -1
+            _leaf(d)["multipliers"][start] = -1
             return
         start += size
     raise AssertionError("no multiplier has a sign")
@@ -163,7 +163,9 @@ def negative_multiplier(d: Document) -> None:
 
 def last_digit_of_a_multiplier(d: Document) -> None:
     record = _leaf(d)["multipliers"]
-    record["numerators"][0] = hex(int(record["numerators"][0], 16) + 1)
+    i = next(i for i, v in enumerate(record) if "/" in str(v))
+    over, _, under = record[i].partition("/")
+    record[i] = f"{hex(int(over, 16) + 1)}/{under}"
 
 
 def tighter_step(d: Document) -> None:
@@ -195,8 +197,6 @@ def _dropped(*path: str) -> Callable[[Document], None]:
         for key in path[:-1]:
             node = _leaf(d) if key == "leaf" else node[key]
         part = node[path[-1]]
-        if isinstance(part, dict) and "values" in part:
-            part = part["values"]
         if isinstance(part, list):
             del part[-1]
         else:
@@ -210,15 +210,13 @@ def _renamed(key: str, value: Any) -> Callable[[Document], None]:
 
 
 def direction(d: Document) -> None:
-    values = d["proof"]["direction"]["values"]
+    values = d["proof"]["direction"]
     values[0] = more(values[0], 1e-9)
 
 
 def backwards(d: Document) -> None:
-    record = d["proof"]["direction"]
-    record["values"] = [more(v, -2 * float(check_proof.number(v))) for v in record["values"]]
-    for key in ("places", "numerators", "denominator"):
-        record.pop(key, None)
+    values = d["proof"]["direction"]
+    values[:] = [more(v, -2 * float(check_proof.number(v))) for v in values]
 
 
 def limit(d: Document) -> None:
@@ -259,7 +257,6 @@ TAMPERED: list[tuple[str, str, Callable[[Document], None]]] = [
             "dropped side": _dropped("form", "b"),
             "dropped cone": _dropped("form", "cones"),
             "dropped claim": _dropped("proof", "claim"),
-            "dropped unit": _dropped("proof", "units"),
         }.items()
     ),
     ("lp free", "last digit", last_digit_of_a_multiplier),
@@ -345,23 +342,20 @@ def by_hand(**changes: Any) -> Document:
         "radius": None,
         "tolerance": 0,
         "violation": 0,
-        "unit": 1,
     }
     proof = {
-        "tree": {"against": "objective", "multipliers": {"values": [2, 1, 0]}, "steps": []},
+        "tree": {"against": "objective", "multipliers": [2, 1, 0], "steps": []},
         "claim": claim | changes,
-        "point": {"values": ["0x1/0x4", "0x3/0x4"]},
-        "units": [1, 1],
+        "point": ["0x1/0x4", "0x3/0x4"],
     }
     return sealed(
-        {"format": "optfair proof", "schema": 1, "kind": "bound", "form": form, "proof": proof}
+        {"format": "optfair proof", "schema": 2, "kind": "bound", "form": form, "proof": proof}
     )
 
 
 def test_a_proof_by_hand_has_no_gap_at_all() -> None:
     assert check_proof.check(by_hand()).startswith("proved: objective 1.75, bound 1.75, gap 0.0e")
     refused(by_hand(bound=f"{hex(7 * 2**200 + 1)}/{hex(4 * 2**200)}"))
-    refused(by_hand(unit=2))
     refused(by_hand(tolerance=-1))
     refused(by_hand(cut=1))
     loose = by_hand(bound=1, tolerance="0x1/0x2", radius=None)
@@ -370,7 +364,7 @@ def test_a_proof_by_hand_has_no_gap_at_all() -> None:
 
 def test_what_nothing_bounds_needs_a_radius() -> None:
     document = by_hand(tolerance="0x1/0x2", bound=1)
-    document["proof"]["tree"]["multipliers"]["values"] = ["0x1.fffffffffffffp+0", 1, 0]
+    document["proof"]["tree"]["multipliers"] = ["0x1.fffffffffffffp+0", 1, 0]
     assert "residual" in refused(sealed(document))
     document["proof"]["claim"]["radius"] = 1000
     assert check_proof.check(sealed(document)).startswith("proved for |x| <= 1e+03")
@@ -438,3 +432,28 @@ def test_second_order_cones_are_exact() -> None:
     assert not check_proof.inside("zero", [1, -1], None, False)
     with pytest.raises(check_proof.Rejected, match="exp"):
         check_proof.inside("exp", [1, 1, 1], None, False)
+
+
+def test_a_file_cannot_choose_what_it_is_measured_by() -> None:
+    # costs of 2^-40: what is lost of the bound is an eighth of them, whatever the file says
+    tiny = [f"0x{k}/{hex(2**40)}" for k in (1, 2)]
+    document = by_hand(
+        objective=f"0x7/{hex(2**42)}", bound=f"0x6/{hex(2**42)}", tolerance="0x1/0x9"
+    )
+    document["form"]["q"], leaf = tiny, document["proof"]["tree"]
+    leaf["multipliers"] = [tiny[1], tiny[0], 0]
+    assert "the gap 0.125 exceeds" in refused(sealed(document))
+    document["proof"]["claim"]["unit"] = 1
+    assert "gap" in refused(sealed(document))
+    document["proof"]["claim"] |= {"bound": f"0x7/{hex(2**42)}", "tolerance": 0}
+    assert "gap 0.0e" in check_proof.check(sealed(document))
+    # a column in units of 2^30: a side that is missed by an eighth is not missed by 2^-33
+    record = document["form"] | {"A": [[0], [0], [2**30]], "q": [1], "b": [1]}
+    form = check_proof.Form(record | {"cones": [["nonneg", 1, None]]})
+    assert float(*form.units()) * 2**30 == pytest.approx(1.0, rel=0.1)  # 8 passes are not all
+    assert check_proof.violation(form, [9], 2**33, Fraction(1)) == (Fraction(1, 9), Fraction(1, 8))
+
+
+def test_a_radius_below_the_point_proves_nothing() -> None:
+    document = by_hand(tolerance="0x1/0x2", bound=1, radius=999)
+    assert "radius" in refused(document)

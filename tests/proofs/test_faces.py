@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.form import compile_problem
-from optfair.proofs.faces import _without_copies, on_face
+from optfair.proofs.faces import _declared, _without_copies, on_face
 from optfair.solution.conic_form import ConicForm
 
 ROUTE = "psd-blocks"
@@ -38,7 +38,7 @@ def split(form: ConicForm, V: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray((V @ V.T)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0)))
 
 
-@pytest.mark.parametrize("weight", [1.0, 2.0, 1.5])
+@pytest.mark.parametrize("weight", [1.0, 2.0, 1.25])
 def test_bounds_without_an_interior_are_proved(weight: float) -> None:
     problem, C = bisection(8, weight=weight)
     s = problem.solve(ROUTE, tolerance=1e-6)
@@ -107,3 +107,41 @@ def test_columns_that_are_combinations_of_others_are_left_out_with_their_costs()
     # one whose cost does not follow stays, as a price without end
     fewer, left = _without_copies(A, q + np.eye(6)[5])
     assert (np.diff(fewer.indptr) == 0).sum() == 1
+
+
+def test_floats_that_share_their_product_with_the_root_of_2_are_charged_for_or_refused() -> None:
+    root = np.sqrt(2.0)
+    assert (
+        3.0 * root == np.nextafter(3.0, 4.0) * root and 1.25 * root != np.nextafter(1.25, 2) * root
+    )
+    # a price of outer(v, v) with 3 beside the diagonal: 3 and the float above it look alike
+    problem, _ = bisection(6)
+    form = compile_problem(problem, cp.CLARABEL).form
+    (c,), t = form.cones, form.columns["t"].start
+    z = split(form, np.vstack([np.eye(5), -np.ones((1, 5))]))
+    face = on_face(form, z)
+    assert face is not None
+    dense, off = form.A.toarray(), ~c.diagonal
+    for value, known in ((1.25, True), (3.0, False)):
+        A = dense.copy()
+        A[np.flatnonzero(off)[0], t] = value * root
+        assert (on_face(form.moved({"A": sp.csc_array(A)}), z) is not None) == known
+    # a constant: the smaller block is semidefinite for either float, by the charge
+    for value in (0.75, -3.0, 7.0, np.nextafter(3.0, 4.0)):
+        b = np.where(off, value * root, form.b)
+        held = on_face(form.moved({"b": b}), z)
+        assert held is not None
+        known = _declared(c, sp.csr_array(b[:, None]))
+        assert known is not None and (known[1][off] > 0).all() and not known[1][~off].any()
+        V, near = held.bases[0], known[0].toarray().ravel()
+        i, j = c.places
+        plain = np.zeros((6, 6))
+        plain[i, j] = plain[j, i] = near
+        smaller = held.form.cones[0].matrix(
+            held.form.b * np.where(held.form.cones[0].diagonal, 1, 0.5)
+        )
+        for true in (plain + d * (1 - np.eye(6)) * np.spacing(plain) for d in (-1, 0, 1)):
+            wide = V.astype(np.longdouble)
+            left = (smaller - wide.T @ true @ wide).astype(float)
+            assert np.linalg.eigvalsh(left)[0] >= 0.0 or not left.any()
+            assert np.abs(left).max() <= 1e-13

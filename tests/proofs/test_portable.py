@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from optfair.proofs import check_proof
 from optfair.proofs.columns import Trace, declared_bounds, linear_rows, propagated
 from optfair.proofs.cones import Cone
-from optfair.proofs.portable import form_record, leaf_of, needed_steps, plain
+from optfair.proofs.portable import form_record, leaf_of, needed_steps, plain, vector_record
 from optfair.solution.conic_form import ConicForm
 
 
@@ -106,6 +106,23 @@ def test_what_multipliers_leave_in_free_columns_is_made_nothing() -> None:
     claim = {"cut": None, "radius": None}
     bound = check_proof.lower(exact, leaf.record, (), claim)
     assert float(bound or 0) == pytest.approx(-form.b @ z, rel=1e-12)
-    plainly = leaf.record | {"multipliers": {"values": leaf.record["multipliers"]["values"]}}
+    plainly = leaf.record | {"multipliers": vector_record(z)}
     with pytest.raises(check_proof.Rejected, match="residual"):
         check_proof.lower(exact, plainly, (), claim)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1))
+def test_the_checker_measures_by_what_the_form_measures_by(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n = int(rng.integers(0, 6)), int(rng.integers(1, 6))
+    A = rng.normal(size=(m, n)) * 10.0 ** rng.integers(-9, 10, (m, 1)) * (rng.random((m, n)) < 0.7)
+    A = A * 10.0 ** rng.integers(-9, 10, n)
+    b = rng.normal(size=m) * 10.0 ** rng.integers(-9, 10, m) * (rng.random(m) < 0.7)
+    q = rng.normal(size=n) * 10.0 ** rng.integers(-12, 3)
+    form = form_of(A, b, (Cone("nonneg", 0, m),) if m else (), q)
+    bent = rng.random(n) * 10.0 ** rng.integers(-12, 3) * (rng.random() < 0.5)
+    form = form.moved({"P": sp.csc_array(np.diag(bent))})
+    exact = check_proof.Form(form_record(form))
+    assert [float(u) for u in exact.units()] == form.column_units.tolist()
+    assert float(exact.scale()) == pytest.approx(form.unit, rel=1e-15)

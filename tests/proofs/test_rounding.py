@@ -18,6 +18,7 @@ from optfair.proofs.rounding import (
     entries_of,
     exact_dot,
     exact_products,
+    exact_sums,
     independent,
     product,
 )
@@ -282,3 +283,21 @@ def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
             assert factor(P, shift) >= max(off, shift)
     assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
     assert _dense(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.integers(0, 2),
+        ),
+        max_size=12,
+    )
+)
+def test_exact_sums_are_those_of_fractions(terms: list[tuple[float, float, int]]) -> None:
+    expected = [Fraction(0)] * 3
+    for a, b, k in terms:
+        expected[k] += Fraction(a) * Fraction(b)
+    a, b, group = (np.array([t[k] for t in terms]) for k in range(3))
+    assert exact_sums(a.astype(float), b.astype(float), group.astype(np.intp), 3) == expected

@@ -218,7 +218,7 @@ def test_what_a_rule_calls_a_side_is_one(rule: of.Rule) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda p: sweep(p, "tt", [1.0]), "no parameter 'tt'"),
+        (lambda p: sweep(p, "tt", [1.0]), "no parameter or row 'tt'"),
         (lambda p: sweep(p, "t", ["a"]), "are no numbers"),
         (lambda p: sweep(p, "t", []), "no value of 't'"),
         (lambda p: sweep(p, "t", [1.0, np.nan]), "'t' cannot be"),
@@ -254,3 +254,60 @@ def test_the_picture_has_points_and_a_band() -> None:
     ax = sweep(p, "t", np.linspace(*ends, 4)).plot()
     assert len(ax.collections) == 1 and len(ax.lines[0].get_xdata()) == 4
     plt.close("all")
+
+
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -> None:
+    import joblib
+
+    p, (low, high) = sides("min")
+    given = np.linspace(low, 4.0 * high, 12)
+    alone = sweep(p, "t", given, functions={"largest": lambda s: s["x"].max()})
+    with joblib.parallel_config(backend=backend):
+        file = tmp_path / "points.json"
+        many = sweep(
+            p, "t", given, functions={"largest": lambda s: s["x"].max()}, n_jobs=2, save=file
+        )
+        wide = sweep(p, "t", (low, high), width=1e-2, n_jobs=2)
+    assert [q.status for q in many.points] == [q.status for q in alone.points]
+    assert any(q.conflict for q in many.points)
+    solved = [(a, b) for a, b in zip(many.points, alone.points, strict=True) if a.solved]
+    for a, b in solved:
+        assert a.value == pytest.approx(b.value, abs=1e-7) and "largest" in a.more
+    assert wide.width <= 1e-2 and wide.grade == "proved"
+    assert (
+        sweep(p, "t", given, save=file, functions={"largest": lambda s: s["x"].max()}).solves == 0
+    )
+    with pytest.raises(of.DeclarationError, match="n_jobs 0"):
+        sweep(p, "t", given, n_jobs=0)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda e: e <= 3, lambda e: cp.Constant(3) >= e, lambda e: e - 3 <= 0]
+)
+def test_the_right_hand_side_of_a_row_moves(make: Any) -> None:
+    x = cp.Variable(2, name="x")
+    row = make(x[0] + 2 * x[1])
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [row, x >= 0]), ["cap", "sign"])
+    moved = 0.0 if row.args[0].is_constant() or row.args[1].value == 3 else 3.0
+    s = of.sweep(p, "cap", [1.0, 2.0, 4.0])
+    values = [point.value + moved for point in s.points]
+    np.testing.assert_allclose(values, [q + 2 * moved for q in (1.0, 2.0, 4.0)], rtol=1e-7)
+    assert s.dependence.word == "concave"
+
+
+def test_one_entry_of_many_right_hand_sides_moves_and_no_other() -> None:
+    x = cp.Variable((2, 2), name="x")
+    rows = [x >= np.array([[1.0, 2.0], [3.0, 4.0]])]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["least"])
+    s = of.sweep(p, "least[1,0]", [0.0, 3.0, 10.0])
+    assert [q.value for q in s.points] == pytest.approx([7.0, 10.0, 17.0], rel=1e-7)
+    assert [q.line.slope for q in s.points if q.line] == pytest.approx([1.0] * 3)
+    named = p.with_labels(least=(["a", "b"], ["c", "d"]))
+    again = of.sweep(named, "least[b,c]", [0.0, 3.0, 10.0])
+    assert [q.value for q in again.points] == [q.value for q in s.points]
+    cone = p.with_constraints(ball=cp.SOC(p["x"][0, 0], p["x"][1]))
+    with pytest.raises(of.DeclarationError, match=r"ball.*right-hand side"):
+        of.sweep(cone, "ball[0]", [0.0, 1.0])
+    with pytest.raises(of.DeclarationError, match="not a declared problem"):
+        of.sweep(of.library.load("diet"), "x", [0.0, 1.0])

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.policy import choose
 from optfair.backends.request import Outcome, Request
@@ -32,7 +31,7 @@ from optfair.methods.cluster_counterfactuals.evidence import (
     with_products,
 )
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
-from optfair.numbers import check_positive, check_seconds, checked, one_of
+from optfair.numbers import Floats, check_positive, check_seconds, checked, one_of
 from optfair.transforms.integrality import recovered
 from optfair.transforms.shor_relaxation import shor
 
@@ -84,9 +83,6 @@ def run_secular(problem: Problem, profile: SolverProfile, request: Request) -> O
 
 
 # Route of the structure ``several-quadratics``: pair by pair, all at once, then the relaxation.
-
-Floats = NDArray[np.float64]
-
 
 # Relative violation up to which the answer to one pair counts as valid against all.
 VALID = 1e-12

@@ -19,6 +19,7 @@ from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.errors import Infeasible, SolverFailure, Unbounded
 from optfair.methods.cluster_counterfactuals.point_problem import MARGIN, MarginBound, least_maximum
+from optfair.numbers import Flags, Floats
 from optfair.proofs.rounding import loss
 from optfair.transforms.shor_relaxation import shor
 
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
 
 # Multipliers, proofs and refusals of projections on boundaries of clusters.
-
-Floats = NDArray[np.float64]
-
 
 # A sum of slopes that cancels to this share of its terms is 0.
 CANCELLED = 1e-9
@@ -426,9 +424,6 @@ def outcome(p: ClusterCounterfactual, z: Floats, mu: Floats, clock: tuple[float,
 
 
 # The largest margin to a target, where boundaries are curved: bounded by a relaxation.
-
-Flags = NDArray[np.bool_]
-
 
 #: the term that squares the bounds
 PRODUCTS = "products of bounds"

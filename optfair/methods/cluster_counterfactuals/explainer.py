@@ -21,6 +21,7 @@ from optfair.methods.cluster_counterfactuals.nearest_points import PROVED, Neare
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
 from optfair.numbers import (
+    Floats,
     check_names,
     check_number,
     check_table,
@@ -98,7 +99,6 @@ def different_feature_sets(
 
 # Explain a clustering by counterfactuals: rows, tables of rows, and the distances of clusters.
 
-Floats = NDArray[np.float64]
 Labels = NDArray[np.intp]
 
 

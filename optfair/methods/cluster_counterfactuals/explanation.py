@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest, needed
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.certificate import Optimality
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 
 # What an explainer of clusters answers: counterfactuals, singly and in tables.
-
-Floats = NDArray[np.float64]
-
 
 # Relative size from which a feature counts as changed, and a margin as negative.
 SAME = 1e-9

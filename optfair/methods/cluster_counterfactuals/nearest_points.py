@@ -30,9 +30,7 @@ from optfair.methods.cluster_counterfactuals.explanation import Counterfactual, 
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.methods.cluster_counterfactuals.rules import check_mask, option_rules
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from optfair.numbers import Flags, Floats
 
 # Nearest points of many rows in one target cluster, and which of them are settled.
 
@@ -320,8 +318,8 @@ class NearestPoints:
         """Return the nearest point of one row: vectorised where that settles it, else solved."""
         held = frozenset(held)
         source = int(self.clusters.labels(y))
-        found = self._settled(y, source, target, held)
-        if found is not None and np.isfinite(found.objective[0]):
+        found, settled = self._at_once(y[None], np.array([source]), target, held)
+        if settled[0] and np.isfinite(found.objective[0]):
             there = source == target and found.objective[0] == 0.0
             ask = None if there else lambda: self._solution(self.problem(y, target, held))
             proved = bool(found.gap[0] <= PROVED)
@@ -347,13 +345,14 @@ class NearestPoints:
             ask,
         )
 
-    def _settled(self, y: Floats, source: int, target: int, held: frozenset[int]) -> Batch | None:
-        """Return what the vectorised algorithms say of one row, None where they do not settle it."""
+    def _at_once(
+        self, Y: Floats, source: Labels, target: int, held: frozenset[int] = frozenset()
+    ) -> tuple[Batch, Flags]:
+        """Return what the vectorised algorithms say of rows, and which they settle."""
         if not self.table.options.vectorised:
-            return None
+            return Batch.empty(*Y.shape), np.zeros(len(Y), dtype=bool)
         table = self.table.held(held) if held else self.table
-        found, settled = table.nearest(y[None], np.array([source]), target)
-        return found if settled[0] else None
+        return table.nearest(Y, source, target)
 
     def _solution(self, p: ClusterCounterfactual) -> Solution:
         """Solve a problem; where no route proves a point of several quadratics, keep the best."""
@@ -369,17 +368,11 @@ class NearestPoints:
         self, y: Floats, target: int, held: frozenset[int]
     ) -> tuple[float, frozenset[int]] | None:
         """Return objective and changed features with some features held; None out of reach."""
-        found = self._settled(y, int(self.clusters.labels(y)), target, held)
-        if found is not None:
-            changed = np.flatnonzero(changed_entries(y, found.points[0]))
-            reached = bool(np.isfinite(found.objective[0]))
-            return (float(found.objective[0]), frozenset(changed)) if reached else None
-        try:
-            s = self._solution(self.problem(y, target, held))
-        except (Infeasible, DataError, DeclarationError, SolverFailure):
+        found = self.nearest(y[None], self.clusters.labels(y[None]), np.array([target]), held)
+        if not np.isfinite(found.objective[0]):
             return None
-        changed = np.flatnonzero(changed_entries(y, np.asarray(s["point"], dtype=float)))
-        return s.objective, frozenset(changed)
+        changed = np.flatnonzero(changed_entries(y, found.points[0]))
+        return float(found.objective[0]), frozenset(changed)
 
     def objectives(self, Y: Floats, source: Labels, exactly: int) -> tuple[Floats, Floats, Batch]:
         """Return objectives and gaps of every row and target (n, K), and the nearest points.
@@ -396,7 +389,7 @@ class NearestPoints:
             for t in range(K):
                 at = np.flatnonzero(source != t)
                 if at.size:
-                    found, done = self.table.nearest(Y[at], source[at], t)
+                    found, done = self._at_once(Y[at], source[at], t)
                     objectives[at, t], gaps[at, t] = found.objective, found.gap
                     settled[at, t] = done
                     better = done & (found.objective < best.objective[at])
@@ -418,24 +411,24 @@ class NearestPoints:
                     best.put([i], one)
         return objectives, gaps, best
 
-    def nearest(self, Y: Floats, source: Labels, goals: Labels) -> Batch:
-        """Return the nearest points in given targets."""
+    def nearest(
+        self, Y: Floats, source: Labels, goals: Labels, held: frozenset[int] = frozenset()
+    ) -> Batch:
+        """Return the nearest points in given targets, with further columns held."""
         found = Batch.empty(*Y.shape)
         for t in np.unique(goals):
             at = np.flatnonzero(goals == t)
-            settled = np.zeros(at.size, dtype=bool)
-            if self.table.options.vectorised:
-                part, settled = self.table.nearest(Y[at], source[at], int(t))
-                found.put(at, part)
+            part, settled = self._at_once(Y[at], source[at], int(t), held)
+            found.put(at, part)
             for i in at[~settled]:
-                found.put([i], self._solved(Y[i], int(t)))
+                found.put([i], self._solved(Y[i], int(t), held))
         return found
 
-    def _solved(self, y: Floats, target: int) -> Batch:
+    def _solved(self, y: Floats, target: int, held: frozenset[int] = frozenset()) -> Batch:
         """Solve one row on its own."""
         try:
-            s = self._solution(self.problem(y, target))
-        except (Infeasible, DataError):
+            s = self._solution(self.problem(y, target, held))
+        except (Infeasible, DataError, DeclarationError):
             return Batch.empty(1, y.size)
         except SolverFailure:  # neither a point nor a proof that there is none
             return replace(Batch.empty(1, y.size), gap=np.array([np.inf]))

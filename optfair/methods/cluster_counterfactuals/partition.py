@@ -11,13 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_matrix, check_vector, floats
+from optfair.numbers import Floats, Indices, check_matrix, check_vector, floats
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 EPS = float(np.finfo(float).eps)
 

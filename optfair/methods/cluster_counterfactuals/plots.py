@@ -7,10 +7,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.numbers import check_matrix
+from optfair.numbers import Floats, check_matrix
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 
 # Picture of counterfactuals between clusters, in two dimensions.
-
-Floats = NDArray[np.float64]
-
 
 # Colours and shapes of the paths: they must stand out from the light regions.
 ORDER = (2, 1, 0, 3, 5, 4)

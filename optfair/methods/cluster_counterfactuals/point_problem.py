@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, NonconvexityWitness, Verdict
@@ -19,16 +18,13 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError, Infeasible, OptfairError
 from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition, Section
+from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 # The terms of a counterfactual: bounds on features, sides of boundaries, distances.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 #: the variable that flags changed features
 FLAGS = "changes.changed"

@@ -22,6 +22,7 @@ from optfair.features.feature_problem import (
 )
 from optfair.numbers import (
     LARGEST,
+    Floats,
     check_choice,
     check_count,
     check_number,
@@ -283,9 +284,6 @@ def one_hot(*features: Any) -> OneHot:
 
 
 # Checks of what a counterfactual may change and how distance is measured.
-
-Floats = NDArray[np.float64]
-
 
 DISTANCES = ("l2", "l1", "changes")
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
+from optfair.core.labels import Axis
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
@@ -142,6 +143,17 @@ class GroupedRows(Problem):
     def group_names(self) -> NDArray[Any]:
         """Sorted group labels."""
         return np.asarray(self.data["group_names"])
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the groups, of what has a row for each."""
+        shapes = {k: t.shape for k, t in self.constraints.items()}
+        if "masses" in self.variables:
+            shapes["masses"] = self.variables["masses"].shape
+        groups, G = Axis("group", tuple(self.group_names.tolist())), self.group_names.size
+        own = (
+            k for k, n in shapes.items() if len(n) == 2 and n[0] == G != len(self.data["groups"])
+        )
+        return dict.fromkeys(own, (groups, None))
 
     @property
     def shares(self) -> Floats:
@@ -293,6 +305,17 @@ class FairAssignment(GroupedRows):
             }
         )
         self._add_fairness(fairness, "balance(0.4)")
+
+    moves = MappingProxyType({"centers": ""})
+
+    @property
+    def centers(self) -> Floats | None:
+        """Centers (K, d), none of a problem declared from costs."""
+        return None if self.cost.metric == "precomputed" else self.cost.centers
+
+    def with_data(self, **changed: Any) -> FairAssignment:
+        """Return this problem with other centers."""
+        return self.with_centers(changed["centers"])
 
     @property
     def demands(self) -> Demands:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from optfair.backends.progress import round_progress
 from optfair.backends.request import Outcome, Request
+from optfair.backends.terminal import round_progress
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.solution import LazyValues
@@ -31,15 +30,12 @@ from optfair.methods.fair_clustering.mass_rules import (
     warm_prices,
 )
 from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+from optfair.numbers import Floats
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
-
-__all__ = ["EntropicProof", "run"]
 
 # Distance of the masses from the rules that the search aims at, and its share of the tolerance:
 # the gap is the distance times the prices.

@@ -5,22 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.methods.fair_mixtures.gaussians import Gaussians, Moments
+from optfair.numbers import Floats, Indices
 from optfair.rows.frames import MixedRows
 
-__all__ = [
-    "Components",
-    "Multinoullis",
-    "Statistics",
-]
-
-
 # Categorical parts of mixture components: one multinoulli per column and component.
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +33,7 @@ class Multinoullis:
     """
 
     probabilities: Floats
-    offsets: Integers
+    offsets: Indices
     floor: float
 
     @property
@@ -56,7 +46,7 @@ class Multinoullis:
         """Return the part of a table (.., L) that belongs to each column."""
         return np.split(table, self.offsets[1:-1], axis=-1)
 
-    def log_prob(self, codes: Integers) -> Floats:
+    def log_prob(self, codes: Indices) -> Floats:
         """Return log probabilities (n, K)."""
         table = np.log(self.probabilities).T
         total = np.zeros((len(codes), table.shape[1]))
@@ -66,7 +56,7 @@ class Multinoullis:
             total += block[own]  # code -1 is the last row: zeros
         return total
 
-    def counts(self, codes: Integers, R: Floats) -> Floats:
+    def counts(self, codes: Indices, R: Floats) -> Floats:
         """Return the weight of each category (K, L) under weights ``R`` (n, K)."""
         found = np.zeros(self.probabilities.shape)
         for j, (start, stop) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
@@ -84,7 +74,7 @@ class Multinoullis:
         ]
         return replace(self, probabilities=np.hstack(new))
 
-    def restarted(self, dead: Integers) -> Multinoullis:
+    def restarted(self, dead: Indices) -> Multinoullis:
         """Return the parts with dead components at the average of the others."""
         p = self.probabilities.copy()
         living = np.setdiff1d(np.arange(len(p)), dead)
@@ -116,7 +106,7 @@ class Multinoullis:
             new.append(_floored(e, e, self.floor))
         return replace(self, probabilities=np.hstack(new))
 
-    def drawn(self, which: Integers, rng: np.random.Generator) -> Integers:
+    def drawn(self, which: Indices, rng: np.random.Generator) -> Indices:
         """Return one row of codes of each of the components named (m, c)."""
         columns = []
         for block in self.blocks(self.probabilities):
@@ -275,7 +265,7 @@ class Components:
             None if m is None or s.counts is None else m.estimated(s.counts),
         )
 
-    def restarted(self, dead: Integers, rows: MixedRows) -> Components:
+    def restarted(self, dead: Indices, rows: MixedRows) -> Components:
         """Return the mixture with dead components started again.
 
         The first one is put on a row, further ones half a deviation from the means of the

@@ -2,35 +2,22 @@ r"""Rows with groups and weights, and the E-step as passes over them: what each 
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import reduce
+from typing import Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOracle, group_softmax
 from optfair.methods.fair_mixtures.components import Components, Statistics
+from optfair.numbers import Floats, Indices
 from optfair.rows.frames import MixedRows
-
-__all__ = [
-    "BLOCK",
-    "Expectation",
-    "MemoryPasses",
-    "Passes",
-    "Sample",
-    "Summary",
-    "expectation",
-    "log_sums",
-    "slopes",
-    "summary",
-]
-
 
 # Rows with their groups and weights: what the algorithms for mixtures run on.
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
+T = TypeVar("T")
 
 # Rows per block: what a block makes stays in the cache.
 BLOCK = 8_192
@@ -53,7 +40,7 @@ class Sample:
     """
 
     rows: MixedRows
-    index: Integers
+    index: Indices
     weights: Floats
     shares: Floats
 
@@ -62,7 +49,7 @@ class Sample:
         """Number of rows."""
         return self.index.size
 
-    def some(self, taken: Integers) -> Sample:
+    def some(self, taken: Indices) -> Sample:
         """Return some of the rows, weighted so that every group keeps its share."""
         index, w = self.index[taken], self.weights[taken]
         totals = np.bincount(index, w, self.shares.size)
@@ -86,13 +73,6 @@ class Sample:
         w = self.weights
         return np.stack([np.bincount(self.index, w * a, G) for a in fractions.T], axis=1)
 
-    def hard_masses(self, labels: Integers, clusters: int) -> Floats:
-        """Return the weight of each group in each cluster (G, K) under labels."""
-        G = self.shares.size
-        cells = self.index * clusters + labels
-        found: Floats = np.bincount(cells, self.weights, G * clusters).astype(float)
-        return found.reshape(G, clusters)
-
     def log_joint(self, components: Components, out: Floats | None = None) -> Floats:
         """Return log joint densities (n, K), block by block into ``out``."""
         if out is None:
@@ -104,15 +84,18 @@ class Sample:
 
     def statistics(self, components: Components, fractions: Floats) -> Statistics:
         """Return the statistics of all rows under fractions (n, K)."""
-        total: Statistics | None = None
-        for start in range(0, self.count, BLOCK):
-            part = slice(start, start + BLOCK)
+
+        def sums(part: slice) -> Statistics:
             R = fractions[part] * self.weights[part, None]
-            own = components.statistics(self.rows[part], R)
-            total = own if total is None else total + own
-        if total is None:
-            raise ValueError("no rows")
-        return total
+            return components.statistics(self.rows[part], R)
+
+        return over_blocks(self.count, sums)
+
+
+def over_blocks(count: int, sums: Callable[[slice], T]) -> T:
+    """Return the total of what each block of rows gives."""
+    parts = (sums(slice(start, start + BLOCK)) for start in range(0, count, BLOCK))
+    return reduce(operator.add, parts)
 
 
 def log_sums(joint: Floats) -> Floats:
@@ -274,11 +257,14 @@ class Passes(Protocol):
     def expectation(self, components: Components, prices: Floats) -> Expectation:
         """Return the sums of the E-step."""
 
+    def summary(self, components: Components, prices: Floats) -> Summary:
+        """Return what describes the mixture on all rows."""
+
 
 def expectation(
     components: Components,
     rows: MixedRows,
-    index: Integers,
+    index: Indices,
     weights: Floats,
     prices: Floats,
     *,
@@ -299,55 +285,50 @@ def expectation(
     joint : array (m, K), optional
         Log joint densities, where they are known.
     """
-    total: Expectation | None = None
-    for start in range(0, rows.count, BLOCK):
-        part = slice(start, start + BLOCK)
+
+    def sums(part: slice) -> Expectation:
         own, g, w = rows[part], index[part], weights[part]
         logs = components.log_prob(own) if joint is None else joint[part]
-        R, sums = _projected(logs, g, prices)
-        least = int(sums.argmin())
-        far = Farthest(float(sums[least]), own[np.array([least])])
+        R, found = _projected(logs, g, prices)
+        least = int(found.argmin())
+        far = Farthest(float(found[least]), own[np.array([least])])
         R *= w[:, None]
-        found = Expectation(
-            float(w @ sums), _gathered(R, g, len(prices)), components.statistics(own, R), far
-        )
-        total = found if total is None else total + found
-    if total is None:
-        raise ValueError("no rows")
-    return total
+        masses = _gathered(R, g, len(prices))
+        return Expectation(float(w @ found), masses, components.statistics(own, R), far)
+
+    return over_blocks(rows.count, sums)
 
 
 def summary(
     components: Components,
     rows: MixedRows,
-    index: Integers,
+    index: Indices,
     weights: Floats,
     prices: Floats,
+    *,
+    joint: Floats | None = None,
 ) -> Summary:
     """Return the `Summary` of some rows; parameters are those of `expectation`."""
-    total: Summary | None = None
     G, K = prices.shape
-    for start in range(0, rows.count, BLOCK):
-        part = slice(start, start + BLOCK)
+
+    def sums(part: slice) -> Summary:
         own, g, w = rows[part], index[part], weights[part]
-        logs = components.log_prob(own)
-        psi, sums = _projected(logs, g, np.zeros_like(prices))
+        logs = components.log_prob(own) if joint is None else joint[part]
+        psi, found = _projected(logs, g, np.zeros_like(prices))
         R, _ = _projected(logs, g, prices)
         hard, plain = R.argmax(axis=1), psi.argmax(axis=1)
         apart = own.numeric - components.means[hard]
-        found = Summary(
-            float(w @ sums),
+        return Summary(
+            float(w @ found),
             _gathered(R * w[:, None], g, G),
             _gathered(psi * w[:, None], g, G),
-            _labelled(hard, g, w, G, K),
-            _labelled(plain, g, w, G, K),
+            label_masses(hard, g, w, G, K),
+            label_masses(plain, g, w, G, K),
             float(w @ np.einsum("ij,ij->i", apart, apart)),
             own.count,
         )
-        total = found if total is None else total + found
-    if total is None:
-        raise ValueError("no rows")
-    return total
+
+    return over_blocks(rows.count, sums)
 
 
 class MemoryPasses:
@@ -382,12 +363,18 @@ class MemoryPasses:
         joint = self.joint(components)
         return expectation(components, s.rows, s.index, s.weights, prices, joint=joint)
 
+    def summary(self, components: Components, prices: Floats) -> Summary:
+        """Return what describes the mixture on all rows."""
+        s = self.sample
+        joint = self._joint if self._of is components else None
+        return summary(components, s.rows, s.index, s.weights, prices, joint=joint)
+
     def responsibilities(self, components: Components, prices: Floats) -> Floats:
         """Return the projected responsibilities (n, K)."""
         return group_softmax(self.joint(components), self.sample.index, prices)
 
 
-def _projected(logs: Floats, index: Integers, prices: Floats) -> tuple[Floats, Floats]:
+def _projected(logs: Floats, index: Indices, prices: Floats) -> tuple[Floats, Floats]:
     """Return (responsibilities, log sums) at prices."""
     R = logs - prices[index]
     top = R.max(axis=1, keepdims=True)
@@ -398,11 +385,14 @@ def _projected(logs: Floats, index: Integers, prices: Floats) -> tuple[Floats, F
     return R, np.asarray((top + np.log(total))[:, 0])
 
 
-def _gathered(weighted: Floats, index: Integers, groups: int) -> Floats:
+def _gathered(weighted: Floats, index: Indices, groups: int) -> Floats:
     own = (index == np.arange(groups)[:, None]).astype(float)
     return np.asarray(own @ weighted)
 
 
-def _labelled(labels: Integers, index: Integers, weights: Floats, groups: int, K: int) -> Floats:
-    found: Floats = np.bincount(index * K + labels, weights, groups * K).astype(float)
-    return found.reshape(groups, K)
+def label_masses(
+    labels: Indices, index: Indices, weights: Floats, groups: int, clusters: int
+) -> Floats:
+    """Return the weight of each group in each cluster (G, K) under labels."""
+    found: Floats = np.bincount(index * clusters + labels, weights, groups * clusters).astype(float)
+    return found.reshape(groups, clusters)

@@ -18,21 +18,9 @@ from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import Expectation, Passes
-
-__all__ = [
-    "FairRun",
-    "dead_components",
-    "fair_em",
-    "fair_labels_problem",
-    "mass_program",
-    "named_rules",
-]
-
+from optfair.numbers import Floats
 
 # EM with the convex fair E-step: mixtures whose projected responsibilities obey rules.
-
-Floats = NDArray[np.float64]
-
 
 # Distance from the rules, in fractions of groups, at which a projection ends.
 EXACT = 1e-10
@@ -43,37 +31,34 @@ DEAD = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class FairRun:
-    r"""What the alternation found.
+class MixtureFit:
+    r"""Where a fit ended, whatever it maximised.
 
     Attributes
     ----------
     components : Components
     prices : array (G, K)
-        Λ of the last projection, made at ``components``.
-    masses : array (G, K)
-        Masses of the projected responsibilities.
+        Λ of the last fair E-step, made at ``components``; zero without a constraint.
     objective : float
-        F: mean log-likelihood less the mean divergence of the projection.
+        F: mean log-likelihood less the mean divergence of the projection; or ℓ - λΔ, or ℓ.
     gap : float
         Duality gap of the last projection.
     history : tuple of float
-        F after each E-step; it never falls, but where a component was started again.
+        Objective after each iteration; it never falls, but where a component was started again.
     status : str
-        converged, max_iter, time_limit, interrupted, or inexact: the last projection is
-        farther than 1e-8 from the rules.
+        converged, stalled, max_iter, time_limit, interrupted, or inexact: the last projection
+        is farther than 1e-8 from the rules.
     reseeded : tuple of (int, int)
         Iteration and component wherever a dead one was started again.
     """
 
     components: Components
     prices: Floats
-    masses: Floats
     objective: float
     gap: float
     history: tuple[float, ...]
     status: str
-    reseeded: tuple[tuple[int, int], ...]
+    reseeded: tuple[tuple[int, int], ...] = ()
 
 
 def fair_em(
@@ -87,7 +72,7 @@ def fair_em(
     max_iter: int = 200,
     deadline: float = np.inf,
     report: Callable[[int, float], None] | None = None,
-) -> FairRun:
+) -> MixtureFit:
     r"""Maximise :math:`F(\Theta) = \ell(\Theta) - \min_{R \in C} \mathrm{KL}(R \| \psi(\Theta))`.
 
     Each iteration projects the responsibilities on the rules (a convex problem, solved through
@@ -175,16 +160,7 @@ def fair_em(
     components, prices, step, gap = last
     if loose and loose[-1] == len(history) - 1:
         status = "inexact"
-    return FairRun(
-        components,
-        prices,
-        step.masses,
-        history[-1],
-        gap,
-        tuple(history),
-        status,
-        tuple(reseeded),
-    )
+    return MixtureFit(components, prices, history[-1], gap, tuple(history), status, tuple(reseeded))
 
 
 def dead_components(s: Statistics) -> NDArray[np.intp]:

@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
 
 from optfair.errors import DeclarationError
-from optfair.methods.fair_mixtures.expectation import MemoryPasses, summary
-from optfair.methods.fair_mixtures.fair_em import fair_em
+from optfair.methods.fair_mixtures.expectation import MemoryPasses, label_masses, summary
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Intake,
+    Labels,
     MixturePrediction,
     fair_label_prices,
     keep_components,
-    keep_summary,
+    keep_numbers,
     priced_labels,
     taken_in,
     warn_unfinished,
 )
-from optfair.methods.fair_mixtures.mixture_fit import Batches, MixtureFit, start_scale, starts
+from optfair.methods.fair_mixtures.mixture_fit import Batches, FitRows, fit_mixture, start_scale
 from optfair.methods.fair_mixtures.parameters import (
     check_settings,
     check_start,
     empty_of,
     first_components,
     program_of,
-    rows_of,
     rules_of,
 )
 from optfair.methods.fair_mixtures.streamed_mixture import StreamedMixture
+from optfair.numbers import Floats
 from optfair.rows.frames import start_seeds
-from optfair.rows.restarts import run_restarts
-
-__all__ = [
-    "FairMixture",
-    "OnlineMixture",
-]
-
+from optfair.rows.survey import kept_rows
 
 # Learning a fair mixture from batches that come one after the other.
 
@@ -107,13 +102,10 @@ def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:
     model.objective_, model.gap_ = state.objective, float("nan")
     model.labels_ = priced_labels(state.components, s, state.prices)
     found = summary(state.components, s.rows, s.index, s.weights, state.prices)
-    keep_summary(model, found, s, model.labels_)
+    keep_numbers(model, found, s.shares, found.fair_labels, found.cost)
 
 
 # Fair mixture models with scikit-learn's conventions.
-
-Floats = NDArray[np.float64]
-Labels = NDArray[np.intp]
 
 
 class FairMixture(
@@ -315,6 +307,9 @@ class FairMixture(
     ) -> FairMixture:
         """Estimate the mixture.
 
+        Of more than 200,000 rows, starts run on a sample of 50,000, as in `fit_stream`, and the
+        best goes on with all rows.
+
         Parameters
         ----------
         X : array-like or DataFrame (n, d)
@@ -338,66 +333,31 @@ class FairMixture(
         self, X: Any, groups: Any, sample_weight: Any, init: Any, prices: Floats | None
     ) -> FairMixture:
         """Fit from a start, which paths replace by the components and prices before."""
+        begin = time.perf_counter()
         check_settings(self)
         data = taken_in(self, X, groups, sample_weight)
-        sample, learned = data.sample, data.sample
-        init = check_start(init, self.n_components, sample.rows.numeric.shape[1])
-        count = rows_of(self.learn_rows, sample.count, "learn_rows")
-        seeds = start_seeds(
-            self.random_state,
-            1 if self.n_init == "auto" else self.n_init,
-            given=not isinstance(init, str),
-        )
-        if count is not None:
-            learned = sample.drawn(np.random.default_rng(seeds[0]), count)
-        program = program_of(self, data)
-        self.restarts_, best = run_restarts(
-            starts(self, learned, empty_of(self, learned, data.columns), init, program, prices),
-            seeds,
-            rank=lambda r: -r.objective,
-            n_jobs=self.n_jobs,
-            time_limit=self.time_limit,
-            verbose=self.verbose,
-        )
-        self._keep(best, data, program, complete=learned is sample)
-        return self
-
-    def _keep(self, best: MixtureFit, data: Intake, program: Any, *, complete: bool) -> None:
-        """Set the fitted attributes."""
-        s = data.sample
-        components, prices, gap, objective = best.components, best.prices, best.gap, best.objective
-        self.status_ = best.status
-        if program is not None and not complete:  # the rules hold on all rows
-            last = fair_em(
-                MemoryPasses(s),
-                components,
-                program,
-                groups=s.shares.size,
-                prices=prices,
-                max_iter=1,
-            )
-            prices, gap, objective = last.prices, last.gap, last.objective
-            if last.status == "inexact":
-                self.status_ = last.status
-        keep_components(self, components, data)
-        self.prices_, self.gap_, self.objective_ = prices, gap, objective
-        self.history_ = np.array(best.history)
-        self.n_iter_ = len(best.history)
-        self.converged_ = self.status_ == "converged"
-        self.reseeded_ = best.reseeded
-        self.label_prices_ = prices
+        s, first = data.sample, data
+        some = kept_rows(s.index, s.weights)
+        if some is not None:  # as many rows as of a source start the fit
+            first = replace(data, sample=s.some(some))
+        rows = FitRows(first, lambda: MemoryPasses(s), s.count)
+        found = fit_mixture(self, rows, init, prices, begin=begin)
         self.hard_labels_ = None
         if self.label_rule != "argmax" and data.grouped:
-            joint, whole = s.log_joint(components), self.label_rule == "hard"
+            joint, whole = s.log_joint(self.components_), self.label_rule == "hard"
             self.label_prices_, self.labels_, self.hard_labels_ = fair_label_prices(
                 joint, data, rules_of(self), whole=whole
             )
+            G, K = found.fair.shape
+            masses = label_masses(self.labels_, s.index, s.weights, G, K)
+            apart = s.rows.numeric - self.means_[self.labels_]
+            cost = float(s.weights @ np.einsum("ij,ij->i", apart, apart))
+            keep_numbers(self, found, s.shares, masses, cost)
         else:
-            self.labels_ = priced_labels(components, s, prices)
-        found = summary(components, s.rows, s.index, s.weights, prices)
-        keep_summary(self, found, s, self.labels_)
+            self.labels_ = priced_labels(self.components_, s, self.prices_)
         self._online: Any = None
-        warn_unfinished(self, stacklevel=5)
+        warn_unfinished(self, stacklevel=4)
+        return self
 
     def fit_predict(
         self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None

@@ -17,26 +17,11 @@ from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.penalty import Gaps
-from optfair.numbers import check_count, check_labels, check_weights, checked, encode_groups
+from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
-__all__ = [
-    "Intake",
-    "MixturePrediction",
-    "fair_label_prices",
-    "keep_components",
-    "keep_numbers",
-    "keep_summary",
-    "priced_labels",
-    "taken_in",
-    "warn_unfinished",
-]
-
-
 # Fitted attributes of a fair mixture, from components and summaries of passes.
-
-Floats = NDArray[np.float64]
 
 
 def keep_components(model: Any, components: Components, data: Any) -> None:
@@ -71,33 +56,10 @@ def keep_components(model: Any, components: Components, data: Any) -> None:
                 delattr(model, name)
 
 
-def keep_summary(model: Any, found: Summary, sample: Sample, labels: NDArray[np.intp]) -> None:
-    """Set the attributes that describe the fit on its rows.
-
-    Parameters
-    ----------
-    model : FairMixture
-        Gets the attributes.
-    found : Summary
-        Of a pass over the rows.
-    sample : Sample
-        The rows.
-    labels : array (n,)
-        Cluster of each row.
-    """
-    masses = sample.hard_masses(labels, found.fair.shape[1])
-    cost = 0.0
-    for start in range(0, sample.count, BLOCK):
-        part = slice(start, start + BLOCK)
-        apart = sample.rows.numeric[part] - model.means_[labels[part]]
-        cost += float(sample.weights[part] @ np.einsum("ij,ij->i", apart, apart))
-    keep_numbers(model, found, sample.shares, masses, cost)
-
-
 def keep_numbers(
     model: Any, found: Summary, shares: Floats, label_masses: Floats, cost: float
 ) -> None:
-    """Set the numbers of a fit; `keep_summary` for rows that are nowhere in memory.
+    """Set the numbers that describe a fit on its rows.
 
     Parameters
     ----------
@@ -124,8 +86,13 @@ def keep_numbers(
     model.delta_ = gaps.value(found.fair / part)
     model.delta_plain_ = gaps.value(found.plain / part)
     model.delta_labels_ = gaps.value(label_masses / part)
-    filled = label_masses[:, label_masses.sum(axis=0) > 0.0]
-    model.balance_ = float((filled.min(axis=0) / filled.max(axis=0)).min())
+    model.balance_ = smallest_ratio(label_masses)
+
+
+def smallest_ratio(masses: Floats) -> float:
+    """Return the balance of masses (G, K): the smallest ratio of two groups in a cluster."""
+    filled = masses[:, masses.sum(axis=0) > 0.0]
+    return float((filled.min(axis=0) / filled.max(axis=0)).min())
 
 
 def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]:
@@ -368,6 +335,16 @@ class Intake:
         return replace(self, sample=sample)
 
 
+def check_rows(model: Any, count: int) -> None:
+    """Raise on fewer rows than components."""
+    if count < model.n_components:
+        raise DataError(
+            f"n_components={model.n_components} for {count} rows",
+            "every component starts at a row of its own",
+            f"give n_components <= {count}",
+        )
+
+
 def taken_in(model: Any, X: Any, groups: Any, sample_weight: Any, *, fitted: Any = None) -> Intake:
     """Return what the model is fitted on.
 
@@ -389,12 +366,8 @@ def taken_in(model: Any, X: Any, groups: Any, sample_weight: Any, *, fitted: Any
     X, labels = without_groups(X, groups)
     columns = Columns.of(X, model.categorical) if fitted is None else fitted[0].columns
     rows = columns.encoded(X)
-    if rows.count < model.n_components and fitted is None:
-        raise DataError(
-            f"n_components={model.n_components} for {rows.count} rows",
-            "every component starts at a row of its own",
-            f"give n_components <= {rows.count}",
-        )
+    if fitted is None:
+        check_rows(model, rows.count)
     weights = check_weights(sample_weight, rows.count)
     if labels is None:
         one = np.zeros(rows.count, dtype=np.intp)

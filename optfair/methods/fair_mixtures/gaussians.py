@@ -5,15 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from optfair.errors import DataError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
-__all__ = ["SHAPES", "Gaussians", "Moments"]
+from optfair.numbers import Floats, Indices
 
 SHAPES = ("shared", "spherical", "diag", "tied", "full")
 # Shapes whose scale is a Cholesky factor.
@@ -206,7 +201,7 @@ class Gaussians:
             f"give reg_covar > 0, e.g. 1e-6 (it is {self.floor:g}), or fewer components",
         )
 
-    def beside(self, which: Integers) -> Floats:
+    def beside(self, which: Indices) -> Floats:
         """Return points half a deviation from the means of some components, in all columns."""
         spread = np.sqrt(np.diagonal(self.matrices, axis1=1, axis2=2))
         return np.asarray((self.means + 0.5 * spread)[which])
@@ -219,7 +214,7 @@ class Gaussians:
         """Return the same means with standard deviations multiplied by a factor."""
         return replace(self, scale=self.scale * factor)
 
-    def restarted(self, dead: Integers, points: Floats) -> Gaussians:
+    def restarted(self, dead: Indices, points: Floats) -> Gaussians:
         """Return the parts with dead components at new points, spread like the average.
 
         Parameters
@@ -321,7 +316,7 @@ class Gaussians:
         scale = np.maximum(self.scale * np.exp(own.reshape(self.scale.shape)), np.sqrt(self.floor))
         return replace(self, centred=self.centred + self._deviations() * mean, scale=scale)
 
-    def drawn(self, which: Integers, rng: np.random.Generator) -> Floats:
+    def drawn(self, which: Indices, rng: np.random.Generator) -> Floats:
         """Return one row of each of the components named (m, d)."""
         noise = rng.standard_normal((which.size, self.centred.shape[1]))
         if self.shape == "tied":

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from optfair.core.certificate import NonconvexityWitness
@@ -21,18 +20,10 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.assignment import GroupedRows, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.numbers import check_count, check_matrix, check_weights, checked, encode_groups
-
-__all__ = [
-    "FairMixtureLikelihood",
-    "MixtureParameters",
-    "NaturalParameters",
-]
-
+from optfair.numbers import Floats, check_count, check_matrix, check_weights, checked, encode_groups
 
 # Natural parameters of a Gaussian mixture with one precision, in which any numbers are one.
 
-Floats = NDArray[np.float64]
 Values = Mapping[str, Any] | Solution
 
 

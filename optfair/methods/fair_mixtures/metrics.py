@@ -18,6 +18,7 @@ from optfair.methods.fair_clustering.metrics import (
     fraction_gaps,
 )
 from optfair.numbers import (
+    Floats,
     check_flag,
     check_labels,
     check_table,
@@ -25,10 +26,6 @@ from optfair.numbers import (
     check_weights,
     checked,
 )
-
-Floats = NDArray[np.float64]
-
-__all__ = ["category_profile", "mean_gap", "negative_log_likelihood", "total_cost"]
 
 
 @checked(soft=check_flag)

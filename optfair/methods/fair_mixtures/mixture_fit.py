@@ -1,4 +1,4 @@
-r"""One start of a fair mixture: constraint, penalty or plain, on all rows or in batches."""
+"""The fit of a fair mixture: its starts, batches, and the way on to all rows."""
 
 from __future__ import annotations
 
@@ -8,20 +8,32 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import (
     MemoryPasses,
+    Passes,
     Sample,
+    Summary,
     expectation,
     slopes,
-    summary,
 )
-from optfair.methods.fair_mixtures.fair_em import EXACT, dead_components, fair_em
-from optfair.methods.fair_mixtures.parameters import first_components, rows_of
+from optfair.methods.fair_mixtures.fair_em import EXACT, MixtureFit, dead_components, fair_em
+from optfair.methods.fair_mixtures.fitted_mixture import (
+    Intake,
+    keep_components,
+    keep_numbers,
+    smallest_ratio,
+)
+from optfair.methods.fair_mixtures.parameters import (
+    check_start,
+    empty_of,
+    first_components,
+    program_of,
+    rows_of,
+)
 from optfair.methods.fair_mixtures.penalty import (
     Gaps,
     State,
@@ -29,16 +41,11 @@ from optfair.methods.fair_mixtures.penalty import (
     penalised_gradient,
     penalty_step,
 )
-from optfair.rows.restarts import Restart, Step, Told, step_progress
-
-__all__ = ["Batches", "MixtureFit", "smallest_ratio", "start_scale", "starts"]
-
+from optfair.numbers import Floats
+from optfair.rows.frames import start_seeds
+from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress
 
 # Learning from batches: running statistics, and a fixed sub-sample that Δ is measured on.
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
-
 
 # Weight of step t in the running statistics: (t + OFFSET) ** -POWER, Robbins and Monro.
 OFFSET, POWER = 2.0, 0.6
@@ -157,17 +164,6 @@ def _penalised(
     return c, before
 
 
-@dataclass(frozen=True, eq=False)
-class BatchRun:
-    """What learning from batches found; see `Batches`."""
-
-    components: Components
-    prices: Floats
-    history: tuple[float, ...]
-    status: str
-    reseeded: tuple[tuple[int, int], ...]
-
-
 def batch_fit(
     components: Components,
     sample: Sample,
@@ -181,8 +177,10 @@ def batch_fit(
     max_iter: int,
     deadline: float = np.inf,
     report: Callable[[int, float], None] | None = None,
-) -> BatchRun:
+) -> MixtureFit:
     """Learn from random batches until their average objective stops rising.
+
+    One E-step over all rows ends the fit of a constraint.
 
     Parameters
     ----------
@@ -230,58 +228,158 @@ def batch_fit(
         if not history:
             raise
         status = "interrupted"
-    return BatchRun(state.components, state.prices, tuple(history), status, state.reseeded)
+    found = MixtureFit(
+        *(state.components, state.prices, history[-1], 0.0, tuple(history), status, state.reseeded)
+    )
+    return found if program is None else obeying(found, MemoryPasses(sample), program)
 
 
-# One start of a fair mixture: constraint, penalty or plain, on all rows or in batches.
+def obeying(found: MixtureFit, passes: Passes, program: MassProgram) -> MixtureFit:
+    """Return a fit of few rows with prices that make all rows obey the rules: one E-step."""
+    groups = len(found.prices)
+    last = fair_em(
+        passes, found.components, program, groups=groups, prices=found.prices, max_iter=1
+    )
+    return replace(
+        found,
+        prices=last.prices,
+        objective=last.objective,
+        gap=last.gap,
+        history=(*found.history, last.objective),
+        status=last.status if last.status == "inexact" else found.status,
+    )
+
+
+# The fit of a mixture to rows wherever they are.
 
 # Factor on the deviations that a penalised fit starts from: tight components die under λ.
 SOFTER = 4.0
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureFit:
-    """What one start found.
+class FitRows:
+    """The rows of a fit: those that it starts from, and passes over all of them.
 
     Attributes
     ----------
-    components : Components
-    prices : array (G, K)
-        Λ of the fair E-step; zero without a constraint.
-    objective : float
-        F, ℓ - λΔ or ℓ.
-    gap : float
-        Duality gap of the last projection.
-    history : tuple of float
-    status : str
-    reseeded : tuple of (int, int)
+    first : Intake
+        Rows in memory: all where they are few, else a sample.
+    passes : callable
+        Returns passes over all rows, for one start.
+    count : int
+        Number of all rows.
+    threaded : bool
+        Whether a pass has threads of its own; starts then run one after the other.
     """
 
-    components: Components
-    prices: Floats
-    objective: float
-    gap: float
-    history: tuple[float, ...]
-    status: str
-    reseeded: tuple[tuple[int, int], ...]
+    first: Intake
+    passes: Callable[[], Passes]
+    count: int
+    threaded: bool = False
+
+
+def fit_mixture(
+    model: Any, rows: FitRows, init: Any, prices: Floats | None = None, *, begin: float
+) -> Summary:
+    """Fit a mixture, set the attributes that do not have the size of the rows, and describe it.
+
+    Starts run in passes over all rows where these are few. Of many, they run on the sample and
+    the best goes on with all rows. A penalty, batches and ``learn_rows`` learn from the sample
+    alone; a constraint holds on all rows nevertheless.
+
+    Parameters
+    ----------
+    model : FairMixture
+        Its parameters; gets the attributes.
+    rows : FitRows
+        Rows.
+    init : str, array or Components
+        Start.
+    prices : array (G, K), optional
+        Prices to start from.
+    begin : float
+        ``time.perf_counter()`` when the fit began.
+    """
+    sample = learned = rows.first.sample
+    init = check_start(init, model.n_components, sample.rows.numeric.shape[1])
+    seeds = start_seeds(
+        model.random_state,
+        1 if model.n_init == "auto" else model.n_init,
+        given=not isinstance(init, str),
+    )
+    wanted = rows_of(model.learn_rows, rows.count, "learn_rows")
+    if wanted is not None:
+        learned = sample.drawn(np.random.default_rng(seeds[0]), wanted)
+    program = program_of(model, rows.first)
+    whole = learned.count == rows.count
+    batches = model.batch_size is not None
+    alone = model.fairness == "penalty" or batches or wanted is not None
+    shared = whole and not alone
+    passes: Callable[[], Passes] = rows.passes if shared else lambda: MemoryPasses(learned)
+    deadline = np.inf if model.time_limit is None else begin + model.time_limit
+    left = None if model.time_limit is None else max(deadline - time.perf_counter(), 1e-3)
+    empty = empty_of(model, learned, rows.first.columns)
+    found: Summary
+    records, (best, found) = run_restarts(
+        starts(model, learned, passes, empty, init, program, prices),
+        seeds,
+        rank=lambda r: -r.objective,
+        n_jobs=1 if shared and rows.threaded else model.n_jobs,
+        time_limit=left,
+        verbose=model.verbose,
+    )
+    if not whole:
+        over = rows.passes()
+        if not alone:
+            # after Ctrl-C all rows get one E-step
+            stopped = any(r.status == "interrupted" for r in records)
+            with step_progress(model.verbose) as log:
+                best = fair_em(
+                    over,
+                    best.components,
+                    program,
+                    groups=sample.shares.size,
+                    prices=best.prices,
+                    tol=model.tol,
+                    max_iter=1 if stopped else model.max_iter,
+                    deadline=deadline,
+                    report=lambda i, objective: log(i, Told(objective)),
+                )
+            if stopped and best.status == "max_iter":
+                best = replace(best, status="interrupted")
+        elif program is not None:
+            best = obeying(best, over, program)
+        found = over.summary(best.components, best.prices)
+    keep_components(model, best.components, rows.first)
+    model.prices_ = model.label_prices_ = best.prices
+    model.gap_, model.objective_ = best.gap, best.objective
+    model.history_ = np.array(best.history)
+    model.n_iter_, model.status_ = len(best.history), best.status
+    model.converged_ = best.status == "converged"
+    model.reseeded_, model.restarts_ = best.reseeded, records
+    keep_numbers(model, found, sample.shares, found.fair_labels, found.cost)
+    return found
 
 
 def starts(
     model: Any,
     sample: Sample,
+    passes: Callable[[], Passes],
     empty: Components,
     init: Any,
     program: MassProgram | None,
     prices: Floats | None = None,
-) -> Callable[[int, float | None, Step], tuple[Restart, MixtureFit]]:
-    """Return the function that runs one start.
+) -> Callable[[int, float | None, Step], tuple[Restart, tuple[MixtureFit, Summary]]]:
+    """Return the function that runs one start: constraint, penalty or plain, or in batches.
 
     Parameters
     ----------
     model : FairMixture
         Its parameters.
     sample : Sample
-        Rows to learn from.
+        Rows in memory to start from, and to learn from under a penalty and in batches.
+    passes : callable
+        Returns passes over the rows to learn from.
     empty : Components
         Shape, floors and origin.
     init : str, array or Components
@@ -292,12 +390,15 @@ def starts(
         Prices to start from.
     """
     penalty = model.fairness == "penalty"
+    batch = rows_of(model.batch_size, sample.count, "batch_size")
 
-    def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, MixtureFit]:
+    def fit(
+        seed: int, limit: float | None, report: Step
+    ) -> tuple[Restart, tuple[MixtureFit, Summary]]:
         begin = time.perf_counter()
-        deadline = np.inf if limit is None else begin + limit
         first = first_components(sample, empty, init, scale=start_scale(model), seed=seed)
-
+        over = passes()
+        # while starts run, a bar over them has the terminal
         with step_progress(2 if model.verbose == 2 else 0) as log:
 
             def told(iteration: int, objective: float) -> None:
@@ -305,19 +406,29 @@ def starts(
                 log(iteration, now)
                 report(iteration, now)
 
-            options = {
+            options: dict[str, Any] = {
                 "tol": model.tol,
                 "max_iter": model.max_iter,
-                "deadline": deadline,
+                "deadline": np.inf if limit is None else begin + limit,
                 "report": told,
             }
-            if rows_of(model.batch_size, sample.count, "batch_size") is not None:
-                found = _from_batches(model, sample, first, program, seed, options)
-            elif penalty:
-                found = _under_penalty(model, sample, first, options)
+            if batch is not None:
+                options |= {
+                    "program": program,
+                    "batch": batch,
+                    "delta_rows": rows_of(model.delta_rows, sample.count, "delta_rows"),
+                    "seed": seed,
+                }
+                found = batch_fit(first, sample, lam=model.lam if penalty else 0.0, **options)
+            elif not penalty:
+                groups = sample.shares.size
+                found = fair_em(over, first, program, groups=groups, prices=prices, **options)
+            elif model.algorithm == "em":
+                steps = model.inner_steps
+                found = penalised_em(first, sample, lam=model.lam, inner_steps=steps, **options)
             else:
-                found = _plain_or_fair(sample, first, program, prices, options)
-        s = summary(found.components, sample.rows, sample.index, sample.weights, found.prices)
+                found = penalised_gradient(first, sample, lam=model.lam, **options)
+        s = over.summary(found.components, found.prices)
         record = Restart(
             seed,
             found.objective,
@@ -328,94 +439,11 @@ def starts(
             found.status,
             time.perf_counter() - begin,
         )
-        return record, found
+        return record, (found, s)
 
     return fit
-
-
-def _plain_or_fair(
-    sample: Sample,
-    first: Components,
-    program: MassProgram | None,
-    prices: Floats | None,
-    options: dict[str, Any],
-) -> MixtureFit:
-    run = fair_em(
-        MemoryPasses(sample), first, program, groups=sample.shares.size, prices=prices, **options
-    )
-    return MixtureFit(
-        run.components,
-        run.prices,
-        run.objective,
-        run.gap,
-        run.history,
-        run.status,
-        run.reseeded,
-    )
-
-
-def _under_penalty(
-    model: Any, sample: Sample, first: Components, options: dict[str, Any]
-) -> MixtureFit:
-    if model.algorithm == "em":
-        run = penalised_em(first, sample, lam=model.lam, inner_steps=model.inner_steps, **options)
-    else:
-        run = penalised_gradient(first, sample, lam=model.lam, **options)
-    zero = np.zeros((sample.shares.size, first.clusters))
-    return MixtureFit(
-        run.state.components, zero, run.objective, 0.0, run.history, run.status, run.reseeded
-    )
-
-
-def _from_batches(
-    model: Any,
-    sample: Sample,
-    first: Components,
-    program: MassProgram | None,
-    seed: int,
-    options: dict[str, Any],
-) -> MixtureFit:
-    """Learn from batches; one E-step over all rows ends the fit of a constraint."""
-    run = batch_fit(
-        first,
-        sample,
-        program=program,
-        lam=model.lam if model.fairness == "penalty" else 0.0,
-        batch=rows_of(model.batch_size, sample.count, "batch_size") or sample.count,
-        delta_rows=rows_of(model.delta_rows, sample.count, "delta_rows"),
-        seed=seed,
-        **options,
-    )
-    if program is None:
-        zero = np.zeros((sample.shares.size, first.clusters))
-        return MixtureFit(
-            run.components, zero, run.history[-1], 0.0, run.history, run.status, run.reseeded
-        )
-    last = fair_em(
-        MemoryPasses(sample),
-        run.components,
-        program,
-        groups=sample.shares.size,
-        prices=run.prices,
-        max_iter=1,
-    )
-    return MixtureFit(
-        last.components,
-        last.prices,
-        last.objective,
-        last.gap,
-        (*run.history, last.objective),
-        last.status if last.status == "inexact" else run.status,
-        run.reseeded,
-    )
 
 
 def start_scale(model: Any) -> float:
     """Return the factor on the standard deviations that a fit starts from."""
     return SOFTER if model.fairness == "penalty" and model.lam > 0.0 else 1.0
-
-
-def smallest_ratio(masses: Floats) -> float:
-    """Return the balance of masses (G, K): the smallest ratio of two groups in a cluster."""
-    filled = masses[:, masses.sum(axis=0) > 0.0]
-    return float((filled.min(axis=0) / filled.max(axis=0)).min())

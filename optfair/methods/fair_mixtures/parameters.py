@@ -15,20 +15,8 @@ from optfair.methods.fair_mixtures.expectation import Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.numbers import LARGEST, check_matrix, check_seed, real, whole
+from optfair.numbers import LARGEST, Floats, check_matrix, check_seed, real, whole
 from optfair.rows.frames import Columns
-
-__all__ = [
-    "check_settings",
-    "check_start",
-    "empty_components",
-    "empty_of",
-    "first_components",
-    "program_of",
-    "rows_of",
-    "rules_of",
-]
-
 
 # Parameters of FairMixture, checked before anything is computed.
 
@@ -144,9 +132,6 @@ def _real(value: Any) -> bool:
 
 
 # Components that a fit starts from.
-
-Floats = NDArray[np.float64]
-
 
 # Rows that the k-means of a start runs on.
 SAMPLED = 50_000

@@ -11,14 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from optfair.errors import DeclarationError, NotInstalled
+from optfair.errors import DeclarationError, needed
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
-from optfair.numbers import checked, floats
-
-Floats = NDArray[np.float64]
-
-__all__ = ["MixturePath", "eps_path", "lambda_path"]
+from optfair.numbers import Floats, checked, floats
 
 logger = logging.getLogger("optfair")
 
@@ -84,12 +80,7 @@ class MixturePath:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the arrays")
         return pd.DataFrame(
             {self.parameter: self.values, **{name: getattr(self, name) for name in NUMBERS}}
         )

@@ -9,27 +9,15 @@ from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import Sample, log_sums, slopes
-from optfair.methods.fair_mixtures.fair_em import DEAD
+from optfair.methods.fair_mixtures.fair_em import DEAD, MixtureFit
+from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 
-__all__ = [
-    "Gaps",
-    "PenaltyRun",
-    "State",
-    "penalised_em",
-    "penalised_gradient",
-    "penalty_step",
-]
-
-
 # One step of the penalised likelihood: the gaps between groups linearised, the rest quadratic.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -147,9 +135,6 @@ def penalty_step(
 
 # Mixtures under a penalty on unfairness: generalised EM (FMC-EM) and gradient ascent (FMC-GD).
 
-Integers = NDArray[np.intp]
-
-
 # A step is kept when it gains this share of what its model promised.
 SHARE = 1e-3
 # The quadratic term grows until a step is kept; past the last, there is no ascent.
@@ -184,30 +169,6 @@ class State:
         return cls(components, joint, value, sample.masses(joint) / sample.shares[:, None])
 
 
-@dataclass(frozen=True, eq=False)
-class PenaltyRun:
-    """What the ascent found.
-
-    Attributes
-    ----------
-    state : State
-    objective : float
-        Mean log-likelihood less λ Δ.
-    history : tuple of float
-        Objective after each iteration; it never falls, but where a component was started again.
-    status : str
-        converged, stalled, max_iter, time_limit or interrupted.
-    reseeded : tuple of (int, int)
-        Iteration and component wherever a dead one was started again.
-    """
-
-    state: State
-    objective: float
-    history: tuple[float, ...]
-    status: str
-    reseeded: tuple[tuple[int, int], ...] = ()
-
-
 @dataclass(eq=False)
 class _Ascent:
     """What both algorithms share: the penalty, the clock and the record."""
@@ -226,7 +187,7 @@ class _Ascent:
     def objective(self, s: State) -> float:
         return s.log_likelihood - self.lam * self.gaps.value(s.fractions)
 
-    def run(self, state: State, improve: Callable[[State], State | None]) -> PenaltyRun:
+    def run(self, state: State, improve: Callable[[State], State | None]) -> MixtureFit:
         """Improve until an iteration gains too little."""
         best = self.objective(state)
         status = "max_iter"
@@ -258,9 +219,11 @@ class _Ascent:
                     break
         except KeyboardInterrupt:
             status = "interrupted"
-        return PenaltyRun(state, best, tuple(self.history), status, tuple(self.reseeded))
+        c, history = state.components, tuple(self.history)
+        zero = np.zeros((self.sample.shares.size, c.clusters))
+        return MixtureFit(c, zero, best, 0.0, history, status, tuple(self.reseeded))
 
-    def restarted(self, state: State, dead: Integers) -> State:
+    def restarted(self, state: State, dead: Indices) -> State:
         """Return the state with dead components started again, at the row least explained."""
         sums = log_sums(self.sample.log_joint(state.components))
         farthest = self.sample.rows[np.array([int(sums.argmin())])]
@@ -303,7 +266,7 @@ def penalised_em(
     max_iter: int = 200,
     deadline: float = np.inf,
     report: Callable[[int, float], None] | None = None,
-) -> PenaltyRun:
+) -> MixtureFit:
     r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by generalised EM (FMC-EM).
 
     An iteration fixes the responsibilities of Θᵗ and takes ascent steps on
@@ -364,7 +327,7 @@ def penalised_gradient(
     max_iter: int = 200,
     deadline: float = np.inf,
     report: Callable[[int, float], None] | None = None,
-) -> PenaltyRun:
+) -> MixtureFit:
     r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by proximal gradient steps (FMC-GD).
 
     One scalar step length for all coordinates, which shrinks until the objective rises.

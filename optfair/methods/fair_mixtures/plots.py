@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
-from optfair.numbers import check_matrix
+from optfair.numbers import Floats, check_matrix
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
@@ -27,16 +27,7 @@ from optfair.plots.axes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "plot_category_profiles",
-    "plot_mixture_front",
-]
-
-
 # Picture of what fairness costs, with bands over seeds.
-
-Floats = NDArray[np.float64]
-
 
 # Blue, vermilion, green, purple, ...: neighbours differ most.
 ORDER = (0, 5, 2, 3, 1, 4)

@@ -8,29 +8,19 @@ from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
 from optfair.core.problem import Declaration
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ObjectiveTerm, Structure
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.arguments import assignment_arguments, bound_arguments
+from optfair.methods.fair_clustering.arguments import assignment_arguments
+from optfair.methods.fair_clustering.arguments import bound_arguments as bound_arguments
 from optfair.methods.fair_clustering.assignment import GroupedRows, mass_terms
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.numbers import check_matrix, check_weights, encode_groups
-
-__all__ = [
-    "FairResponsibilities",
-    "bound_arguments",
-    "mixture_arguments",
-]
-
+from optfair.numbers import Floats, check_matrix, check_weights, encode_groups
 
 # The fair E-step: the responsibilities nearest to given ones that satisfy rules on groups.
-
-Floats = NDArray[np.float64]
-
 
 EXPONENTIAL = ProblemClass(cones=frozenset({"exp"}))
 # Rows per block where the divergence is added up.

@@ -1,11 +1,11 @@
-"""A fair mixture of rows that are never held: passes, starts, and the methods of `FairMixture`."""
+"""A fair mixture of rows that are never held: passes, and the methods of `FairMixture`."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,49 +15,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle, MassPass, mass_pass
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
-    BLOCK,
     Expectation,
     Sample,
     Summary,
     expectation,
+    over_blocks,
     summary,
 )
-from optfair.methods.fair_mixtures.fair_em import fair_em
-from optfair.methods.fair_mixtures.fitted_mixture import (
-    Intake,
-    keep_components,
-    keep_numbers,
-    warn_unfinished,
-)
-from optfair.methods.fair_mixtures.mixture_fit import MixtureFit, smallest_ratio, starts
-from optfair.methods.fair_mixtures.parameters import (
-    check_settings,
-    check_start,
-    empty_of,
-    first_components,
-    program_of,
-    rows_of,
-)
-from optfair.rows.frames import Columns, start_seeds
-from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress
+from optfair.methods.fair_mixtures.fitted_mixture import Intake, check_rows, warn_unfinished
+from optfair.methods.fair_mixtures.mixture_fit import FitRows, fit_mixture
+from optfair.methods.fair_mixtures.parameters import check_settings
+from optfair.numbers import Floats, Indices
+from optfair.rows.frames import Columns, MixedRows
 from optfair.rows.row_source import Chunk, RowSource
 from optfair.rows.sources import code_columns, row_source, with_codes
 from optfair.rows.survey import Survey, surveyed
 
-__all__ = [
-    "MixtureStream",
-    "StreamPasses",
-    "StreamedMixture",
-]
-
-
 # The passes of a fair mixture over rows that are never held.
-
-Floats = NDArray[np.float64]
-
 
 # Newton's steps move masses by at most this share of a group shortly before they end; the sums
 # of an E-step double the work of a pass, another pass for them costs more still.
@@ -65,74 +41,52 @@ NEAR = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class _Mapped:
-    """The map of a pass; an object of numbers, so that it travels to workers."""
+class _Map:
+    """The map of a pass, with a count of its rows; an object, so that it travels to workers."""
 
     survey: Survey
     columns: Columns
-    components: Components
-    prices: Floats
+    sums: Callable[[MixedRows, Indices, Floats], Any]
 
-
-@dataclass(frozen=True, eq=False)
-class _Oracle(_Mapped):
-    """Value, masses and curvature of a chunk, and the sums of its E-step where wanted."""
-
-    curvature: bool
-    statistics: bool
-
-    def __call__(self, chunk: Chunk) -> _Both:
+    def __call__(self, chunk: Chunk) -> tuple[int, Any]:
         own = self.survey.read(chunk)
         rows = self.columns.encoded(own.X)
-        total: _Both | None = None
-        for start in range(0, rows.count, BLOCK):
-            part = slice(start, start + BLOCK)
-            few, g, w = rows[part], own.groups[part], own.weights[part]
-            joint = self.components.log_prob(few)
-            passed = mass_pass(joint, g, w, self.prices, curvature=self.curvature)
-            step = None
-            if self.statistics:
-                step = expectation(self.components, few, g, w, self.prices, joint=joint)
-            found = _Both(few.count, passed, step)
-            total = found if total is None else total + found
-        if total is None:
-            raise DataError(f"chunk {chunk.index} is empty", remedy="leave empty chunks out")
-        return total
+        return rows.count, self.sums(rows, own.groups, own.weights)
 
 
 @dataclass(frozen=True, eq=False)
 class _Both:
-    """What one reading of rows gives to the projection and to the M-step."""
+    """What one reading of rows gives to the projection and, where wanted, to the M-step."""
 
-    rows: int
     passed: MassPass
     step: Expectation | None
 
     def __add__(self, other: _Both) -> _Both:
         steps = self.step, other.step
         both = None if steps[0] is None or steps[1] is None else steps[0] + steps[1]
-        return _Both(self.rows + other.rows, self.passed + other.passed, both)
+        return _Both(self.passed + other.passed, both)
 
 
-@dataclass(frozen=True, eq=False)
-class _Step(_Mapped):
-    """The sums of the E-step of a chunk."""
+def _both(
+    components: Components,
+    prices: Floats,
+    curvature: bool,
+    statistics: bool,
+    rows: MixedRows,
+    index: Indices,
+    weights: Floats,
+) -> _Both:
+    """Return value, masses and curvature of rows, and the sums of their E-step where wanted."""
 
-    def __call__(self, chunk: Chunk) -> tuple[int, Expectation]:
-        own = self.survey.read(chunk)
-        rows = self.columns.encoded(own.X)
-        found = expectation(self.components, rows, own.groups, own.weights, self.prices)
-        return rows.count, found
+    def sums(part: slice) -> _Both:
+        few, g, w = rows[part], index[part], weights[part]
+        joint = components.log_prob(few)
+        passed = mass_pass(joint, g, w, prices, curvature=curvature)
+        if not statistics:
+            return _Both(passed, None)
+        return _Both(passed, expectation(components, few, g, w, prices, joint=joint))
 
-
-@dataclass(frozen=True, eq=False)
-class _Summed(_Mapped):
-    """The summary of a chunk."""
-
-    def __call__(self, chunk: Chunk) -> Summary:
-        own = self.survey.read(chunk)
-        rows = self.columns.encoded(own.X)
-        return summary(self.components, rows, own.groups, own.weights, self.prices)
+    return over_blocks(rows.count, sums)
 
 
 class StreamPasses:
@@ -171,10 +125,7 @@ class StreamPasses:
 
         def look(prices: Floats, curvature: bool = True) -> MassPass:
             nonlocal before, near
-            function = _Oracle(self._header, self.columns, components, prices, curvature, near)
-            self.count += 1
-            both: _Both = self.source.map_reduce(function, _plus, self.n_jobs)
-            self._same_rows(both.rows)
+            both: _Both = self._pass(partial(_both, components, prices, curvature, near))
             if both.step is not None:
                 self._known = (components, prices, both.step)
             masses = both.passed.masses
@@ -192,250 +143,70 @@ class StreamPasses:
             _, known, step = self._known
             if known is prices or np.array_equal(known, prices):
                 return step
-        function = _Step(self._header, self.columns, components, prices)
-        self.count += 1
-        rows, step = self.source.map_reduce(function, _pairs, self.n_jobs)
-        self._same_rows(rows)
-        return step
+        found: Expectation = self._pass(partial(expectation, components, prices=prices))
+        return found
 
     def summary(self, components: Components, prices: Floats) -> Summary:
         """Return what describes the mixture on all rows."""
-        function = _Summed(self._header, self.columns, components, prices)
-        self.count += 1
-        found: Summary = self.source.map_reduce(function, _plus, self.n_jobs)
+        found: Summary = self._pass(partial(summary, components, prices=prices))
         return found
 
-    def _same_rows(self, rows: int) -> None:
+    def _pass(self, sums: Callable[[MixedRows, Indices, Floats], Any]) -> Any:
+        """Make a pass over all rows."""
+        self.count += 1
+        function = _Map(self._header, self.columns, sums)
+        rows, total = self.source.map_reduce(function, _pairs, self.n_jobs)
         if rows != self.survey.rows:
             raise DataError(
                 "the source does not give the same rows in every pass",
                 f"{self.survey.rows} rows in the first pass, {rows} in a later one",
                 "give a function that returns a new iterator over all rows each time",
             )
+        return total
 
 
-def _plus(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _pairs(a: tuple[int, Expectation], b: tuple[int, Expectation]) -> tuple[int, Expectation]:
+def _pairs(a: tuple[int, Any], b: tuple[int, Any]) -> tuple[int, Any]:
     return a[0] + b[0], a[1] + b[1]
 
 
-# The fit of a mixture to rows that are never held: first passes, starts, and passes to the end.
+# What `FairMixture` can do with rows that are never held.
 
 # What a fit in memory leaves behind and a streamed one cannot have.
-HELD = ("labels_", "hard_labels_", "_online", "feature_names_in_")
+HELD = ("labels_", "hard_labels_", "_online")
 
 
-@dataclass(frozen=True, eq=False)
-class _Known:
-    """What is known of the rows before the first E-step."""
-
-    source: RowSource
-    survey: Survey
-    coded: Columns
-    intake: Intake
-    program: MassProgram | None
-    passes: int
-
-
-class MixtureStream:
-    """One fit of a `FairMixture` to a source of rows.
-
-    Parameters
-    ----------
-    model : FairMixture
-        Its parameters; gets the fitted attributes.
-    data, groups, sample_weight
-        As of `FairMixture.fit_stream`.
-    """
-
-    def __init__(self, model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
-        self.begin = time.perf_counter()
-        check_settings(model)
-        if model.label_rule != "argmax":
-            raise DeclarationError(
-                f"fit_stream does not take label_rule={model.label_rule!r}",
-                "labels that obey the rules themselves need all rows at once",
-                'use label_rule="argmax", or fit in memory',
-            )
-        self.model = model
-        self.jobs = (os.cpu_count() or 1) if model.n_jobs == -1 else (model.n_jobs or 1)
-        self.grouped = model.fairness is not None
-        self.source = row_source(data, groups, sample_weight, text=True, grouped=self.grouped)
-
-    def run(self) -> None:
-        """Fit, and set the attributes."""
-        model, known = self.model, self._known()
-        deadline = np.inf if model.time_limit is None else self.begin + model.time_limit
-        passes = StreamPasses(known.source, known.survey, known.coded, self.jobs)
-        once = known.survey.complete and not self._learned
-        records, best = self._starts(known, passes if once else None)
-        if self._learned and known.program is not None:  # the rules hold on all rows
-            last = self._went_on(known, passes, best.components, best.prices, deadline, most=1)
-            history = (*best.history, last.objective)
-            best = replace(best, prices=last.prices, objective=last.objective, gap=last.gap)
-            best = replace(best, history=history)
-        elif not self._learned and not once:
-            # after Ctrl-C all rows get one E-step
-            stopped = any(r.status == "interrupted" for r in records)
-            most = 1 if stopped else None
-            best = self._went_on(known, passes, best.components, best.prices, deadline, most=most)
-            if stopped and best.status == "max_iter":
-                best = replace(best, status="interrupted")
-        found = passes.summary(best.components, best.prices)
-        self._keep(known, best, records, known.passes + passes.count)
-        keep_numbers(model, found, known.survey.shares, found.fair_labels, found.cost)
-        warn_unfinished(model, stacklevel=4)
-
-    @property
-    def _learned(self) -> bool:
-        """Whether the components come from the sample alone."""
-        model = self.model
-        few = model.batch_size is not None or model.learn_rows is not None
-        return few or model.fairness == "penalty"
-
-    def _known(self) -> _Known:
-        """Make the first passes: categories, then groups, columns and the sample."""
-        model = self.model
-        source, columns = with_codes(self.source, model.categorical, self.jobs)
-        survey = surveyed(source, n_jobs=self.jobs, grouped=self.grouped)
-        if survey.rows < model.n_components:
-            raise DataError(
-                f"n_components={model.n_components} for {survey.rows} rows",
-                "every component starts at a row of its own",
-                f"give n_components <= {survey.rows}",
-            )
-        passes = 1 + (columns is not None)
-        if columns is None:
-            columns = Columns(survey.names, survey.columns, (), ())
-        _check_constant(columns, survey)
-        coded = code_columns(columns)
-        few = survey.sample
-        sample = Sample(coded.encoded(few.X), few.groups, few.weights, survey.shares)
-        intake = Intake(sample, columns, survey.group_names, survey.group_names.size > 1)
-        return _Known(source, survey, coded, intake, program_of(model, intake), passes)
-
-    def _starts(
-        self, known: _Known, passes: StreamPasses | None
-    ) -> tuple[list[Restart], MixtureFit]:
-        """Run all starts: on the sample, or in passes over the rows when it has them all."""
-        model, sample = self.model, known.intake.sample
-        init = check_start(model.init, model.n_components, sample.rows.numeric.shape[1])
-        seeds = start_seeds(
-            model.random_state,
-            1 if model.n_init == "auto" else model.n_init,
-            given=not isinstance(init, str),
+def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
+    """Fit a `FairMixture` to a source of rows; see `StreamedMixture.fit_stream`."""
+    begin = time.perf_counter()
+    check_settings(model)
+    if model.label_rule != "argmax":
+        raise DeclarationError(
+            f"fit_stream does not take label_rule={model.label_rule!r}",
+            "labels that obey the rules themselves need all rows at once",
+            'use label_rule="argmax", or fit in memory',
         )
-        learned = sample
-        count = rows_of(model.learn_rows, known.survey.rows, "learn_rows")
-        if count is not None:
-            learned = sample.drawn(np.random.default_rng(seeds[0]), count)
-        empty = empty_of(model, learned, known.intake.columns)
-        left = None
-        if model.time_limit is not None:
-            left = max(model.time_limit - (time.perf_counter() - self.begin), 1e-3)
-        run = starts(model, learned, empty, init, known.program)
-        if passes is not None:
-            run = partial(self._from_passes, known, passes, empty, init)
-        records, best = run_restarts(
-            run,
-            seeds,
-            rank=lambda r: -r.objective,
-            n_jobs=model.n_jobs if passes is None else 1,  # passes have threads of their own
-            time_limit=left,
-            verbose=model.verbose,
-        )
-        return records, best
-
-    def _from_passes(
-        self,
-        known: _Known,
-        passes: StreamPasses,
-        empty: Components,
-        init: Any,
-        seed: int,
-        limit: float | None,
-        report: Step,
-    ) -> tuple[Restart, MixtureFit]:
-        """Run one start in passes, from components that all rows give."""
-        begin = time.perf_counter()
-        first = first_components(known.intake.sample, empty, init, scale=1.0, seed=seed)
-        deadline = np.inf if limit is None else begin + limit
-        found = self._went_on(known, passes, first, None, deadline, report=report)
-        s = passes.summary(found.components, found.prices)
-        record = Restart(
-            seed,
-            found.objective,
-            s.cost,
-            smallest_ratio(s.fair_labels),
-            found.gap,
-            len(found.history),
-            found.status,
-            time.perf_counter() - begin,
-        )
-        return record, found
-
-    def _went_on(
-        self,
-        known: _Known,
-        passes: StreamPasses,
-        components: Components,
-        prices: Floats | None,
-        deadline: float,
-        *,
-        most: int | None = None,
-        report: Step | None = None,
-    ) -> MixtureFit:
-        """Run fair EM in passes."""
-        model = self.model
-        # while starts run, a bar over them has the terminal
-        with step_progress(
-            0 if model.verbose == 1 and report is not None else model.verbose
-        ) as log:
-
-            def told(iteration: int, objective: float) -> None:
-                now = Told(objective)
-                log(iteration, now)
-                if report is not None:
-                    report(iteration, now)
-
-            run = fair_em(
-                passes,
-                components,
-                known.program,
-                groups=known.survey.shares.size,
-                prices=prices,
-                tol=model.tol,
-                max_iter=most or model.max_iter,
-                deadline=deadline,
-                report=told,
-            )
-        return MixtureFit(
-            run.components,
-            run.prices,
-            run.objective,
-            run.gap,
-            run.history,
-            run.status,
-            run.reseeded,
-        )
-
-    def _keep(self, known: _Known, best: MixtureFit, records: list[Restart], passes: int) -> None:
-        """Set the fitted attributes that are no sums over rows."""
-        model = self.model
-        for name in HELD:
-            if hasattr(model, name):
-                delattr(model, name)
-        keep_components(model, best.components, known.intake)
-        model.prices_ = model.label_prices_ = best.prices
-        model.gap_, model.objective_ = best.gap, best.objective
-        model.history_ = np.array(best.history)
-        model.n_iter_, model.status_ = len(best.history), best.status
-        model.converged_ = best.status == "converged"
-        model.reseeded_, model.restarts_ = best.reseeded, records
-        model.n_rows_, model.n_passes_ = known.survey.rows, passes
+    jobs = (os.cpu_count() or 1) if model.n_jobs == -1 else (model.n_jobs or 1)
+    grouped = model.fairness is not None
+    source = row_source(data, groups, sample_weight, text=True, grouped=grouped)
+    source, columns = with_codes(source, model.categorical, jobs)
+    survey = surveyed(source, n_jobs=jobs, grouped=grouped)
+    check_rows(model, survey.rows)
+    before = 1 + (columns is not None)
+    if columns is None:
+        columns = Columns(survey.names, survey.columns, (), ())
+    _check_constant(columns, survey)
+    coded = code_columns(columns)
+    few, names = survey.sample, survey.group_names
+    sample = Sample(coded.encoded(few.X), few.groups, few.weights, survey.shares)
+    passes = StreamPasses(source, survey, coded, jobs)
+    first = Intake(sample, columns, names, names.size > 1)
+    rows = FitRows(first, lambda: passes, survey.rows, threaded=True)
+    fit_mixture(model, rows, model.init, begin=begin)
+    for name in HELD:
+        if hasattr(model, name):
+            delattr(model, name)
+    model.n_rows_, model.n_passes_ = survey.rows, before + passes.count
+    warn_unfinished(model, stacklevel=4)
 
 
 def _check_constant(columns: Columns, survey: Survey) -> None:
@@ -453,21 +224,17 @@ def _check_constant(columns: Columns, survey: Survey) -> None:
         )
 
 
-# What `FairMixture` can do with rows that are never held.
-
-
 class StreamedMixture:
     """Methods of `FairMixture` for rows that do not fit into memory."""
 
     def fit_stream(self, data: Any, *, groups: Any = None, sample_weight: Any = None) -> Any:
         """Estimate the mixture from rows that are read chunk by chunk and never held.
 
-        Each E-step is the one of `fit`: its projection is made by passes that return value,
-        masses and curvature, and the last of them the sums of the M-step. Up to 200,000 rows,
-        starts and results are those of `fit` to rounding. Of more rows, all starts run on a
-        sample of 50,000 and the best goes on with all rows. A penalty, batches and
-        ``learn_rows`` learn from the sample alone; all rows are then described in a pass, and
-        a constraint holds on all of them.
+        The fit is the one of `fit`: its projections are made by passes that return value,
+        masses and curvature, and the last of them the sums of the M-step. Results are equal to
+        rounding; of more than 200,000 rows where chunks are those of arrays, as the sample that
+        starts run on is drawn by chunks. A penalty, batches and ``learn_rows`` learn from the
+        sample alone; all rows are then described in a pass, and a constraint holds on all of them.
 
         Sets the attributes of `fit` but ``labels_``; see `predict_stream` for labels.
         ``n_passes_`` is the number of passes over all rows, ``n_rows_`` their number.
@@ -514,7 +281,7 @@ class StreamedMixture:
         >>> bool(np.allclose(model.means_, whole.means_, atol=1e-7))
         True
         """
-        MixtureStream(self, data, groups, sample_weight).run()
+        fit_stream(self, data, groups, sample_weight)
         return self
 
     def predict_stream(self, data: Any, *, groups: Any = None) -> Iterator[NDArray[np.intp]]:

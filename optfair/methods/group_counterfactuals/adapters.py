@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve_as_asked
@@ -22,6 +21,7 @@ from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
 from optfair.methods.group_counterfactuals.limits import FREE, covers
 from optfair.methods.group_counterfactuals.map_problem import Reduction, ScoreLine
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
+from optfair.numbers import Floats
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 # Route of the structure ``separable-target``: project every member on its half-space.
-
-Floats = NDArray[np.float64]
 
 
 def run_independent_rows(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

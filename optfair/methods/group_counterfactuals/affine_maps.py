@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.classify import model_term
@@ -32,10 +31,10 @@ from optfair.methods.group_counterfactuals.map_problem import (
     spectral_bound,
 )
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
+from optfair.numbers import Floats
 
 # Affine maps with any matrix, with or without a bound on how much they expand.
 
-Floats = NDArray[np.float64]
 NOT_CONVEX = "I and diag(1, -1) satisfy it, their midpoint is singular"
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.registry import profile, profiles
 from optfair.core.certificate import NonconvexityWitness
@@ -23,6 +22,8 @@ from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.group_problem import BOTH
 from optfair.methods.group_counterfactuals.members import GroupCounterfactuals
 from optfair.numbers import (
+    Floats,
+    Indices,
     check_mapping,
     check_names,
     check_seconds,
@@ -31,9 +32,6 @@ from optfair.numbers import (
     checked,
     floats,
 )
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 class BiLipschitzCounterfactuals(GroupCounterfactuals):

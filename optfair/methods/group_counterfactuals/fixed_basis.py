@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
-from optfair.features.feature_problem import Indices
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,
@@ -29,11 +28,9 @@ from optfair.methods.group_counterfactuals.map_problem import (
     factor_bounds,
     renamed,
 )
+from optfair.numbers import Floats, Indices
 
 # Maps that stretch along given directions: diagonal, commutative Gaussian, scaled.
-
-Floats = NDArray[np.float64]
-
 
 # Entries of a unit vector below this are what rounding leaves of zero.
 ZERO = 1e-12

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair import registry
 from optfair.errors import DataError, DeclarationError, needed
@@ -16,6 +15,7 @@ from optfair.methods.group_counterfactuals.map_search import FAMILIES, MapSearch
 from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 from optfair.numbers import (
+    Floats,
     check_choice,
     check_count,
     check_matrix,
@@ -25,9 +25,6 @@ from optfair.numbers import (
     checked,
     floats,
 )
-
-Floats = NDArray[np.float64]
-
 
 # The problem that is solved for each K of a sweep.
 MODELS = {

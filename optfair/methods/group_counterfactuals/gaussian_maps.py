@@ -36,7 +36,7 @@ from optfair.methods.group_counterfactuals.transport_map import (
     framed,
     read_map,
 )
-from optfair.numbers import check_choice, check_path, check_text, checked, floats
+from optfair.numbers import Floats, check_choice, check_path, check_text, checked, floats
 from optfair.storage import write_archive
 
 # A mixture of Gaussians as numbers, and which component a point belongs to.
@@ -290,9 +290,6 @@ class MixtureTransport:
             for A, b, one in zip(stored["matrices"], stored["offsets"], parts.moments, strict=True)
         ]
         return cls(parts, maps)
-
-
-Floats = NDArray[np.float64]
 
 
 FORMS = ("reduced", "lmi")

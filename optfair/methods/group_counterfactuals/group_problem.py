@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import objective_term
@@ -21,15 +20,12 @@ from optfair.core.term import family
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.features.feature_problem import FeatureProblem, feature_names
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import LARGEST, check_matrix, floats, real
+from optfair.numbers import LARGEST, Floats, check_matrix, floats, real
 
 if TYPE_CHECKING:
     from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
 
 # Mean and covariance of a group: all that the cost of an affine map depends on.
-
-Floats = NDArray[np.float64]
-
 
 # What the mean of equal numbers leaves of their differences, relative to the numbers.
 ROUNDING = 16 * np.finfo(float).eps

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import named_term
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import ConstraintTerm, Structure, family
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -62,7 +62,6 @@ def covers(choices: Sequence[tuple[int, ...]]) -> bool:
 
 # Limits that a rule guesses to switch features off, and what keeps them from deciding.
 
-Floats = NDArray[np.float64]
 Fixed = tuple[int, ...]
 
 

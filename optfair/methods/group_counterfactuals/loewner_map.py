@@ -16,6 +16,7 @@ from optfair.backends.request import Outcome, Request
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.errors import SolverFailure
+from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import definiteness
 from optfair.proofs.rounding import gamma, loss
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
     from optfair.methods.group_counterfactuals.affine_maps import PSDMap
-
-Floats = NDArray[np.float64]
 
 # Steps at most, and between checks after the first.
 STEPS, EVERY, FIRST = 3_000, 10, 3

@@ -18,7 +18,6 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
-from optfair.features.feature_problem import Indices
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (
     ROUNDING,
@@ -33,10 +32,10 @@ from optfair.methods.group_counterfactuals.limits import (
     without_guesses,
 )
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
+from optfair.numbers import Floats, Indices
 
 # Bounds on the matrix of a map: Loewner order, factors of single directions, spectral norm.
 
-Floats = NDArray[np.float64]
 Terms = dict[str, ConstraintTerm]
 
 

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DeclarationError, Infeasible, needed
 from optfair.methods.group_counterfactuals.metrics import SLACK, Target
-
-Floats = NDArray[np.float64]
-
+from optfair.numbers import Floats
 
 # Pairs whose distances are compared during a search; more are sampled.
 MOST_PAIRS = 80_000

@@ -23,10 +23,15 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.library.construction import dataset_rows
 from optfair.methods.group_counterfactuals.group_problem import GroupProblem
-from optfair.numbers import check_count, check_labels, check_matrix, check_seed, checked
-
-Indices = NDArray[np.intp]
-
+from optfair.numbers import (
+    Floats,
+    Indices,
+    check_count,
+    check_labels,
+    check_matrix,
+    check_seed,
+    checked,
+)
 
 # The search keeps the distances of all pairs: 5,000 rows take 200 MB.
 MOST_ROWS = 5_000
@@ -185,8 +190,6 @@ def _medoids(distances: NDArray[np.float64], count: int) -> Indices:
 
 
 # All pairs of members of a group, numbered as SciPy's condensed distances are.
-
-Floats = NDArray[np.float64]
 
 
 class MemberPairs:

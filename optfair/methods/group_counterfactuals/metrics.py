@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, needed
 from optfair.features.linear_score import LinearScore
 from optfair.features.predictor import Predictor, class_labels
 from optfair.numbers import (
+    Floats,
     check_callable,
     check_count,
     check_matrix,
@@ -24,8 +24,6 @@ from optfair.numbers import (
 )
 
 # What a counterfactual must reach: a probability or a score of one class, from any classifier.
-
-Floats = NDArray[np.float64]
 
 
 class Target:

@@ -12,6 +12,7 @@ from optfair.errors import DataError, DeclarationError
 from optfair.features.feature_problem import checked_names, column_index
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.metrics import moved_members
+from optfair.numbers import Floats
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 
 # Pictures of a group and its counterfactuals, member by member.
-
-Floats = NDArray[np.float64]
-
 
 BEFORE, AFTER = COLOURS[0], COLOURS[5]
 # Arrows of more members hide each other.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from optfair.core.composition import Parts, Rule
@@ -19,6 +18,7 @@ from optfair.methods.group_counterfactuals.group_problem import Moments, checked
 from optfair.methods.group_counterfactuals.limits import MOVED, Limit
 from optfair.methods.group_counterfactuals.map_problem import MapProblem, Piece
 from optfair.numbers import (
+    Floats,
     check_choice,
     check_count,
     check_number,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 def map_target(problem: Problem, rule: Rule) -> MapProblem:
     """Return the problem as one of a map, or raise: its unknown is no map."""
     if not isinstance(problem, MapProblem):
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on maps",
-            f"this problem has the variables {', '.join(problem.variables)}",
+        raise rule.unfit(
+            problem,
+            "maps",
             "use it with AffineMap, PSDMap, GaussianMap or another problem of a map",
         )
     return problem
@@ -158,9 +158,6 @@ def transport_budget(w2: float) -> TransportBudget:
     TransportBudget(w2=1.5)
     """
     return TransportBudget(w2)
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.features.feature_problem import column_index
-from optfair.numbers import check_matrix, check_names, check_path, checked, floats
+from optfair.numbers import Floats, check_matrix, check_names, check_path, checked, floats
 from optfair.storage import check_record, read_archive, write_archive
 
 # Maps on disk: one file, nothing pickled.
-
-Floats = NDArray[np.float64]
-
 
 SCHEMA = 2
 ARRAYS = {

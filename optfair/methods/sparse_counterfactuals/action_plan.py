@@ -24,7 +24,7 @@ from optfair.methods.sparse_counterfactuals.choices import (
     model_choices,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_flag, check_names, check_number, checked, real
+from optfair.numbers import Floats, check_flag, check_names, check_number, checked, real
 
 # The edits of a group within a budget, and the fewest edits with a required effect.
 
@@ -156,6 +156,12 @@ class ActionPlan(ChoiceProblem):
         """
         choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
         return cls(choices, budget=budget, cells=cells)
+
+    moves = MappingProxyType({"budget": "sides"})
+
+    def with_data(self, **changed: Any) -> ActionPlan:
+        """Return this problem with another budget."""
+        return self.with_budget(changed["budget"])
 
     @property
     def budget(self) -> float:
@@ -368,9 +374,6 @@ def _checked_effect(effect: Any, choices: Choices) -> float:
 
 
 # Choices of edits from a [data] table: rows of a data set, scored by a table of points.
-
-Floats = NDArray[np.float64]
-
 
 _KEYS = ("dataset", "rows", "seed", "intercept", "points", "accepted")
 

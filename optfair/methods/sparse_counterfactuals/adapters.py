@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.backends.generic import ReportedBound
 from optfair.backends.policy import choose
@@ -27,6 +26,7 @@ from optfair.methods.sparse_counterfactuals.algorithms import (
 )
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem
 from optfair.methods.sparse_counterfactuals.choices import Reach, RowTable, common_unit, reach
+from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -147,10 +147,6 @@ def row_table(problem: ChoiceProblem, rules: Iterable[str] | None = None) -> Row
 
 
 # Route of the structure ``row-choices``: a dynamic program over the budget, with its proof.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 # A sum this near to 0, relative to the size of one effect, is taken for 0.
 ZERO = 1e-9

@@ -15,11 +15,10 @@ from optfair.methods.sparse_counterfactuals.choices import (
     layers,
     reach,
 )
+from optfair.numbers import Floats, Indices
 
 # Every way to come nearer to 0 than a given distance, or the proof that there is none.
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 Parents = NDArray[np.int32]
 
 

@@ -61,9 +61,6 @@ def _numeric(column: NDArray[Any]) -> bool:
 
 # A table of rows before and after, with the changed cells marked, to be read by anybody.
 
-Floats = NDArray[np.float64]
-
-
 ARROWS = {LOWER: "↓", RAISED: "↑", OTHER: "→"}
 # Light fills under dark text (contrast above 10 : 1); the arrows say it without colours.
 FILLS = {LOWER: "#D6E6F2", RAISED: "#F8DDCB", OTHER: "#D2EBE2"}

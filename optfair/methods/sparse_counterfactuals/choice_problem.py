@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.compile.quadratic import constraint_set, named_map
 from optfair.core.classify import model_term
@@ -24,16 +23,12 @@ from optfair.methods.sparse_counterfactuals.choices import (
     common_unit,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_names
+from optfair.numbers import Flags, Floats, Indices, check_names
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 # Constraints that leave single choices out: what every rule on a row comes down to.
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
 
 # Rounding that a constraint's value at a choice may have, relative to its constant.
 ROUNDING = 1e-9
@@ -124,9 +119,6 @@ def excluded_by(problem: ChoiceProblem, term: ConstraintTerm) -> Flags | str:
 
 
 # Problems that choose one set of edits for every row.
-
-Indices = NDArray[np.intp]
-
 
 ROW_CHOICES = "row-choices"
 
@@ -376,11 +368,7 @@ def choice_target(problem: Problem, rule: Rule) -> ChoiceProblem:
         It chooses none.
     """
     if not isinstance(problem, ChoiceProblem):
-        raise DeclarationError(
-            f"{type(rule).__name__} is a rule on edits",
-            f"this problem has the variables {', '.join(problem.variables)}",
-            "use it with ActionPlan or MinimumEdits",
-        )
+        raise rule.unfit(problem, "edits", "use it with ActionPlan or MinimumEdits")
     return problem
 
 

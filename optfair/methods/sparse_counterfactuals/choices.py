@@ -16,14 +16,9 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.predictor import predicted
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_vector
+from optfair.numbers import Flags, Floats, Indices, check_vector
 
 # The choices of every row: sets of edits, what the model then says, and what they cost.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]
-
 
 # Largest denominator of a cost that counts as a multiple of a common unit.
 DENOMINATOR = 1_000

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 from optfair.numbers import (
+    Floats,
+    Indices,
     check_choice,
     check_count,
     check_matrix,
@@ -27,10 +28,6 @@ from optfair.numbers import (
 #
 # A coupling is an (n, m) array p with entries p_ij ≥ 0 and total 1. Row i of it, divided by its
 # sum, is the distribution of counterfactuals that row i is compared with.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 COUPLINGS = ("ot", "entropic", "uniform", "random", "aligned", "nearest")
 

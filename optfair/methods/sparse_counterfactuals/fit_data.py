@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.predictor import OUTPUTS, Predictor
@@ -25,14 +24,9 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_seed, check_vector, whole
+from optfair.numbers import Flags, Floats, Indices, check_choice, check_seed, check_vector, whole
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]
-
 
 SELECTIONS = ("top", "sample")
 

@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.features.predictor import Predictor
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import check_choice, check_table, checked, whole
+from optfair.numbers import Floats, Indices, check_choice, check_table, checked, whole
 
 # Counterfactual rows, and for which factual row each was made.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import (
     LARGEST,
+    Flags,
+    Floats,
+    Indices,
     check_choice,
     check_matrix,
     check_table,
@@ -23,10 +25,6 @@ from optfair.numbers import (
 )
 
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 DIVERGENCES = ("ot", "mmd", "mean", "median")
 # Entries of a temporary array.
@@ -156,8 +154,6 @@ def _root(squared: Floats) -> Floats:
 #     \mathrm{MMD}^2 = \overline{k(u, u')} - 2\,\overline{k(u, y)} + \overline{k(y, y')}, \\
 #     \mathrm{MeanD} = |\bar u - \bar y^*|, \qquad
 #     \mathrm{MedianD} = |\operatorname{med} u - \operatorname{med} y^*| .
-
-Flags = NDArray[np.bool_]
 
 
 def output_transport(outputs: Any, target: Any) -> float:

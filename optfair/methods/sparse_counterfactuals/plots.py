@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.methods.sparse_counterfactuals.changed_cells import (
@@ -19,7 +18,7 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
 )
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import check_matrix
+from optfair.numbers import Floats, check_matrix
 from optfair.plots.axes import (
     COLOURS,
     FAINT,
@@ -308,9 +307,6 @@ def _handles(seen: list[int]) -> list[Any]:
         )
         for k in seen
     ]
-
-
-Floats = NDArray[np.float64]
 
 
 # Vermilion first: the method that a picture is about stands out from the baselines.

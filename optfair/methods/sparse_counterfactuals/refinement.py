@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.methods.sparse_counterfactuals.fit_data import labelled
 from optfair.methods.sparse_counterfactuals.metrics import (
@@ -17,13 +16,9 @@ from optfair.methods.sparse_counterfactuals.metrics import (
     mmd_of_changes,
     path_divergences,
 )
+from optfair.numbers import Flags, Floats, Indices
 
 # Rows along a growing budget: which cells are edited, and what the model says of the rows.
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]
-
 
 # Entries of a temporary array.
 CHUNK = 4_000_000

@@ -10,13 +10,15 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, NotInstalled
 from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
 from optfair.numbers import (
+    Flags,
+    Floats,
+    Indices,
     check_choice,
     check_count,
     check_seed,
@@ -28,8 +30,6 @@ from optfair.numbers import (
 from optfair.rows.frames import generator
 
 # What an attribution says: a value per cell, its error, and what it cost.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,6 @@ class Attribution:
 
 
 # Shapley values by all coalitions of the features in which coupled rows differ.
-
-Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]
-
 
 # Bytes of one batch of rows, and rough bytes of a cell while the model works on it.
 MEMORY, CELL = 64_000_000, 32

@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,12 +25,8 @@ from optfair.methods.sparse_counterfactuals.generators import Counterfactuals
 from optfair.methods.sparse_counterfactuals.metrics import effect_from
 from optfair.methods.sparse_counterfactuals.refinement import EditPath, Refinement, pruned, refined
 from optfair.methods.sparse_counterfactuals.tables import column_indices
-from optfair.numbers import check_table, checked
+from optfair.numbers import Floats, Indices, check_table, checked
 from optfair.rows.frames import generator
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-
 
 # An effect that misses what is asked for by rounding only reaches it.
 REACHED = 1e-9

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, needed
 from optfair.features.feature_problem import column_index, feature_names
+from optfair.numbers import Flags, Floats, Indices
 
 # Columns of several tables, one below the other, and tables made of them again.
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +219,6 @@ def _check_shape(shape: tuple[int, ...], name: str) -> None:
 
 
 # Tables of the same columns, one below the other, with equal cells recognised.
-
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import cvxpy as cp
@@ -11,6 +13,18 @@ from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import check_matrix, check_number, check_vector
+
+
+def _labels(table: Any, **given: Any) -> dict[str, tuple[str, ...]]:
+    """Return what the rows and columns of a table are called: as given, else by its own labels."""
+    own = getattr(table, "index", None), getattr(table, "columns", None)
+    own = own if hasattr(table, "iloc") else (None, None)
+    told = {
+        word: labels if labels is not None else frame_labels
+        for (word, labels), frame_labels in zip(given.items(), own, strict=True)
+    }
+    return {word: tuple(map(str, labels)) for word, labels in told.items() if labels is not None}
+
 
 # The diet problem: the cheapest food that feeds.
 
@@ -38,6 +52,9 @@ class Diet(Problem):
         Amounts that are too much.
     fewest, most : array-like (n,), optional
         Servings of each food that must, and may, be bought; 0 and no limit by default.
+    nutrients, foods : sequence of str, optional
+        What they are called, for `Solution.frame`; by default the labels of a data frame
+        ``nutrition``.
 
     Attributes
     ----------
@@ -62,6 +79,9 @@ class Diet(Problem):
     """
 
     title = "Diet"
+    moves = MappingProxyType(
+        {"cost": "costs", **dict.fromkeys(("minimum", "maximum", "fewest", "most"), "sides")}
+    )
 
     def __init__(
         self,
@@ -72,6 +92,8 @@ class Diet(Problem):
         maximum: Any = None,
         fewest: Any = None,
         most: Any = None,
+        nutrients: Any = None,
+        foods: Any = None,
     ) -> None:
         prices = check_vector(cost, "cost")
         amounts = check_matrix(nutrition, "nutrition")
@@ -85,7 +107,15 @@ class Diet(Problem):
                 "minimum": check_vector(minimum, "minimum", amounts.shape[0]),
             }
             | {k: check_vector(v, k, size) for k, (v, size) in limits.items() if v is not None}
+            | _labels(nutrition, nutrients=nutrients, foods=foods)
         )
+        self.axes("minimum nutrition"), self.axes("servings")  # refuses labels that do not fit
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the names of nutrients and foods."""
+        axes = dict.fromkeys(("minimum nutrition", "maximum nutrition"), "nutrients")
+        axes |= dict.fromkeys(("servings", "fewest servings", "most servings"), "foods")
+        return {k: self.data[word] for k, word in axes.items() if word in self.data}
 
     def declare(self) -> Declaration:
         """Declare servings, their cost and what they contain."""
@@ -131,6 +161,8 @@ class Transport(Problem):
         What each plant can ship.
     demand : array-like (n,)
         What each market needs; in sum not more than the supply.
+    plants, markets : sequence of str, optional
+        What they are called, for `Solution.frame`; by default the labels of a data frame ``cost``.
 
     Attributes
     ----------
@@ -154,8 +186,11 @@ class Transport(Problem):
     """
 
     title = "Transport"
+    moves = MappingProxyType({"cost": "costs", "supply": "sides", "demand": "sides"})
 
-    def __init__(self, *, cost: Any, supply: Any, demand: Any) -> None:
+    def __init__(
+        self, *, cost: Any, supply: Any, demand: Any, plants: Any = None, markets: Any = None
+    ) -> None:
         C = check_matrix(cost, "cost")
         s, d = (
             check_vector(supply, "supply", C.shape[0]),
@@ -167,7 +202,16 @@ class Transport(Problem):
                 f"{d.sum():g} are needed and {s.sum():g} are there",
                 "lower the demand or add supply",
             )
-        super().__init__({"cost": C, "supply": s, "demand": d})
+        names = _labels(cost, plants=plants, markets=markets)
+        super().__init__({"cost": C, "supply": s, "demand": d} | names)
+        self.axes("supply"), self.axes("demand")  # refuses labels that do not fit
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the names of plants and markets."""
+        plants, markets = (self.data.get(word) for word in ("plants", "markets"))
+        both = dict.fromkeys(("shipments", "nonnegativity"), (plants, markets))
+        each = {"supply": plants, "demand": markets, **both}
+        return {k: v for k, v in each.items() if v is not None}
 
     def declare(self) -> Declaration:
         """Declare the shipments, their cost, supply and demand."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import cvxpy as cp
@@ -50,6 +51,7 @@ class Knapsack(Problem):
     """
 
     title = "Knapsack"
+    moves = MappingProxyType({"values": "costs", "capacity": "sides"})
 
     def __init__(self, *, values: Any, weights: Any, capacity: float) -> None:
         worth = check_vector(values, "values")
@@ -134,6 +136,7 @@ class RobustKnapsack(Problem):
     """
 
     title = "RobustKnapsack"
+    moves = MappingProxyType({"values": "costs", "capacity": "sides"})
 
     def __init__(
         self, *, values: Any, weights: Any, deviations: Any, capacity: float, size: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import cvxpy as cp
@@ -55,6 +56,7 @@ class MinimumVariance(Problem):
     """
 
     title = "MinimumVariance"
+    moves = MappingProxyType({"wanted": "sides"})
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float) -> None:
         S = check_semidefinite(covariance, "covariance")
@@ -134,6 +136,7 @@ class CardinalityPortfolio(Problem):
     """
 
     title = "CardinalityPortfolio"
+    moves = MappingProxyType({"wanted": "sides"})
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float, most: int) -> None:
         S = check_semidefinite(covariance, "covariance")

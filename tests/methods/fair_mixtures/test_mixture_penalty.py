@@ -113,7 +113,7 @@ def test_objective_never_falls(algorithm, groups):
         run = algorithm(c, s, lam=lam, max_iter=60)
         history = [first.log_likelihood - lam * gaps.value(first.fractions), *run.history]
         assert min(np.diff(history)) >= -1e-12 and history[-1] > history[0] + 1e-3
-        state = State.of(run.state.components, s)  # the objective is the one of the components
+        state = State.of(run.components, s)  # the objective is the one of the components
         again = state.log_likelihood - lam * gaps.value(state.fractions)
         assert run.objective == pytest.approx(again, abs=1e-12)
 
@@ -127,7 +127,7 @@ def test_every_step_of_em_raises_q():
         psi = s.log_joint(c)
         log_sums(psi)
         before = q(c, s, psi) - lam * gaps.value(State.of(c, s).fractions)
-        new = run.state.components
+        new = run.components
         after = q(new, s, psi) - lam * gaps.value(State.of(new, s).fractions)
         rises.append(after - before)
         c = new
@@ -136,12 +136,12 @@ def test_every_step_of_em_raises_q():
 
 def test_a_large_penalty_makes_the_plain_responsibilities_fair():
     s = sample(n=400)
-    free = penalised_em(start(s), s, lam=0.0, max_iter=300)
-    fair = penalised_em(start(s, scale=4.0), s, lam=20.0, max_iter=300)
+    free = State.of(penalised_em(start(s), s, lam=0.0, max_iter=300).components, s)
+    fair = State.of(penalised_em(start(s, scale=4.0), s, lam=20.0, max_iter=300).components, s)
     gaps = Gaps(2)
-    assert gaps.value(free.state.fractions) > 0.08
-    assert gaps.value(fair.state.fractions) < 1e-5
-    assert fair.state.log_likelihood < free.state.log_likelihood
+    assert gaps.value(free.fractions) > 0.08
+    assert gaps.value(fair.fractions) < 1e-5
+    assert fair.log_likelihood < free.log_likelihood
 
 
 def test_without_penalty_it_ends_where_em_ends():
@@ -158,7 +158,7 @@ def test_where_several_clusters_are_the_worst_it_still_ascends():
     run = penalised_em(
         first_components(s, empty, "k-means", scale=2.0, seed=0), s, lam=30.0, max_iter=200
     )
-    assert Gaps(2).value(run.state.fractions) < 1e-6
+    assert Gaps(2).value(State.of(run.components, s).fractions) < 1e-6
 
 
 def test_a_dead_component_is_started_again_and_reported():
@@ -169,4 +169,4 @@ def test_a_dead_component_is_started_again_and_reported():
     c = Components(c.weights, c.gaussians.at(far), c.multinoullis)
     run = penalised_em(c, s, lam=1.0, max_iter=30)
     assert (1, 1) in run.reseeded
-    assert (s.shares @ run.state.fractions).min() > 1e-3
+    assert (s.shares @ State.of(run.components, s).fractions).min() > 1e-3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_mixtures import fair_mixture as in_memory
 from optfair.methods.fair_mixtures import mixture_fit as one_fit
 from optfair.methods.fair_mixtures import streamed_mixture as mixture_stream
 from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample
 from optfair.methods.fair_mixtures.streamed_mixture import StreamPasses
 from optfair.rows.sources import code_columns, row_source, with_codes
-from optfair.rows.survey import surveyed
+from optfair.rows.survey import kept_rows, surveyed
 
 RNG = np.random.default_rng(0)
 N = 2000
@@ -158,6 +160,31 @@ def test_many_rows_start_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     psi = d.predict_proba(X)
     gap = np.abs(psi[G == "a"].mean(axis=0) - psi[G == "b"].mean(axis=0)).max()
     assert d.delta_ == pytest.approx(gap, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"n_init": 2, "init": "random"},
+        {"learn_rows": 700},
+        {"batch_size": 300},
+        {"fairness": "penalty"},
+    ],
+    ids=str,
+)
+def test_many_rows_have_one_answer(kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"held": 1500, "size": 1000}
+    monkeypatch.setattr(mixture_stream, "surveyed", partial(surveyed, **few))
+    monkeypatch.setattr(in_memory, "kept_rows", partial(kept_rows, **few))
+    model = of.FairMixture(4, random_state=0, max_iter=12, **kind)
+    a = of.FairMixture(**model.get_params()).fit(X, groups=G, sample_weight=W)
+    b = model.fit_stream(X, groups=G, sample_weight=W)
+    same(a, b)
+    assert a.restarts_[0].objective == pytest.approx(b.restarts_[0].objective, abs=1e-9)
+    assert a.labels_.shape == (N,)
+    monkeypatch.undo()
+    whole = of.FairMixture(**model.get_params()).fit(X, groups=G, sample_weight=W)
+    assert np.abs(whole.means_ - a.means_).max() > 1e-6  # of a sample, it was
 
 
 def test_the_last_pass_of_a_projection_is_not_made_again_for_the_m_step() -> None:

@@ -21,9 +21,7 @@ from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
     weighted,
 )
 from optfair.methods.cluster_counterfactuals.partition import Boundary
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from optfair.numbers import Flags, Floats
 
 
 @dataclass(frozen=True, eq=False)

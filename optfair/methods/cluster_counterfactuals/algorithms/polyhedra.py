@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# What every projection returns: nearest points of many rows, with multipliers.
+from optfair.numbers import Flags, Floats
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+# What every projection returns: nearest points of many rows, with multipliers.
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Projections
 from optfair.methods.cluster_counterfactuals.partition import Boundary
+from optfair.numbers import Floats, Indices
 
 # The nearest point of one quadratic constraint, convex or not, through the secular equation.
-
-Floats = NDArray[np.float64]
-
 
 EPS = float(np.finfo(float).eps)
 # Steps of Newton's method; bisection of the bracket makes each row end within them.
@@ -290,10 +288,6 @@ def _root(
 
 
 # The nearest point behind one curved boundary, to the last digits.
-
-Flags = NDArray[np.bool_]
-Indices = NDArray[np.intp]
-
 
 # Newton's steps on every answer of the secular equation.
 CURVED_STEPS = 2

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
 from optfair.methods.cluster_counterfactuals.partition import Boundary
+from optfair.numbers import Floats, Indices
 
 # The nearest point behind several quadratic boundaries, where their Lagrangian proves it.
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 Proved = tuple[Floats, float, float, Floats]
 
 

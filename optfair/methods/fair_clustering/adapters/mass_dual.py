@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.backends.progress import round_progress
 from optfair.backends.request import Outcome, Request
+from optfair.backends.terminal import round_progress
 from optfair.compile.value_line import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values

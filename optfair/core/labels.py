@@ -1,0 +1,268 @@
+"""Names of the entries of variables and constraints: along their axes, or of each one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from optfair.errors import DeclarationError, nearest, needed
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Names along one axis of an array.
+
+    Attributes
+    ----------
+    name : str
+        What the axis is, empty where nobody said.
+    labels : tuple
+        One an index.
+    """
+
+    name: str
+    labels: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, given: Any, size: int, what: str) -> Axis:
+        """Return the axis of a list of labels, a pandas index or an xarray coordinate.
+
+        Raises
+        ------
+        DeclarationError
+            Not as many labels as indices, or two that are equal.
+        """
+        if isinstance(given, cls):
+            called: Any = given.name
+            labels = given.labels
+        else:
+            dims = getattr(given, "dims", None)
+            called = dims[0] if dims else getattr(given, "name", None)
+            try:
+                labels = tuple(getattr(given, "values", given) if dims else given)
+            except TypeError:
+                labels = (given,)
+        if isinstance(given, str) or len(labels) != size or len(set(labels)) != size:
+            raise DeclarationError(
+                f"{len(set(labels))} different labels for the {size} entries of {what}",
+                f"they are {', '.join(map(str, labels[:10]))}",
+                "give one an index, each another",
+            )
+        return cls("" if called is None else str(called), labels)
+
+
+Axes = tuple[Axis | None, ...]
+
+
+def axes_of(given: Any, shape: tuple[int, ...], what: str) -> Axes:
+    """Return the axes of an array from labels of each, or from a frame or array that has them.
+
+    Parameters
+    ----------
+    given : array-like of labels, tuple of them, DataFrame, Series or DataArray
+        Of one axis its labels; of several a tuple, None for an axis without; what has
+        ``index`` (and ``columns``), or ``dims`` and ``coords``, gives those.
+    shape : tuple of int
+        Of the array.
+    what : str
+        What it is called.
+    """
+    dims = getattr(given, "dims", None)
+    if dims is not None and len(dims) == len(shape) > 1:
+        each: Any = [given.coords.get(d, None) for d in dims]
+    elif hasattr(given, "index") and hasattr(given, "iloc"):
+        each = [given.index, *([given.columns] if hasattr(given, "columns") else [])]
+    elif len(shape) == 1:
+        each = [given]
+    else:
+        each = list(given) if isinstance(given, (tuple, list)) else [given]
+    if len(each) != len(shape):
+        raise DeclarationError(
+            f"labels of {len(each)} axes for {what}, which has {len(shape)}",
+            remedy="give a tuple, the labels of each axis or None",
+        )
+    return tuple(
+        None if one is None else Axis.of(one, size, f"axis {i} of {what}")
+        for i, (one, size) in enumerate(zip(each, shape, strict=True))
+    )
+
+
+def entry_names(name: str, axes: Axes, shape: tuple[int, ...]) -> list[str]:
+    """Return the names of entries, column by column; an axis without names has indices."""
+    axes = axes or (None,) * len(shape)
+    each = [range(n) if a is None else a.labels for a, n in zip(axes, shape, strict=True)]
+    return [f"{name}[{','.join(map(str, at[::-1]))}]" for at in product(*each[::-1])]
+
+
+def frame(name: str, array: Any, axes: Axes) -> Any:
+    """Return an array as a pandas DataFrame: its two axes, or one entry a row.
+
+    Raises
+    ------
+    NotInstalled
+        pandas is missing.
+    """
+    pd = needed("pandas", "pip install pandas, or read the arrays by name")
+    own = np.asarray(array)
+    axes = axes if len(axes) == own.ndim else (None,) * own.ndim
+    each = [
+        pd.RangeIndex(n) if a is None else pd.Index(a.labels, name=a.name or None)
+        for a, n in zip(axes, own.shape, strict=True)
+    ]
+    if own.ndim == 2:
+        return pd.DataFrame(own, index=each[0], columns=each[1])
+    if own.ndim > 2:
+        return pd.DataFrame({name: own.ravel()}, index=pd.MultiIndex.from_product(each))
+    return pd.DataFrame({name: np.atleast_1d(own)}, index=each[0] if each else [name])
+
+
+class Labels:
+    """Labels of a problem's entries: those somebody gave, and what its model knows."""
+
+    #: axes that `with_labels` was given, by variable and constraint
+    given_axes: Mapping[str, Axes] = MappingProxyType({})
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return the labels that a model knows, by variable or constraint, as `with_labels` takes."""
+        return {}
+
+    def with_labels(self, labels: Mapping[str, Any] | None = None, **named: Any) -> Self:
+        """Return this problem with names along the axes of variables and constraints.
+
+        `Solution.frame` and exported files then carry them.
+
+        Parameters
+        ----------
+        labels : dict, optional
+            Variable or constraint -> labels; for names that are not identifiers.
+        **named
+            The same as keywords. Labels of one axis are a sequence, a pandas index or an xarray
+            coordinate; of several a tuple of these, or a DataFrame or DataArray that has them.
+
+        Raises
+        ------
+        DeclarationError
+            An unknown name, not as many labels as indices, or two that are equal.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x = cp.Variable((2, 2), name="ship")
+        >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.sum(x, axis=0) >= [1, 2], x >= 0]))
+        >>> p = p.with_labels(ship=(["Bonn", "Köln"], ["north", "south"]), c0=["north", "south"])
+        >>> p.solve().frame("c0")["c0"].round(6).to_dict()
+        {'north': 1.0, 'south': 1.0}
+        """
+        problem = cast("Problem", self)
+        axes, terms = dict(self.given_axes), dict(problem.constraints)
+        for name, given in {**(labels or {}), **named}.items():
+            if name not in problem.variables and name not in terms:
+                known = [*problem.variables, *terms]
+                raise DeclarationError(f"nothing is called {name!r}", remedy=nearest(name, known))
+            shape = _shape(problem, name)
+            axes[name] = axes_of(given, shape, repr(name))
+            if name in terms:
+                own = tuple(entry_names(name, axes[name], shape))
+                terms[name] = replace(terms[name], labels=partial(tuple, own))
+        made = problem._child(constraints=MappingProxyType(terms))
+        made._set(given_axes=axes)  # it travels as it is
+        return cast("Self", made)
+
+    def axes(self, name: str) -> Axes:
+        """Return the axes of a variable or constraint, empty where nobody named them."""
+        if name in self.given_axes:
+            return self.given_axes[name]
+        known = self.model_axes()
+        shape = _shape(cast("Problem", self), name)
+        return axes_of(known[name], shape, repr(name)) if name in known else ()
+
+    def entry_labels(self, variable: str) -> Sequence[str]:
+        """Return the names of a variable's entries, column by column, where they were given any."""
+        axes = self.given_axes.get(variable)
+        return (
+            ()
+            if axes is None
+            else entry_names(variable, axes, _shape(cast("Problem", self), variable))
+        )
+
+    def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+        """Return numbers by name, found by label too where there are labels.
+
+        Parameters
+        ----------
+        numbers : mapping
+            By variable or constraint.
+        what : {"values", "multipliers", "prices"}
+            What they are.
+        """
+        return numbers
+
+    def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
+        """Return this problem with rows that exclude each other as terms, and where to look.
+
+        The second part is None where every term has a name that somebody gave.
+        """
+        return self, None
+
+
+def _shape(problem: Problem, name: str) -> tuple[int, ...]:
+    held = problem.variables if name in problem.variables else problem.constraints
+    return tuple(held[name].shape)
+
+
+class Labelled(Mapping[str, Any]):
+    """Numbers by name, which also answer to labels of entries.
+
+    Parameters
+    ----------
+    entries : mapping
+        Numbers by variable or constraint; these are listed.
+    find : callable
+        Returns what another name stands for among the entries, or None.
+
+    Examples
+    --------
+    >>> numbers = Labelled({"x": [1.0, 2.0]}, lambda entries, name: {"b": entries["x"][1]}.get(name))
+    >>> list(numbers), numbers["b"], numbers.get("c", 0.0)
+    (['x'], 2.0, 0.0)
+    """
+
+    def __init__(
+        self, entries: Mapping[str, Any], find: Callable[[Mapping[str, Any], str], Any]
+    ) -> None:
+        self._entries, self._find = entries, find
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.get(name)
+        if value is None:
+            raise DeclarationError(f"no value {name!r}", remedy=nearest(str(name), self._entries))
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return what a name stands for, or the default."""
+        found = self._entries[name] if name in self._entries else self._find(self._entries, name)
+        return default if found is None else found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or (isinstance(name, str) and self.get(name) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return repr(self._entries)

@@ -1,0 +1,106 @@
+"""Names along axes: in frames, in files, and where a model knows them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+
+pd = pytest.importorskip("pandas")
+
+TOWNS, MARKETS = ["Bonn", "Ulm", "Kiel"], ["north", "south"]
+
+
+def transport() -> Any:
+    x = cp.Variable((3, 2), name="ship")
+    cost = np.array([[1.0, 4.0], [3.0, 1.0], [2.0, 5.0]])
+    rows = [cp.sum(x, axis=1) <= [5, 5, 5], cp.sum(x, axis=0) >= [6, 3], x >= 0]
+    goal = cp.Minimize(cp.sum(cp.multiply(cost, x)))
+    return of.from_cvxpy(cp.Problem(goal, rows), ["supply", "demand", "sign"])
+
+
+def test_values_and_prices_come_back_labelled() -> None:
+    p = transport()
+    q = p.with_labels(ship=(TOWNS, MARKETS), supply=TOWNS, demand=pd.Index(MARKETS, name="market"))
+    s = q.solve()
+    ship = s.frame("ship")
+    assert list(ship.index) == TOWNS and list(ship.columns) == MARKETS
+    np.testing.assert_array_equal(ship.to_numpy(), s["ship"])
+    demand = s.frame("demand")
+    assert demand.index.name == "market" and list(demand.index) == MARKETS
+    np.testing.assert_array_equal(demand["demand"], s.shadow_price["demand"])
+    # what has none is numbered, and the problem before knows none
+    assert list(s.frame("sign").index) == [0, 1, 2]
+    assert list(p.solve().frame("ship").columns) == [0, 1]
+    # a child, and what travelled, keep them
+    child = q.with_constraints(most=q["ship"] <= 4).solve()
+    again = pickle.loads(pickle.dumps(child))
+    for one in (child, again):
+        assert one.frame("ship").loc["Bonn", "north"] <= 4.0 + 1e-6
+
+
+def test_frames_and_coordinates_give_their_labels() -> None:
+    p = transport()
+    table = pd.DataFrame(np.zeros((3, 2)), index=pd.Index(TOWNS, name="town"), columns=MARKETS)
+    assert [a.labels for a in p.with_labels(ship=table).axes("ship")] == [
+        tuple(TOWNS),
+        tuple(MARKETS),
+    ]
+    assert p.with_labels(demand=pd.Series([1, 2], index=MARKETS)).axes("demand")[0].labels == (
+        "north",
+        "south",
+    )
+    # xarray's words: dims, coords, and coordinates with dims of their own
+    town = SimpleNamespace(dims=("town",), values=np.array(TOWNS), coords={})
+    array = SimpleNamespace(dims=("town", "market"), coords={"town": town})
+    first, second = p.with_labels(ship=array).axes("ship")
+    assert first.name == "town" and first.labels == tuple(TOWNS) and second is None
+
+
+def test_files_carry_them(tmp_path: Path) -> None:
+    p = transport().with_labels(ship=(TOWNS, MARKETS), demand=MARKETS)
+    file = tmp_path / "ship.lp"
+    p.export(file)
+    text = file.read_text()
+    assert "3 ship_Ulm_north_" in text and "demand_south_:" in text
+    again = of.read(file)
+    assert again.solve().objective == pytest.approx(p.solve().objective)
+    assert of.cone_program(p).columns[:2] == ("ship[Bonn,north]", "ship[Ulm,north]")
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    p = transport()
+    for bad, cause in (
+        ({"ship": (TOWNS, ["a", "a"])}, "1 different labels"),
+        ({"ship": (TOWNS, ["a", "b", "c"])}, "3 different labels for the 2"),
+        ({"ship": (TOWNS,)}, "labels of 1 axes"),
+        ({"shipp": TOWNS}, "nothing is called"),
+        ({"demand": "ab"}, "labels for the 2"),
+    ):
+        with pytest.raises(of.DeclarationError, match=cause):
+            p.with_labels(bad)
+    with pytest.raises(of.DeclarationError, match="no value or price 'shipp'"):
+        p.solve().frame("shipp")
+
+
+def test_models_know_their_own() -> None:
+    s = of.library.load("textbook/diet").problem().solve()
+    assert s.frame("servings").loc["macaroni and cheese", "servings"] == pytest.approx(46.666667)
+    assert list(s.frame("minimum nutrition").index) == ["A", "C", "B1", "B2"]
+    table = pd.DataFrame([[1.0, 2.0], [2.0, 1.0]], index=["fat", "salt"], columns=["egg", "rice"])
+    p = of.textbook.Diet(cost=[2.0, 3.0], nutrition=table, minimum=[4.0, 5.0])
+    assert list(p.solve().frame("servings").index) == ["egg", "rice"]
+    with pytest.raises(of.DeclarationError, match="labels for the 2"):
+        of.textbook.Diet(cost=[2.0, 3.0], nutrition=np.eye(2), minimum=[4.0, 5.0], foods=["egg"])
+    X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    fair = of.FairAssignment(X[:60], groups=sex[:60], centers=X[:3]).solve()
+    assert list(fair.frame("masses").index) == fair.problem.group_names.tolist()
+    assert fair.frame("masses").index.name == "group"
+    assert fair.frame("assignment").shape == (60, 3)

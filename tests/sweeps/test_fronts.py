@@ -1,0 +1,164 @@
+"""Fronts: what is proved of the points and between them, against points drawn from the set."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.sweeps import ParetoFront
+
+RNG = np.random.default_rng(3)
+
+
+def linear() -> tuple[Any, dict[str, Any], Any]:
+    """Return a problem, two objectives, and points of its set."""
+    x, A, C = cp.Variable(5, name="x"), RNG.random((6, 5)), RNG.random((2, 5))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [A @ x >= 1, x >= 0, x <= 3]))
+    drawn = 3.0 * RNG.random((4000, 5))
+    drawn = drawn[(drawn @ A.T >= 1.0).all(axis=1)]
+    return p, {"a": C[0] @ x, "b": C[1] @ x}, drawn @ C.T
+
+
+def curved() -> tuple[Any, dict[str, Any], Any]:
+    x, mean, half = cp.Variable(4, name="x"), RNG.random(4), RNG.random((4, 4))
+    cov = half @ half.T + 0.1 * np.eye(4)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.sum(x) == 1, x >= 0]))
+    drawn = RNG.dirichlet(np.full(4, 0.7), 4000)
+    risk = np.einsum("ni,ij,nj->n", drawn, cov, drawn)
+    goals = {"risk": cp.quad_form(x, cov), "return": cp.Maximize(mean @ x)}
+    return p, goals, np.column_stack([risk, drawn @ mean])
+
+
+def whole() -> tuple[Any, dict[str, Any], Any]:
+    x = cp.Variable(8, name="x", boolean=True)
+    worth, weight = RNG.integers(1, 20, (2, 8)).astype(float), RNG.integers(1, 9, 8)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [weight @ x <= 20]))
+    every = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1).T
+    every = every[every @ weight <= 20]
+    return p, {n: cp.Maximize(w @ x) for n, w in zip("uv", worth, strict=True)}, every @ worth.T
+
+
+@pytest.mark.parametrize("method", ["weighted", "epsilon", "lexicographic"])
+@pytest.mark.parametrize("make", [linear, curved, whole])
+def test_no_point_of_the_set_is_better_than_what_is_said(make: Any, method: str) -> None:
+    p, goals, drawn = make()
+    front = of.pareto(p, goals, method=method, points=8)
+    signs, drawn = np.array(front.senses), drawn * front.senses
+    assert front.grade == ("reported" if p.integers else "proved")
+    for q in front:
+        assert q.within <= 1e-6
+        better = (np.array(q.values) * signs - drawn) / front.ranges
+        assert better.min(axis=1).max() <= q.within + 1e-6
+    # in the order of the first objective, none dominates another
+    values = front.values * signs
+    assert (np.diff(values[:, 0]) >= 0).all() and (np.diff(values[:, 1]) <= 1e-6).all()
+    if method == "lexicographic":
+        assert len(front) == 1
+        assert values[0, 0] <= drawn[:, 0].min() + 2e-4
+        return
+    for level in np.linspace(values[:, 1].min(), values[:, 1].max(), 9):
+        low, high = sorted(signs[0] * np.array(front.band(signs[1] * level)))
+        assert low <= high + 1e-7
+        feasible = drawn[drawn[:, 1] <= level]
+        assert low <= feasible[:, 0].min(initial=np.inf) + 1e-9
+
+
+def test_weights_find_every_corner_of_a_linear_front() -> None:
+    x = cp.Variable(2, name="x")
+    corners = [(0.0, 10.0), (1.0, 6.0), (3.0, 3.0), (6.0, 1.0), (10.0, 0.0)]
+    rows = [x >= 0] + [
+        (b[0] - a[0]) * (x[1] - a[1]) >= (b[1] - a[1]) * (x[0] - a[0])
+        for a, b in itertools.pairwise(corners)
+    ]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
+    front = of.pareto(p, {"first": x[0], "second": x[1]})
+    np.testing.assert_allclose(front.values, corners, atol=1e-5)
+    low, high = front.band(4.5)
+    assert low == pytest.approx(2.0, abs=1e-5) and high == pytest.approx(2.0, abs=1e-5)
+
+
+def test_levels_reach_what_no_weights_do() -> None:
+    x = cp.Variable(3, name="x", boolean=True)
+    # (0, 10), (6, 6), (10, 0): the middle lies above the chord
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.sum(x) == 1]))
+    goals = {"a": np.array([0.0, 6.0, 10.0]) @ x, "b": np.array([10.0, 6.0, 0.0]) @ x}
+    assert len(of.pareto(p, goals)) == 2
+    front = of.pareto(p, goals, method="epsilon", points=11)
+    np.testing.assert_allclose(front.values, [(0, 10), (6, 6), (10, 0)], atol=1e-7)
+    low, high = front.band(8.0)
+    assert low <= 6.0 <= high + 1e-9
+
+
+def test_three_objectives_and_terms_by_name() -> None:
+    x = cp.Variable(3, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x[0])), [cp.sum(x) == 1, x >= 0]))
+    goals = {"first": "objective", "second": cp.square(x[1]), "third": cp.square(x[2])}
+    for method in ("weighted", "epsilon"):
+        front = of.pareto(p, goals, method=method, points=10)
+        assert front.grade == "proved" and max(q.within for q in front) <= 1e-6 and len(front) > 5
+    with pytest.raises(of.DeclarationError, match="for two objectives"):
+        front.band(0.1)
+
+
+def test_a_model_of_its_own_and_its_rules() -> None:
+    X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    p = of.FairAssignment(X[:60], groups=sex[:60], centers=X[:3], fairness=of.max_gap(0.2))
+    first = p["masses"][0, 0] if "masses" in p.variables else p["assignment"][0, 0]
+    goals = {"cost": next(iter(p.objective)), "share": first}
+    front = of.pareto(p, goals, points=4)
+    assert front.grade == "proved"
+    # the cost alone is the problem's own optimum
+    assert front.band(1.0)[0] == pytest.approx(p.solve().objective, abs=1e-5)
+
+
+def test_what_does_not_trade_is_one_point_and_files_go_on(tmp_path: Path) -> None:
+    p, goals, _ = linear()
+    same = of.pareto(p, {"a": goals["a"], "again": 2.0 * goals["a"]})
+    assert len(same) == 1 and same[0].within <= 1e-6
+    file = tmp_path / "front.json"
+    first = of.pareto(p, goals, method="epsilon", points=5, save=file)
+    again = of.pareto(p, goals, method="epsilon", points=5, save=file)
+    np.testing.assert_allclose(again.values, first.values)
+    assert sum(q.solution is None for q in again) >= 3
+
+
+def test_what_is_no_front_is_refused() -> None:
+    p, goals, _ = linear()
+    for bad, cause in (
+        ({"a": goals["a"]}, "1 objectives"),
+        (["nothing", "objective"], "no objective term 'nothing'"),
+        ({"a": goals["a"], "b": 3.0}, "is a float"),
+        ("objective", "objectives are a str"),
+        ({"a": goals["a"], "b": cp.Constant(2.0)}, "depends on no variable"),
+    ):
+        with pytest.raises(of.DeclarationError, match=cause):
+            of.pareto(p, bad)
+    for options, cause in (
+        ({"method": "epsilonn"}, "unknown method"),
+        ({"width": -1.0}, "width -1.0"),
+        ({"values": [[-1.0, 2.0]]}, "weights of the shape"),
+        ({"values": [[1.0, 2.0]], "method": "epsilon"}, "levels of the shape"),
+    ):
+        with pytest.raises(of.DeclarationError, match=cause):
+            of.pareto(p, goals, **options)
+    with pytest.raises(of.Unbounded):
+        free = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.Variable(2, name="x") >= 0]))
+        of.pareto(free, {"a": cp.sum(free["x"]), "b": -cp.sum(free["x"])})
+
+
+def test_it_shows_itself() -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    front = of.pareto(*curved()[:2], points=3, functions={"largest": lambda s: s["x"].max()})
+    assert isinstance(front, ParetoFront)
+    frame = front.frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert {"risk", "return", "within", "largest"} <= set(frame.columns)
+    assert front.plot().get_ylabel() == "return (more is better)"
+    assert "<table>" in front._repr_html_() and "proved" in repr(front)
