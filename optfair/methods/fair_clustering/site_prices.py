@@ -20,7 +20,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_d
 from optfair.methods.fair_clustering.assignment import gathered_masses
 from optfair.methods.fair_clustering.facility_location import FairFacilityLocation
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.numbers import check_number, check_positive, checked, one_of
+from optfair.numbers import check_positive, checked, one_of
 from optfair.proofs.rounding import gamma
 
 __all__ = ["LocatedSites", "located_sites"]
@@ -94,7 +94,7 @@ class LocatedSites:
         return Verdict(not reasons, tuple(reasons))
 
 
-@checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_number)
+@checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_positive)
 def located_sites(
     problem: FairFacilityLocation, *, gap: float = 1e-3, time_limit: float = 60.0
 ) -> LocatedSites:
@@ -384,4 +384,4 @@ class _Prices:
         size = float(self.w @ np.abs(u)) + self.most * float(each.max())
         size += float(self.shares @ (np.abs(level) + np.abs(lam).max(axis=1))) + abs(rules.value)
         value = float(self.w @ u) + float(net[y].sum()) + float(level @ self.shares) + rules.value
-        return float(value) - float(gamma(self.n + self.m + self.columns + 32.0)) * size
+        return float(value - gamma(self.n + self.m + self.columns + 32.0) * size)
