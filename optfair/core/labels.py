@@ -112,7 +112,7 @@ def frame(name: str, array: Any, axes: Axes) -> Any:
         pandas is missing.
     """
     pd = needed("pandas", "pip install pandas, or read the arrays by name")
-    own = np.asarray(array)
+    own = np.asarray(array) + 0.0  # -0.0 is 0
     axes = axes if len(axes) == own.ndim else (None,) * own.ndim
     each = [
         pd.RangeIndex(n) if a is None else pd.Index(a.labels, name=a.name or None)

@@ -360,7 +360,8 @@ class Family:
             draft = Draft(term.name, e, sign)
             evidence = objective_evidence(term.name, e, names, problem.sense, draft)
             made = evaluated_objective(term.name, e, names, evidence)
-        if evidence.problem_class != term.evidence.problem_class:
+        same = evidence.problem_class == term.evidence.problem_class
+        if not (same and evidence.problem_class.convex):  # other values may be, where this is not
             return None
         return cls(made, Evaluator(e, names), names)
 

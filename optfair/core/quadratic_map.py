@@ -118,7 +118,7 @@ class QuadraticMap:
 
 
 def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
-    """Return the coefficients of an expression without parameters.
+    """Return the coefficients of an expression of numbers and variables.
 
     Parameters
     ----------
@@ -134,6 +134,8 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
     NotQuadratic
         Some part is not known to be quadratic.
     """
+    if expression.parameters():  # CVXPY's compiled backend dies of them
+        raise NotQuadratic(f"{_short(expression)} has coefficients that are not numbers yet")
     if expression.is_constant():
         b = np.ravel(_dense(expression.value), order="F")
         return QuadraticMap.constant(np.asarray(b, dtype=float), size)

@@ -213,3 +213,15 @@ def test_budgets_capacities_and_centers_are_data() -> None:
     moved = fair.at(centers=X[3:6], eps=0.2)
     plain = of.FairAssignment(X[:60], groups=sex[:60], centers=X[3:6], fairness=of.max_gap(0.2))
     assert moved.solve().objective == pytest.approx(plain.solve().objective, rel=1e-7)
+
+
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
+def test_a_parameter_beside_a_quadratic_of_the_wrong_curvature(sense: Any) -> None:
+    """The term is analysed again at every value, and never with a parameter in it."""
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", nonneg=True, value=1.0)
+    sign = -1.0 if sense is cp.Minimize else 1.0
+    p = of.from_cvxpy(cp.Problem(sense(sign * t * cp.sum_squares(x) + cp.sum(x)), [x >= -1, x <= 1]))
+    assert not p.problem_class.convex and not p.at(t=2.0).problem_class.convex
+    assert p.at(t=0.0).problem_class.convex
+    s = p.at(t=2.0).solve()
+    assert -sign * s.objective == pytest.approx(-6.0, abs=1e-5)
