@@ -31,3 +31,5 @@ from optfair.methods.fair_clustering.rules import cluster_share as cluster_share
 from optfair.methods.fair_clustering.rules import max_gap as max_gap
 from optfair.methods.fair_clustering.rules import perfect_fairness as perfect_fairness
 from optfair.methods.fair_clustering.rules import proportion as proportion
+from optfair.methods.fair_clustering.site_prices import LocatedSites as LocatedSites
+from optfair.methods.fair_clustering.site_prices import located_sites as located_sites

@@ -19,6 +19,7 @@ from optfair.core.term import ConstraintTerm, Values
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.margins import finite_vector, group_vector
+from optfair.numbers import check_table
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -144,7 +145,7 @@ class ForbiddenArcs(Rule):
     def bind(self, problem: Problem) -> Any:
         """Return one row per row of the data."""
         cost = _needs_costs(problem, self)
-        arcs = np.asarray(self.arcs)
+        arcs = np.asarray(check_table(self.arcs, "forbidden arcs"))
         if arcs.shape != (cost.rows, cost.clusters) or arcs.dtype != bool:
             raise DeclarationError(
                 f"forbidden arcs are {arcs.dtype} of shape {arcs.shape}",
@@ -221,7 +222,7 @@ class _Links(Rule):
     def rows(self, problem: Problem) -> NDArray[np.intp]:
         """Return the pairs (m, 2), checked."""
         n = _needs_costs(problem, self).rows
-        pairs = np.asarray(self.pairs)
+        pairs = np.asarray(check_table(self.pairs, "pairs"))
         if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
             raise DeclarationError(
                 f"pairs are {pairs.dtype} of shape {pairs.shape}",

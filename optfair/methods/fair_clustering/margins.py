@@ -240,6 +240,6 @@ def group_vector(value: Any, names: list[Any], what: str, default: float) -> Flo
                 raise DeclarationError(
                     f"{what} names an unknown group {label!r}", remedy=nearest(str(label), known)
                 )
-            out[known[str(label)]] = number
+            out[known[str(label)]] = check_number(number, f"{what} of group {label!r}")
         return out
     return finite_vector(value, len(names), what)

@@ -247,11 +247,12 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
                 deadline=np.inf if limit is None else begin + limit,
             )
 
-        prices, stopped = None, ""
+        prices, duals, stopped = None, None, ""
         if sample is not None:  # the many early iterations need no more than a sample
             rough = max(model.tol, 1e-5)
             few = searched(sample, onwards(sample, centers, None, rough, None), rough)
             centers, prices = few.best.centers, few.best.found.prices
+            duals = getattr(few.best.found, "duals", None)
             stopped = few.status if few.status in ("interrupted", "time_limit") else ""
         if _general(problem):
             return _general_fit(model, problem, centers, seed, left(), report)
@@ -264,6 +265,7 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
             report,
             tol=model.tol,
             max_iter=1 if stopped else model.max_iter,
+            duals=duals,
         )
         if sample is None:
             run = searched(problem, run, model.tol)
@@ -299,6 +301,7 @@ def held_descent(
     *,
     tol: float,
     max_iter: int | None = None,
+    duals: Floats | None = None,
 ) -> Descent[Flow]:
     """Run one start on rows in memory, from arrays alone; see `descend`."""
     rules, demands = compile_rules(problem), problem.demands
@@ -311,7 +314,7 @@ def held_descent(
     )
     held: Any = HeldRows(*stated, prices)
     if demands.bars or demands.by_group:
-        held = ChargedRows(*stated, demands, rules.feasible, prices)
+        held = ChargedRows(*stated, demands, rules.feasible, prices, duals=duals)
     with step_progress(max(0, model.verbose - 1)) as log:
 
         def told(iteration: int, step: Assigned[Flow]) -> None:

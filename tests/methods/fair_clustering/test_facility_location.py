@@ -1,7 +1,8 @@
-"""Fair facility location against the enumeration of the sites that are open."""
+"""Fair facility location, and sites by prices, against the enumeration of the open sites."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.errors import UnsupportedProblem
+from optfair.methods.fair_clustering.site_prices import located_sites
 
 FairFacilityLocation = of.fair_clustering.FairFacilityLocation
 
@@ -118,3 +121,58 @@ def test_what_cannot_be_is_refused_before_work(wrong: dict[str, Any], words: str
     with pytest.raises(of.OptfairError) as e:
         FairFacilityLocation(X, groups=groups, sites=sites, **wrong)
     assert words in str(e.value)
+
+
+# Sites by prices.
+
+
+def more_drawn(unit: float = 1.0, n: int = 60, m: int = 6) -> tuple[Any, Any, Any, Any]:
+    rng = np.random.default_rng(5)
+    groups = np.array(["a", "b"])[(rng.random(n) < 0.4).astype(int)]
+    X, sites = rng.normal(size=(n, 2)) + (groups == "a")[:, None], rng.normal(size=(m, 2))
+    return unit * np.square(X[:, None] - sites[None]).sum(axis=2), groups, rng.random(n) + 0.5, unit
+
+
+@pytest.mark.parametrize("rule", [None, of.max_gap(0.2), of.balance(0.3)])
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+def test_sites_are_the_best_and_their_bound_is_one(rule: Any, unit: float) -> None:
+    D, groups, w, _ = more_drawn(unit)
+    opening = unit * np.linspace(0.0, 0.1, 6)
+    p = FairFacilityLocation(
+        costs=D, groups=groups, n_centers=2, opening_costs=opening, fairness=rule, sample_weight=w
+    )
+    found = located_sites(p, gap=1e-3)
+    best = enumerated(D, groups, 2, opening, rule, w)
+    assert found.objective == pytest.approx(best, rel=1e-6)
+    assert 0.85 * best <= found.bound <= best * (1.0 + 1e-9)
+    assert found.verify()
+
+
+def test_a_changed_answer_is_not_verified() -> None:
+    D, groups, w, _ = more_drawn()
+    p = FairFacilityLocation(
+        costs=D, groups=groups, n_centers=3, fairness=of.max_gap(0.1), sample_weight=w
+    )
+    found = located_sites(p, gap=0.5)
+    assert found.verify()
+    A = found.assignment.copy()
+    A[0] = np.roll(A[0], 1)
+    for wrong in (
+        replace(found, bound=found.bound * (1 + 1e-6)),
+        replace(found, objective=found.objective * (1 - 1e-6)),
+        replace(found, assignment=A),
+        replace(found, sites=found.sites[:2]),
+        replace(found, mass_prices=found.mass_prices + np.linspace(0, 1, 12).reshape(2, 6)),
+    ):
+        assert not wrong.verify()
+
+
+def test_other_problems_are_refused() -> None:
+    D, groups, *_ = more_drawn()
+    for more, why in (
+        ({"goal": "center"}, "largest cost"),
+        ({"capacities": 30.0}, "capacity"),
+        ({"whole": True}, "as a whole"),
+    ):
+        with pytest.raises(UnsupportedProblem, match=why):
+            located_sites(FairFacilityLocation(costs=D, groups=groups, **more))

@@ -1,0 +1,387 @@
+"""Fair facility location without its integer program: prices of rows and masses, and sites they suggest."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.linear_program import solve_linear_program
+from optfair.core.certificate import Verdict
+from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
+from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
+from optfair.methods.fair_clustering.assignment import gathered_masses
+from optfair.methods.fair_clustering.facility_location import FairFacilityLocation
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.numbers import check_positive, checked, one_of
+from optfair.proofs.rounding import gamma
+
+__all__ = ["LocatedSites", "located_sites"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+# Steps of the prices; those without a better bound after which steps are halved; the first step
+# and the smallest; part of the last direction that is kept.
+STEPS, PATIENCE, FIRST, LEAST, KEPT = 1_000, 12, 1.2, 1e-3, 0.3
+# Steps between two sets of sites that are tried; price of a closed site, in the largest cost.
+TRIED_EACH, CLOSED = 20, 8.0
+# Sites that neighbours are made of, in numbers of open ones; what opening a step ago counts.
+FEW, FADE = 3, 0.99
+# Relative violation of a rule that is rounding.
+ROUNDING = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedSites:
+    """Sites, an assignment to them, and a proved bound for all choices.
+
+    Attributes
+    ----------
+    problem : FairFacilityLocation
+    sites : array of int
+        Sites that are open.
+    assignment : array (n, m)
+        Fractions; 0 at sites that are closed.
+    objective, bound, gap : float
+        Cost with opening costs; no choice costs less; relative difference.
+    row_prices, mass_prices : arrays (n,), (G, m)
+        Prices u and Λ that prove the bound.
+    steps : int
+        Steps of the prices.
+    status : {"optimal", "stalled", "time_limit"}
+    seconds : float
+    """
+
+    problem: FairFacilityLocation = field(repr=False)
+    sites: Integers
+    assignment: Floats = field(repr=False)
+    objective: float
+    bound: float
+    gap: float
+    row_prices: Floats = field(repr=False)
+    mass_prices: Floats = field(repr=False)
+    steps: int
+    status: str
+    seconds: float
+
+    def verify(self) -> Verdict:
+        """Recompute the cost and the rules from the assignment, and the bound from the prices."""
+        p, reasons = self.problem, []
+        values: dict[str, Any] = {
+            "assignment": self.assignment,
+            "masses": gathered_masses(
+                self.assignment, p.data["groups"], p.data["weights"], p.shares.size
+            ),
+            "open": np.isin(np.arange(self.assignment.shape[1]), self.sites).astype(float),
+        }
+        for name, term in p.constraints.items():
+            if not (off := term.relative_violation(values)) <= ROUNDING:
+                reasons.append(f"{name!r} is violated by {off:.1e}")
+        cost = p.objective_value(values)
+        if not abs(cost - self.objective) <= 1e-9 * abs(cost):
+            reasons.append(f"the assignment costs {cost:.10g}, not {self.objective:.10g}")
+        bound = _Prices(p).proved(self.row_prices, self.mass_prices)
+        if not bound >= self.bound:
+            reasons.append(f"the prices prove {bound:.10g}, not {self.bound:.10g}")
+        return Verdict(not reasons, tuple(reasons))
+
+
+@checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_positive)
+def located_sites(
+    problem: FairFacilityLocation, *, gap: float = 1e-3, time_limit: float = 60.0
+) -> LocatedSites:
+    r"""Choose sites by prices of rows and masses, with a proved bound, where the MILP is slow.
+
+    .. math::
+        L(u, \Lambda) = \sum_i w_i u_i + \min_y \sum_j y_j \Big(f_j -
+        \sum_i w_i (u_i - D_{ij} - \Lambda_{g_i j})_+\Big)
+        + \min_M \{h(M) - \langle \Lambda, M \rangle : \text{rules}\}
+
+    bounds every choice of sites from below, for any prices; its maximum is the bound of the linear
+    relaxation with :math:`A_{ij} \le y_j`. Steps along subgradients raise it; the sites that it
+    opens on the way are tried by exact assignments (mass-dual), and the best is kept. A pass
+    costs n·m, and nothing of that size is handed to a solver.
+
+    Parameters
+    ----------
+    problem : FairFacilityLocation
+        With ``goal="median"``, without capacities, fractions of rows allowed, linear rules on
+        masses.
+    gap : float
+        Relative gap at which it ends.
+    time_limit : float
+        Wall seconds.
+
+    Returns
+    -------
+    LocatedSites
+
+    Raises
+    ------
+    UnsupportedProblem
+        Another goal, capacities, whole rows, rules that are not linear rules on masses.
+    SolverFailure
+        The rules hold for no set of sites that was tried.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
+    >>> p = of.fair_clustering.FairFacilityLocation(
+    ...     X[:200], groups=sex[:200], sites=X[:20], n_centers=4, fairness=of.max_gap(0.1)
+    ... )
+    >>> found = of.fair_clustering.located_sites(p, gap=0.02)
+    >>> found.gap <= 0.02, bool(found.verify())
+    (True, True)
+
+    References
+    ----------
+    Geoffrion: Lagrangean Relaxation for Integer Programming, Mathematical Programming Study 2
+    (1974). Cornuejols, Fisher, Nemhauser: Location of Bank Accounts, Management Science 23 (1977).
+    """
+    begin = time.perf_counter()
+    _refuse_others(problem)
+    prices = _Prices(problem)
+    m, G = prices.m, prices.shares.size
+    best: tuple[float, Integers, Floats] | None = None
+    tried: set[tuple[int, ...]] = set()
+
+    def attempt(sites: Integers) -> Floats | None:
+        """Try a set of sites; return its prices of masses."""
+        nonlocal best
+        key = tuple(np.sort(sites).tolist())
+        if key in tried or not key:
+            return None
+        tried.add(key)
+        found = prices.assigned(np.array(key))
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found[0], np.array(key), found[1]
+        return None if found is None else found[2]
+
+    opening = attempt(prices.spread_out())
+    lam = np.zeros((G, m)) if opening is None else opening
+    u = (prices.D + lam[prices.groups]).min(axis=1)
+    high_u, high_lam, bound = u, lam, -np.inf
+    often = np.zeros(m)
+    theta, quiet, kept, status, steps = FIRST, 0, 0.0, "stalled", 0
+    rows_way, masses_way = np.zeros(prices.n), np.zeros((G, m))
+    for steps in range(1, STEPS + 1):
+        value, y, share, masses = prices.step(u, lam)
+        often = often * FADE + y
+        if value > bound + 1e-9 * abs(bound):
+            quiet = 0
+        else:
+            quiet += 1
+        if value > bound:
+            bound, high_u, high_lam = value, u, lam
+        if steps % TRIED_EACH == 1 or (quiet == 0 and steps > 4 * TRIED_EACH and steps % 5 == 0):
+            attempt(np.flatnonzero(y))
+        objective = best[0] if best is not None else abs(bound) * 1.1 + prices.typical
+        if best is not None and objective - bound <= 0.9 * gap * abs(objective):
+            status = "optimal"
+            break
+        if time.perf_counter() - begin > time_limit:
+            status = "time_limit"
+            break
+        if quiet >= PATIENCE:
+            theta, quiet, kept = 0.5 * theta, 0, 0.0
+            u, lam = high_u, high_lam
+            if theta < LEAST:
+                break
+        rows_way, masses_way = 1.0 - share + kept * rows_way, masses + kept * masses_way
+        kept = KEPT
+        scale = prices.shares[:, None] / prices.most
+        size = float(prices.w @ np.square(rows_way)) + float((np.square(masses_way) / scale).sum())
+        if not size > 0.0:
+            break
+        length = theta * max(objective - value, 1e-9 * abs(objective)) / size
+        u, lam = u + length * rows_way, lam + length * masses_way / scale
+    proved = prices.proved(high_u, high_lam)
+    # neighbours: an open site for one of those that the prices opened most often
+    far = np.argsort(-often, kind="stable")[: FEW * prices.most]
+    improved = status == "stalled"
+    while improved and best is not None:
+        improved, now = False, best
+        for j in far[~np.isin(far, now[1])]:
+            for i in now[1]:
+                room = best[0] - proved - gap * abs(best[0])
+                if room <= 0.0 or time.perf_counter() - begin > time_limit:
+                    break
+                attempt(np.append(now[1][now[1] != i], j))
+                improved = best[0] < now[0]
+                if improved:
+                    break
+            if improved:
+                break
+    if best is None:
+        raise SolverFailure(
+            "no sites were found whose assignment obeys the rules",
+            f"{len(tried)} sets of sites were tried; no choice costs less than {proved:.6g}",
+            "allow more sites or looser rules, or solve the problem by a general solver",
+        )
+    value, sites, A = best
+    room = max(0.0, value - proved) / (abs(value) or 1.0)
+    if status == "stalled" and room <= gap:
+        status = "optimal"
+    seconds = time.perf_counter() - begin
+    return LocatedSites(
+        problem, sites, A, value, proved, room, high_u, high_lam, steps, status, seconds
+    )
+
+
+def _refuse_others(p: FairFacilityLocation) -> None:
+    own = {"row sum", "nonnegativity", "mass definition", "open sites", "at most open"}
+    own.add("number of centers")
+    strange = [
+        k for k, t in p.constraints.items() if not t.scope <= {"masses"} and k not in own
+    ] + [k for k in p.objective if k not in ("cost", "opening")]
+    reason = ""
+    if p.data["goal"] != "median":
+        reason = "its goal is the largest cost of a row"
+    elif p.data["whole"] or "assignment" in p.integers:
+        reason = "rows go to one site as a whole"
+    elif strange:
+        reason = f"{strange[0]!r} is no rule on masses"
+    elif not compile_rules(p).program.polyhedral:
+        reason = "its rules are not linear"
+    if reason:
+        raise UnsupportedProblem(
+            "these sites are not located by prices",
+            reason,
+            "solve the problem: a general solver takes it",
+        )
+
+
+class _Prices:
+    """The Lagrangian of a facility location, and assignments to given sites."""
+
+    def __init__(self, p: FairFacilityLocation) -> None:
+        rules = compile_rules(p)
+        self.program: MassProgram = rules.program
+        self.feasible = rules.feasible
+        self.w, self.groups, self.shares = (p.data[k] for k in ("weights", "groups", "shares"))
+        self.D = p.data["cost"].matrix()
+        self.n, self.m = self.D.shape
+        self.opening, self.most = p.data["opening_costs"], p.data["n_centers"]
+        self.columns = p.data["cost"].points.shape[1]
+        self.typical = float(np.abs(self.D).mean()) or 1.0
+
+    def spread_out(self) -> Integers:
+        """Return sites chosen one after the other, each for the most it saves."""
+        near = np.full(self.n, np.inf)
+        chosen: list[int] = []
+        for _ in range(self.most):
+            saved = self.w @ np.minimum(self.D, near[:, None]) + self.opening
+            j = int(np.argmin(saved))
+            if chosen and saved[j] >= self.w @ near:
+                break
+            chosen.append(j)
+            near = np.minimum(near, self.D[:, j])
+        return np.array(chosen)
+
+    def assigned(self, sites: Integers) -> tuple[float, Floats, Floats] | None:
+        """Return cost, fractions and prices of masses of the best assignment, None without one."""
+        closed = ~np.isin(np.arange(self.m), sites)
+        penalty = CLOSED * sites.size * float(np.abs(self.D).max() or 1.0)
+        barred = np.broadcast_to(closed, self.D.shape)
+        result = solve_mass_dual(
+            self.program,
+            SeparableCost("precomputed", self.D, charge=Charge(barred=barred, penalty=penalty)),
+            self.groups,
+            self.w,
+            feasible=self.feasible,
+        )
+        A = np.zeros(self.D.shape)
+        A[result.rows, result.clusters] = result.fractions
+        if float(self.w @ A[:, closed].sum(axis=1)) > 1e-9:
+            return None
+        A[:, closed] = 0.0
+        A /= A.sum(axis=1, keepdims=True)
+        masses = gathered_masses(A, self.groups, self.w, self.shares.size)
+        y = result.y.copy()
+        y[self.program.masses] = masses
+        value = float(self.w @ (self.D * A).sum(axis=1)) + float(self.opening[sites].sum())
+        prices = self.program.prices(result.y, result.z)
+        prices[:, closed] = 0.0
+        return value + self.program.form.objective(y), A, prices
+
+    def step(self, u: Floats, lam: Floats) -> tuple[float, Any, Floats, Floats]:
+        """Return the value, the open sites, how often rows are served and by how much masses differ."""
+        saved, served = self._saved(u, lam)
+        y = self._open(self.opening - saved)
+        A = served[:, y]
+        own = np.zeros((self.shares.size, self.m))
+        own[:, y] = gathered_masses(A.astype(float), self.groups, self.w, self.shares.size)
+        rest, masses, *_ = self._rest(lam)
+        value = float(self.w @ u) + float((self.opening - saved)[y].sum()) + rest
+        return value, y, A.sum(axis=1), own - masses
+
+    def _saved(self, u: Floats, lam: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        excess = u[:, None] - self.D - lam[self.groups]
+        return self.w @ np.maximum(excess, 0.0), excess > 0.0
+
+    def _open(self, net: Floats) -> NDArray[np.bool_]:
+        order = np.argsort(net, kind="stable")[: self.most]
+        y = np.zeros(self.m, dtype=bool)
+        y[order[net[order] < 0.0]] = True
+        y[order[0]] = True  # some site is open in every choice
+        return y
+
+    @cached_property
+    def _rows(self) -> tuple[Any, Floats, Floats, Floats]:
+        form = self.program.form
+        scale = row_scale(form.A)
+        simplex, shares = self.program.simplex_rows()
+        high = form.b * scale
+        low = np.full(high.size, -np.inf)
+        for c in form.cones:
+            if c.kind == "zero":
+                low[c.start : c.stop] = high[c.start : c.stop]
+        rows = sp.vstack([form.A * scale[:, None], simplex], format="csc")
+        return rows, np.concatenate([low, shares]), np.concatenate([high, shares]), scale
+
+    def _rest(self, lam: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
+        """Return min {h(M) - <Λ, M>}, its masses, all of y, and the multipliers of rules and shares."""
+        form, at = self.program.form, self.program.masses
+        cost = form.q.copy()
+        cost[at] -= lam
+        unit = float(np.abs(cost).max()) or 1.0
+        rows, low, high, scale = self._rows
+        lower = np.full(cost.size, -np.inf)
+        lower[at] = 0.0
+        found = solve_linear_program(
+            cost / unit, rows, low, high, lower, np.full(cost.size, np.inf), tolerance=1e-9
+        )
+        if found.status != "optimal":
+            raise SolverFailure("the rules' linear program failed", found.status, "rescale costs")
+        duals = found.prices * unit
+        z = -duals[: scale.size] * scale
+        value = float(cost @ found.x) + form.offset
+        return value, found.x[at], found.x, z, duals[scale.size :]
+
+    def proved(self, u: Floats, lam: Floats) -> float:
+        """Return a bound at given prices that holds in exact arithmetic."""
+        saved, served = self._saved(u, lam)
+        net = self.opening - saved
+        y = self._open(net)
+        _, _, x, z, level = self._rest(lam)
+        for c in self.program.form.cones:
+            if c.kind == "nonneg":
+                z[c.start : c.stop] = np.maximum(z[c.start : c.stop], 0.0)
+        rules = self.program.proved_bound(x, z, lam + level[:, None])
+        if rules.unpaid is not None:
+            return -np.inf
+        sizes = np.abs(u)[:, None] + np.abs(self.D) + np.abs(lam)[self.groups]
+        each = self.w @ (sizes * served) + np.abs(self.opening)
+        size = float(self.w @ np.abs(u)) + self.most * float(each.max())
+        size += float(self.shares @ (np.abs(level) + np.abs(lam).max(axis=1))) + abs(rules.value)
+        value = float(self.w @ u) + float(net[y].sum()) + float(level @ self.shares) + rules.value
+        return float(value - gamma(self.n + self.m + self.columns + 32.0) * size)
