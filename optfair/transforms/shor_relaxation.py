@@ -29,7 +29,8 @@ FEASIBLE = 1e-8
 CLOSE = 1e-10
 ACTIVE = 1e-6
 SAMPLES = 24
-SEARCHES = 5
+# Local searches: from the best points only, or with few variables from every point.
+SEARCHES, SMALL = 5, 20
 STEPS = 30
 PATIENCE = 4
 
@@ -63,7 +64,8 @@ def _best_point(
                 return point, y
     points += [_feasible(lagrangian, start) for start in _drawn(moments)]
     points.sort(key=lambda x: _rank(lagrangian, x))
-    points += [_feasible(lagrangian, _local(lagrangian, x)) for x in points[:SEARCHES]]
+    tried = points if y0.size <= SMALL and points[0].size <= SMALL else points[:SEARCHES]
+    points += [_feasible(lagrangian, _local(lagrangian, x)) for x in tried]
     best = min(points, key=lambda x: _rank(lagrangian, x))
     # where the relaxation is exact up to its solver's accuracy, Newton's method closes the rest
     point, y = _improved(lagrangian, best, y0)
