@@ -30,9 +30,6 @@ from optfair.errors import DataError, OptfairError, nearest
 if TYPE_CHECKING:
     from optfair.library import Instance
 
-__all__ = ["app", "main"]
-
-
 app = typer.Typer(
     name="optfair",
     help="Optimization problems that say their class, prove it, and return answers that are proved.",

@@ -23,8 +23,6 @@ from optfair.cli.console import (
 from optfair.cli.page import check_page
 from optfair.errors import DataError
 
-__all__ = ["cluster"]
-
 LABELS = "cluster"
 
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from optfair import metrics, registry
 from optfair.cli.question import Question
 
-__all__ = ["Clustering", "clustered"]
-
 Floats = NDArray[np.float64]
 
 

@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from optfair.comparison import Comparison, Run
     from optfair.comparison.comparison import Cell
 
-__all__ = [
-    "OUTCOME_WORDS",
-    "compare",
-    "figure",
-    "rendered",
-]
-
-
 # The command ``optfair compare``: solvers side by side on instances of the problem library.
 
 

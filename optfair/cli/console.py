@@ -26,26 +26,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.library.instance import Instance
 
-__all__ = [
-    "FAILED",
-    "Json",
-    "Name",
-    "Named",
-    "Problems",
-    "Solver",
-    "Solvers",
-    "check_output",
-    "document",
-    "is_model",
-    "lines",
-    "named",
-    "plain",
-    "reporting",
-    "table",
-    "write_files",
-]
-
-
 # What commands print: text for people, one JSON document for programs, errors either way.
 
 # Exit codes: the result is not what was hoped for; the question could not be asked.

@@ -21,8 +21,6 @@ from optfair.storage import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["demo"]
-
 CLUSTERS, SEED, TOLERANCE = 5, 0, 1e-9
 
 

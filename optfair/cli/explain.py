@@ -28,9 +28,6 @@ from optfair.cli.console import (
 if TYPE_CHECKING:
     from optfair.convexity.prove import Answer
 
-__all__ = ["diagnose", "explain", "prove", "verify"]
-
-
 Formula = Annotated[
     str,
     typer.Argument(help="Such as 'sqrt(1 + x**2) + x*y'; or an instance, or a file with a model."),

@@ -17,8 +17,6 @@ from optfair.cli.console import FAILED, Json, document, lines, reporting, table
 from optfair.errors import DataError
 from optfair.locate import fact_files
 
-__all__ = ["exercise", "grade", "quiz"]
-
 
 def _exercises(incomplete: str) -> list[str]:
     """Return the names of exercises that begin like this, for the shell's completion."""

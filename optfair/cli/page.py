@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-__all__ = [
-    "check_page",
-    "inline_svg",
-    "page",
-]
-
-
 # What all pages share: escaping, and a style that needs nothing from elsewhere.
 
 

@@ -19,15 +19,6 @@ from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.numbers import check_weights, encode_groups
 from optfair.storage import read_bytes
 
-__all__ = [
-    "Column",
-    "Question",
-    "TableFile",
-    "read_table",
-    "split_names",
-]
-
-
 # A CSV file: what it holds, where its entries are wrong, and how to write it with one more column.
 
 if TYPE_CHECKING:

@@ -19,14 +19,6 @@ from optfair.plots.axes import COLOURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "Picture",
-    "compositions",
-    "pictures",
-    "rendered",
-]
-
-
 # The pictures of a report about a clustering.
 
 # Rows drawn in the projection: each is an element of the page.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["export", "read", "solve", "sweep"]
-
 # Entries that are printed of values and of prices, unless all are asked for.
 SHOWN = 20
 ZERO = 1e-9

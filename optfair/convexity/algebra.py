@@ -27,8 +27,6 @@ from optfair.convexity.expression import (
 )
 from optfair.convexity.intervals import exact_product
 
-__all__ = ["Algebra"]
-
 
 class Algebra:
     """Builds nodes that equal what they are built from wherever that is defined.

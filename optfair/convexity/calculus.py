@@ -29,8 +29,6 @@ from optfair.convexity.rules import Goal, Kind, rule
 
 Floats = NDArray[np.float64]
 
-__all__ = ["BOXES", "CUT", "SECONDS", "WHOLE", "Boxes", "bends", "halved"]
-
 #: Boxes of a proof, seconds that the search for them may take, scalars with and without cutting.
 BOXES, SECONDS = 4096, 0.5
 CUT, WHOLE = 3, 6

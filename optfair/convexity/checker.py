@@ -11,8 +11,6 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Node, text
 from optfair.convexity.rules import RULES, Goal, Kind
 
-__all__ = ["TABLES", "Step", "faults"]
-
 #: The modules whose rules a step may name.
 TABLES = (powers, quadratics, theorems, calculus, squares)
 

@@ -23,8 +23,6 @@ from optfair.convexity.theorems import perspective_of
 
 Floats = NDArray[np.float64]
 
-__all__ = ["NoCones", "disciplined"]
-
 # Entries of a vector that are written one by one.
 ENTRIES = 64
 

@@ -17,17 +17,6 @@ from optfair.convexity.steps import spend
 
 Floats = NDArray[np.float64]
 
-__all__ = [
-    "Hessian",
-    "Jet",
-    "definite",
-    "derivatives",
-    "evaluate",
-    "gradient_at",
-    "hessian_on",
-    "jet_on",
-]
-
 ORDER = 4
 
 

@@ -22,8 +22,6 @@ from optfair.convexity.expression import (
 )
 from optfair.convexity.intervals import Interval
 
-__all__ = ["IMPLIED", "Domain", "Fact"]
-
 #: What facts are called that say where the expression itself is defined.
 IMPLIED = "where it is defined"
 # Rounds of bound propagation; entries of one fact that are propagated one by one.

@@ -19,26 +19,6 @@ Floats = NDArray[np.float64]
 Part = tuple[Any, "Node"]
 Factor = tuple["Node", Fraction]
 
-__all__ = [
-    "Call",
-    "Leaf",
-    "Node",
-    "Number",
-    "Opaque",
-    "Product",
-    "Sum",
-    "affine",
-    "constant",
-    "constant_value",
-    "exact_matrix_product",
-    "linear",
-    "rebuilt",
-    "scalars",
-    "select",
-    "subnodes",
-    "text",
-]
-
 # A vector of so many entries that is added up is taken apart; a longer one stays grouped.
 SPLIT = 16
 _SERIAL = itertools.count()

@@ -13,8 +13,6 @@ from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
 from optfair.errors import DataError, nearest
 
-__all__ = ["FUNCTIONS", "parse", "parse_bounds"]
-
 #: Powers with whole exponents up to this one are products.
 PRODUCTS = 24
 

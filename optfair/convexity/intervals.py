@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FUNCTIONS", "Interval", "exact_product", "exact_sum"]
-
 # What elementary functions of NumPy are off by at most, in units of the last place, with room.
 LAST_PLACES = 16.0
 # Beyond these sizes the error of a product is not computed exactly.

@@ -16,20 +16,6 @@ Monomial = tuple[tuple[Node, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
 Matrix = list[list[Fraction]]
 
-__all__ = [
-    "Quadratic",
-    "TooLarge",
-    "expand",
-    "from_monomials",
-    "inertia",
-    "is_polynomial",
-    "multiplied",
-    "nonnegative_on",
-    "positive_inside",
-    "quadratic",
-    "univariate",
-]
-
 # Terms and degree that are multiplied out.
 TERMS, DEGREE = 600, 12
 ONE = Fraction(1)

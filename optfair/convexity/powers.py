@@ -12,8 +12,6 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.expression import Call, Node, Product, Sum, affine, raw_product, select
 from optfair.convexity.rules import Goal, Kind, is_exponential, opposite, rule, signed_factors
 
-__all__: list[str] = []
-
 
 def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Fraction]] | None:
     found = signed_factors(node, kind, a)

@@ -20,8 +20,6 @@ from optfair.errors import OptfairError
 if TYPE_CHECKING:
     from optfair.core.certificate import Verdict
 
-__all__ = ["CurvatureProof", "CurvatureWitness", "Undecided"]
-
 
 def _verdict(reasons: tuple[str, ...]) -> Verdict:
     from optfair.core.certificate import Verdict

@@ -24,8 +24,6 @@ from optfair.numbers import check_seconds, check_text, checked
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
 
-__all__ = ["Answer", "domain_of", "prove", "proved_on", "proved_where"]
-
 #: Entries of an expression that is read into the normal form.
 LARGEST = 20_000
 # Constraints whose arguments are all affine in a polyhedron.

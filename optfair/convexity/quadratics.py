@@ -39,13 +39,12 @@ from optfair.convexity.rules import Goal, Kind, along, rule
 from optfair.core.curvature import quadratic_curvature
 from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, is_quadratic, quadratic_map
 
-__all__ = ["definite_matrix", "large_quadratic", "line_of", "quadratic_form", "ratio"]
-
 #: Variables of a quadratic whose matrix is eliminated in fractions.
 VARIABLES = 40
 
 
 def few(node: Node) -> bool:
+    """Return whether a node is a number of few scalars."""
     return node.size == 1 and len(scalars(node)) <= VARIABLES
 
 

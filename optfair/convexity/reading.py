@@ -43,8 +43,6 @@ from optfair.core.quadratic_map import (
 )
 from optfair.errors import DataError
 
-__all__ = ["Reader", "Reading", "Unread", "exponent", "leaf_of", "read", "read_constraint"]
-
 # Products of two matrices of variables are written out up to so many scalar products.
 LARGEST = 200_000
 

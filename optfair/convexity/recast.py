@@ -37,8 +37,6 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.fingerprint import fingerprint
 from optfair.errors import OptfairError
 
-__all__ = ["Piece", "Recast", "recast"]
-
 Way = Literal["itself", "logarithm", "level"]
 Term = tuple[float, Node]
 

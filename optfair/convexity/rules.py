@@ -34,8 +34,6 @@ from optfair.convexity.intervals import Interval
 Kind = Literal["convex", "concave"]
 Needs = Callable[[Node, Kind, Algebra, Any], "Sequence[Goal] | None"]
 
-__all__ = ["RULES", "Goal", "Kind", "Rule", "opposite", "rule"]
-
 #: A vector is taken apart into so many entries at most.
 ENTRIES = 64
 
@@ -190,6 +188,7 @@ def signed_factors(
 
 
 def is_exponential(node: Node) -> bool:
+    """Return whether a node is an exponential."""
     return isinstance(node, Call) and node.function == "exp"
 
 

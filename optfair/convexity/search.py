@@ -36,8 +36,6 @@ from optfair.convexity.witness import Sample, sample
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Search"]
-
 # How deep rules are applied to what rules ask for.
 DEPTH = 14
 # Cuts before a second look, by the number of variables.

@@ -20,8 +20,6 @@ from optfair.convexity.rules import Goal, Kind, rule
 Exponents = tuple[int, ...]
 Form = dict[Exponents, Fraction]
 
-__all__ = ["Gram", "gram"]
-
 # Variables and monomials of a Gram matrix that is looked for.
 VARIABLES, BASIS, DEGREE = 4, 40, 8
 # Least eigenvalues that are tried, in units of the largest coefficient, and steps towards them.

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["Exhausted", "limited", "spend"]
-
 _LEFT: ContextVar[list[float] | None] = ContextVar("steps left", default=None)
 
 

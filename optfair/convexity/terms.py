@@ -20,8 +20,6 @@ from optfair.core.quadratic_map import is_quadratic
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term
 from optfair.errors import DeclarationError, OptfairError
 
-__all__ = ["prove_declared", "settled"]
-
 #: Variables of a term for which a proof is searched, and seconds for each.
 VARIABLES, SECONDS = 20_000, 2.0
 

@@ -36,8 +36,6 @@ from optfair.convexity.polynomials import (
 from optfair.convexity.quadratics import definite_matrix
 from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
 
-__all__ = ["abstracted", "grouped", "perspective_of"]
-
 # --- sums taken apart ------------------------------------------------------------------------------
 
 

@@ -19,8 +19,6 @@ from optfair.convexity.rules import Kind
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Chord", "Sample", "chord", "sample", "within"]
-
 # Variables beyond which no chord is searched, and entries of a vector that are looked at.
 SCALARS, ENTRIES = 60, 12
 

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = ["Contradiction", "LowerBound", "Unpaid", "infeasibility", "lower_bound"]
-
-
 # How much more than the residual is worth at the point its repair may cost, and how much of the
 # size of the objective it may cost at any rate.
 DEAR, SPARE = 1e3, 1e-10

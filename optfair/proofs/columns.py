@@ -17,16 +17,6 @@ Floats = NDArray[np.float64]
 
 Trace = list[tuple[Any, Any, Any, Any]]
 
-__all__ = [
-    "Rows",
-    "Trace",
-    "declared_bounds",
-    "declared_steps",
-    "linear_rows",
-    "propagated",
-    "rotated_rows",
-]
-
 # A bound of this size says nothing.
 NONE = 1e15
 # Passes over the rows, and the least relative gain that is worth another one.

@@ -14,8 +14,6 @@ from optfair.proofs.rounding import UNIT, gamma
 Floats = NDArray[np.float64]
 ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
-__all__ = ["FLOOR", "Cone", "ConeKind", "length"]
-
 # What is positive but smaller is taken for this: below it floats lose digits.
 FLOOR = 1e-290
 # Largest order of a matrix whose products are formed in long doubles, which are slow.

@@ -19,15 +19,6 @@ from optfair.proofs.rounding import UNIT, exact_dot, exact_products, gamma
 
 Floats = NDArray[np.float64]
 
-__all__ = [
-    "Definiteness",
-    "definiteness",
-    "dominant",
-    "exactly_semidefinite",
-    "negative_direction",
-    "symmetric",
-]
-
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
 # Sum of the cubes of the orders of blocks that are decided in fractions.

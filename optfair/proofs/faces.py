@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Face", "on_face"]
-
 # Eigenvalues below such a share of the largest may be 0 where the next is so many times as large.
 SMALL, APART = 1e-6, 30.0
 # Splits of the eigenvalues of a block that are tried.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from math import floor, isinf, log10
 from typing import Literal
 
-__all__ = ["BEYOND", "PROVED", "UNKNOWN", "Grade", "reported", "within"]
-
 #: A number of this size is no optimum, and no coordinate of one.
 BEYOND = 1e15
 

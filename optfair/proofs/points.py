@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["feasible_near", "recession_faults"]
-
 # A slack below this share of the terms it is the difference of counts as none.
 TIGHT = 1e-6
 # A direction is named by floats that are so near to it, relative to the largest.

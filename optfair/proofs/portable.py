@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = [
-    "Leaf",
-    "Move",
-    "feasible_exactly",
-    "form_record",
-    "leaf_of",
-    "needed_steps",
-    "plain",
-    "ratio",
-    "vector_record",
-]
-
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 30
 # What a column may cost, as a share of the objective, before its residual is made 0.

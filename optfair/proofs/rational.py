@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 
-__all__ = ["balanced", "chosen_columns", "solve_exactly"]
-
 # Binary digits that a step of refinement must gain, the most it tries, and most of an answer.
 LEAST, GAIN, DIGITS = 4, 30, 400_000
 # Equations whose columns are chosen densely, and entries of their matrix.

@@ -31,17 +31,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-__all__ = [
-    "Residual",
-    "absorbed",
-    "in_dual",
-    "peeled",
-    "polished",
-    "repaired",
-    "residual_of",
-    "sharper",
-]
-
 # Multipliers that are moved by more than this share of the largest are others.
 NEAR = 1e-6
 # Times that rows are looked for which have one unpaid column only.

@@ -14,22 +14,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-__all__ = [
-    "UNIT",
-    "Products",
-    "correcting_step",
-    "correction",
-    "dot",
-    "entries_of",
-    "exact_dot",
-    "exact_products",
-    "exact_sums",
-    "gamma",
-    "independent",
-    "loss",
-    "product",
-]
-
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
 # What a product that underflows may lose, with room for a few of them.

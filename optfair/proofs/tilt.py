@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["tilted"]
-
 # Entries of the program that is solved, and how far it may move, in sizes of what is left over.
 ENTRIES, REACH = 300_000, 1e4
 # Iterations, so that it ends after as many on every machine.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-__all__ = ["Run", "sweep"]
-
 # Points nearer than this part of the segment are the same.
 CLOSE = 1e-9
 

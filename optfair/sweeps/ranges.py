@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["Range", "Ranges", "sensitivity"]
-
 # Slacks and multipliers below this, of the size of their data, are 0.
 ZERO = 1e-9
 # First step to a side, of the size of the entry, the least, and pieces that may join on.

@@ -19,8 +19,6 @@ from optfair.sweeps.value_function import Dependence
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = ["Point", "Sweep", "gaps"]
-
 
 @dataclass(frozen=True)
 class Point:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 
-__all__ = ["Dependence", "dependence"]
-
 
 @dataclass(frozen=True)
 class Dependence:

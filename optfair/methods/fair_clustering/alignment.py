@@ -19,8 +19,6 @@ from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-__all__ = ["AlignmentRun", "printed_alignment"]
-
 COUPLINGS = ("network-simplex", "sinkhorn")
 # Entries of an entropic plan below this share of the mean entry are left out.
 NEGLIGIBLE = 1e-3

@@ -18,7 +18,6 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     Assigned,
     Descent,
     Flow,
-    best_centers,
     descend,
     moved_centers,
 )
@@ -34,14 +33,6 @@ from optfair.numbers import (
     one_of,
 )
 from optfair.rows.restarts import step_progress
-
-__all__ = [
-    "CENTERS",
-    "Alternation",
-    "alternate",
-    "best_centers",
-]
-
 
 Floats = NDArray[np.float64]
 

@@ -12,14 +12,6 @@ from optfair.library.construction import dataset_rows, named_centers
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 
-__all__ = [
-    "assignment_arguments",
-    "bound_arguments",
-    "coupling_arguments",
-    "small_assignment",
-    "small_coupling",
-]
-
 
 def assignment_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `FairAssignment`.

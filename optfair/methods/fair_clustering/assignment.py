@@ -37,16 +37,6 @@ from optfair.numbers import (
     whole,
 )
 
-__all__ = [
-    "FairAssignment",
-    "GroupedRows",
-    "cluster_count",
-    "declared_cost",
-    "gathered_masses",
-    "mass_terms",
-]
-
-
 # The terms that fractions of rows and the masses of groups have in common.
 
 Floats = NDArray[np.float64]

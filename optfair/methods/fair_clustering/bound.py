@@ -27,13 +27,6 @@ from optfair.methods.fair_clustering.rules import (
 )
 from optfair.numbers import check_matrix, check_number, check_weights, checked, encode_groups
 
-__all__ = [
-    "FairKMeansBound",
-    "optimality_gap",
-    "solve_rescaled",
-]
-
-
 # Solve a problem whose objective is in large or small units as one with an objective near 1.
 
 

@@ -30,9 +30,6 @@ from optfair.numbers import (
 )
 from optfair.rows.frames import taken_apart
 
-__all__ = ["BalanceUnderBudget", "bounded_cost_kmeans", "largest_balance"]
-
-
 # What the search for the largest balance under a budget returns, and how it is verified.
 
 # Name of the constraint that the search adds.

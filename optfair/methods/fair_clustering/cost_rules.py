@@ -24,21 +24,6 @@ from optfair.numbers import check_table
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "CannotLink",
-    "CostTerm",
-    "ForbiddenArcs",
-    "GroupCost",
-    "MustLink",
-    "Radius",
-    "cannot_link",
-    "forbidden_arcs",
-    "group_cost",
-    "group_costs",
-    "must_link",
-    "radius",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -21,14 +21,6 @@ from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.numbers import check_matrix, check_number, check_text, check_vector, checked, floats
 
-__all__ = [
-    "FactoredCoupling",
-    "KantorovichCoupling",
-    "factor_coupling",
-    "glue",
-]
-
-
 # The Kantorovich problem: couple two sets of points at least cost.
 
 Floats = NDArray[np.float64]

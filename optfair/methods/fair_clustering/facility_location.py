@@ -32,8 +32,6 @@ from optfair.numbers import (
     floats,
 )
 
-__all__ = ["FairFacilityLocation"]
-
 Floats = NDArray[np.float64]
 
 # What is least: the mean cost of the rows, or the largest.

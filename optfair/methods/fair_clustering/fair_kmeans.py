@@ -45,8 +45,6 @@ from optfair.rows.restarts import run_restarts, unfinished
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FairKMeans"]
-
 # Starts of n_init="auto" for few rows, or where a time limit says when to stop; and what is few.
 MANY_STARTS, FEW_ROWS = 50, 50
 # Wall seconds of branching on labels.

@@ -22,8 +22,6 @@ from optfair.rows.frames import taken_apart
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-__all__ = ["FairletClustering", "fairlet_clustering", "weighted_kmeans"]
-
 # Entries of the largest cost matrix that is built: with the plan and its certificate the
 # network simplex takes about 60 bytes per entry.
 LARGEST_COUPLING = 25_000_000

@@ -22,8 +22,6 @@ Floats = NDArray[np.float64]
 # (value, what fairness= takes), from tight to loose
 Ladder = list[tuple[float, Any]]
 
-__all__ = ["Front", "fairness_front"]
-
 logger = logging.getLogger("optfair")
 
 # Rules with one number: its name, and the sign that sorts from tight to loose.

@@ -22,8 +22,6 @@ from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_number
 from optfair.proofs.grade import Grade, reported
 
-__all__ = ["HardLabels", "hard_labels"]
-
 Floats = NDArray[np.float64]
 
 # Relative violation of a rule that is rounding.

@@ -18,19 +18,6 @@ from optfair.numbers import check_number, floats
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "Margin",
-    "MassRule",
-    "Target",
-    "as_margin",
-    "between",
-    "finite_vector",
-    "group_vector",
-    "intersection",
-    "margin",
-    "mass_target",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -24,9 +24,6 @@ from optfair.methods.fair_clustering.assignment import GroupedRows
 if TYPE_CHECKING:
     from optfair.core.problem import Problem as AnyProblem
 
-__all__ = ["CompiledRules", "compile_rules", "warm_prices"]
-
-
 # Compile the rules of a fair assignment, alone, into the small cone program.
 
 Floats = NDArray[np.float64]

@@ -31,18 +31,6 @@ from optfair.numbers import (
     encode_groups,
 )
 
-__all__ = [
-    "additive_gap",
-    "balance",
-    "cluster_fractions",
-    "composition",
-    "cost",
-    "fraction_gaps",
-    "max_gap",
-    "silhouette",
-]
-
-
 # Cost and fairness of a clustering, measured from rows, groups and an assignment.
 #
 # Notation: weights :math:`w_i` of sum 1, fractions :math:`A_{ik}`, masses

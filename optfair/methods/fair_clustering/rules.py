@@ -26,21 +26,6 @@ from optfair.methods.fair_clustering.margins import (
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-__all__ = [
-    "AdditiveGap",
-    "Balance",
-    "MaxGap",
-    "PerfectFairness",
-    "Proportion",
-    "additive_gap",
-    "balance",
-    "cluster_share",
-    "max_gap",
-    "perfect_fairness",
-    "proportion",
-]
-
-
 # Rules on the difference between groups in their fractions per cluster.
 
 

@@ -30,19 +30,6 @@ from optfair.methods.fair_clustering.swap_search import swapped
 from optfair.numbers import check_matrix
 from optfair.rows.restarts import Restart, Step, Told, step_progress
 
-__all__ = [
-    "INITS",
-    "Fit",
-    "check_distinct",
-    "check_init",
-    "exact_fit",
-    "held_descent",
-    "printed_fit",
-    "start_of",
-    "starting_centers",
-]
-
-
 # Centers that a clustering starts from.
 
 Floats = NDArray[np.float64]

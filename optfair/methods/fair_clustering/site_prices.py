@@ -23,8 +23,6 @@ from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_positive, checked, one_of
 from optfair.proofs.rounding import gamma
 
-__all__ = ["LocatedSites", "located_sites"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 

@@ -52,13 +52,6 @@ from optfair.rows.row_source import RowSource
 from optfair.rows.sources import row_source
 from optfair.rows.survey import Survey, surveyed
 
-__all__ = [
-    "StreamedKMeans",
-    "Streams",
-    "stream_alternation",
-]
-
-
 # Fair k-means on rows that are read in passes: exact assignments, and centers from their sums.
 
 Floats = NDArray[np.float64]

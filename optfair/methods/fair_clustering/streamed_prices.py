@@ -31,16 +31,6 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.rows.row_source import Chunk
 from optfair.rows.survey import Rows, Survey
 
-__all__ = [
-    "AssignmentPart",
-    "AssignmentPass",
-    "SmoothedPass",
-    "StreamedAssignment",
-    "StreamedSearch",
-    "joined",
-]
-
-
 # One pass of fair k-means over a chunk: sums of the rows that are settled, and the few that are not.
 
 Floats = NDArray[np.float64]

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from optfair.methods.fair_clustering.algorithms.descent import Descent
 from optfair.methods.fair_clustering.assignment import FairAssignment
 
-__all__ = ["swapped"]
-
 Floats = NDArray[np.float64]
 
 # Assignments after a swap before it is judged; clusters among which the one to close is drawn.

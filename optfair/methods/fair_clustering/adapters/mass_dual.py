@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 
-__all__ = ["MassProof", "PricedProof", "run"]
-
 Floats = NDArray[np.float64]
 
 CHUNK = 65_536

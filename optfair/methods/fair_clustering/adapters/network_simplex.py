@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-__all__ = ["TransportProof", "run"]
-
 # Uniform marginals 1/n0 and 1/n1 are carried as the integers n1 and n0: sums are then exact.
 LARGEST_INTEGER = 2**53
 ITERATIONS = 50_000_000

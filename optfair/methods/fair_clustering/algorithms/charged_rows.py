@@ -23,8 +23,6 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     solve_mass_dual,
 )
 
-__all__ = ["ChargedFlow", "ChargedRows", "Demands", "Found"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 

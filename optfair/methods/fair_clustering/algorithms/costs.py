@@ -13,14 +13,6 @@ from scipy.spatial.distance import cdist
 
 from optfair.errors import DeclarationError, nearest
 
-__all__ = [
-    "METRICS",
-    "Charge",
-    "CostRows",
-    "SeparableCost",
-]
-
-
 # Costs D[i, k] of a row in a cluster: a metric between rows and centers, or a given matrix.
 
 Floats = NDArray[np.float64]

@@ -22,19 +22,6 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
 )
 from optfair.methods.fair_clustering.algorithms.pricing import spread
 
-__all__ = [
-    "CENTERS",
-    "EMPTY",
-    "Assigned",
-    "Descent",
-    "Flow",
-    "HeldRows",
-    "best_centers",
-    "descend",
-    "moved_centers",
-    "reseed",
-]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 Found = TypeVar("Found")

@@ -10,8 +10,6 @@ from optfair.numbers import real
 
 Floats = NDArray[np.float64]
 
-__all__ = ["check_regularization", "entropic_plan"]
-
 # Error of the column marginal (summed, total mass 1) at which the steps stop, and the largest
 # that is returned.
 SMALL, LARGEST = 1e-6, 1e-2

@@ -19,16 +19,6 @@ from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import Round
 from optfair.proofs.cones import Cone
 
-__all__ = [
-    "EntropicProjection",
-    "PriceStep",
-    "only_equations",
-    "price_step",
-    "project",
-    "project_masses",
-]
-
-
 # One step of the prices: the rules against a quadratic model of the rows, in a box of prices.
 
 Floats = NDArray[np.float64]

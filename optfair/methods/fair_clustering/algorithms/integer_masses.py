@@ -24,8 +24,6 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
-__all__ = ["IntegerSearch", "Labelling", "whole_counts"]
-
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 

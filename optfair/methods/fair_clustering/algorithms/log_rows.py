@@ -11,16 +11,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
-__all__ = [
-    "LogRows",
-    "MassOracle",
-    "MassPass",
-    "group_log_sums",
-    "group_softmax",
-    "mass_pass",
-    "pass_over",
-]
-
 # Rows per block: a block of 20 clusters stays in the cache.
 CHUNK = 8_192
 

@@ -16,17 +16,6 @@ from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
-__all__ = [
-    "Arcs",
-    "Block",
-    "MassProgram",
-    "MasterResult",
-    "row_scale",
-    "solve_master",
-    "stacked",
-]
-
-
 # The small cone program in the group masses: min h(M) over the rules a user composed.
 
 Floats = NDArray[np.float64]

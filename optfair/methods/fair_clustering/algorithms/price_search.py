@@ -35,13 +35,6 @@ from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
     thinned,
 )
 
-__all__ = [
-    "Candidate",
-    "MassResult",
-    "PriceSearch",
-    "solve_mass_dual",
-]
-
 # Gaps the search aims at: linear programming is exact, an interior-point master is not.
 POLYHEDRAL, CURVED = 1e-10, 3e-8
 

@@ -10,19 +10,6 @@ from numpy.typing import NDArray
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
-__all__ = [
-    "Box",
-    "FreeRows",
-    "Pricing",
-    "Round",
-    "box_for",
-    "price",
-    "repaired",
-    "select_arcs",
-    "spread",
-]
-
-
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
 
 Floats = NDArray[np.float64]

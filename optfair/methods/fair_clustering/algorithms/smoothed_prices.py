@@ -17,8 +17,6 @@ from optfair.methods.fair_clustering.algorithms.log_rows import (
 )
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 
-__all__ = ["WARMEST", "SmoothedRows", "smoothed_prices", "thinned"]
-
 Floats = NDArray[np.float64]
 
 # Temperatures, in typical margins: the first and the last, and the factor from one to the next.

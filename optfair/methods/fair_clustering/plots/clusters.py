@@ -25,12 +25,6 @@ from optfair.plots.axes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "plot_composition",
-    "plot_projection",
-]
-
-
 # Picture of what clusters are made of.
 
 # Share of a cluster from which a bar is wide enough for its number.

@@ -26,12 +26,6 @@ from optfair.plots.axes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "plot_convergence",
-    "plot_front",
-]
-
-
 # Picture of how an alternation of assignment and centers converged.
 
 Floats = NDArray[np.float64]
