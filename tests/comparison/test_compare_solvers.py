@@ -66,7 +66,15 @@ def test_each_run_has_its_numbers(made):
     diet = c.cells["textbook/diet", "highs"].worst
     assert diet.objective == pytest.approx(88.2) and diet.stated == 88.2
     assert max(diet.feasibility, diet.dual, diet.gap) <= 1e-8
-    assert set(diet.phases) == {"choose", "import", "compile", "solve", "recover", "verify", "other"}
+    assert set(diet.phases) == {
+        "choose",
+        "import",
+        "compile",
+        "solve",
+        "recover",
+        "verify",
+        "other",
+    }
     assert sum(diet.phases.values()) <= diet.seconds
 
 

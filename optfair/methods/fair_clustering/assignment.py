@@ -17,6 +17,7 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError
+from optfair.library.construction import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.cost_rules import (
@@ -454,3 +455,40 @@ def declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> Se
     return SeparableCost(
         metric, points, check_matrix(centers, "centers", columns=points.shape[1]), p
     )
+
+
+# From a [data] table, and the smallest problem.
+
+
+def assignment_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `FairAssignment`.
+
+    With ``dataset``, X, groups and centers come from a data set; any other entry is an
+    argument as it stands. ``fairness = "none"`` leaves the default rule out.
+    """
+    arguments = dict(data)
+    if "dataset" in data:
+        X, labels, centers = dataset_rows(arguments)
+        arguments |= {"X": X, "groups": labels, "centers": named_centers(centers, X)}
+    return _without_rule(arguments)
+
+
+def bound_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `FairKMeansBound`: as of `FairAssignment`, but no centers."""
+    arguments = dict(data)
+    if "dataset" in data:
+        X, labels, _ = dataset_rows(arguments, centers=False)
+        arguments |= {"X": X, "groups": labels}
+    return _without_rule(arguments)
+
+
+def _without_rule(arguments: dict[str, Any]) -> dict[str, Any]:
+    if arguments.get("fairness") == "none":
+        arguments["fairness"] = None
+    return arguments
+
+
+def small_assignment() -> FairAssignment:
+    """Return a problem with the structure ``mass-assignment``: three rows, two clusters."""
+    rows = [[0.0], [1.0], [3.0]]
+    return FairAssignment(rows, groups=[0, 1, 0], centers=rows[:2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import ClassError, DataError, DeclarationError, nearest
+from optfair.library.construction import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.numbers import check_matrix, check_number, check_text, check_vector, checked, floats
@@ -400,3 +401,32 @@ def glue(first: Floats, second: Floats) -> Any:
     return sp.csr_array(
         (np.concatenate(masses), (np.concatenate(rows), np.concatenate(columns))), shape=shape
     )
+
+
+# From a [data] table, and the smallest problem.
+
+
+def coupling_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `KantorovichCoupling`.
+
+    With ``dataset``, the two sets of points are the two groups, in the order of their labels.
+    """
+    arguments = dict(data)
+    if "dataset" not in data:
+        return arguments
+    X, labels, asked = dataset_rows(arguments)
+    centers = named_centers(asked, X)
+    names = np.unique(labels)
+    if names.size != 2:
+        raise DataError(
+            f"a coupling joins two groups, {data['groups']!r} has {names.size}",
+            ", ".join(map(str, names)),
+            "choose a column with two values, or FairAssignment for more groups",
+        )
+    first, second = (X[labels == name] for name in names)
+    return arguments | {"first": first, "second": second, "centers": centers}
+
+
+def small_coupling() -> KantorovichCoupling:
+    """Return a problem with the structure ``coupling``: two points and two points."""
+    return KantorovichCoupling(cost=[[0.0, 1.0], [1.0, 0.0]])

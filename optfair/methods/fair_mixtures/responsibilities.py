@@ -14,9 +14,8 @@ from optfair.core.problem import Declaration
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ObjectiveTerm, Structure
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.arguments import assignment_arguments
-from optfair.methods.fair_clustering.arguments import bound_arguments as bound_arguments
-from optfair.methods.fair_clustering.assignment import GroupedRows, mass_terms
+from optfair.methods.fair_clustering.assignment import GroupedRows, assignment_arguments, mass_terms
+from optfair.methods.fair_clustering.assignment import bound_arguments as bound_arguments
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import Floats, check_matrix, check_weights, encode_groups
 

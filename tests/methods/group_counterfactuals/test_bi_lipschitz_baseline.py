@@ -95,7 +95,7 @@ def test_gurobi_is_reached_through_pyomo_with_the_parameters_of_the_paper():
 
 def test_a_licence_that_is_too_small_says_so(monkeypatch):
     limited = SimpleNamespace(word="size-limited")
-    monkeypatch.setattr("optfair.backends.pyomo_backend.licence_state", lambda _: limited)
+    monkeypatch.setattr("optfair.backends.registry.licence_state", lambda _: limited)
     big = BiLipschitzCounterfactuals(
         RNG.normal(size=(40, 6)),
         K=1.5,
