@@ -11,6 +11,7 @@ not), and terms are turned into matrices together.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import tempfile
@@ -155,6 +156,8 @@ def paired(
     ours: Callable[[], Any], theirs: Callable[[], Any], rounds: int
 ) -> tuple[float, float, float]:
     """Return least processor seconds of both, taking turns, and their ratio."""
+    gc.collect()
+    gc.freeze()  # what earlier problems left behind is none of their business
     a, b = [], []
     for _ in range(rounds):
         a.append(least(ours, 1))
@@ -211,7 +214,7 @@ def main() -> None:
         ours, theirs, ratio = paired(
             lambda p=p, solver=solver: p.solve(solver),
             lambda problem=problem, solver=solver: problem.solve(solver=solver.upper()),
-            rounds,
+            rounds if limit > 0.01 else 20 * rounds,
         )
         again.append(
             {"problem": name, "solver": solver, "seconds": ours, "CVXPY": theirs, "ratio": ratio}
