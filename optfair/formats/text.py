@@ -152,7 +152,7 @@ def table_lines() -> list[str]:
 # Text files: read with the line in every error, written whole or not at all.
 
 # Entries that a file may declare: these always, and so many for each character in it.
-ROOM, EACH = 2_000_000, 50
+ROOM, EACH = 2_000_000, 100
 #: what is no bound: the field writes infinity as 1e30 or 1e20
 INFINITE = 1e20
 # the exponent of Fortran: 1.0D+02
