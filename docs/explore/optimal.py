@@ -35,7 +35,8 @@ def _cases() -> Iterator[tuple[str, of.Problem, float]]:
 def _other_units() -> tuple[str, of.Problem, float]:
     """The diet with vitamins counted in other units, and food by the crumb or by the ton."""
     known = of.library.load("textbook/diet")
-    d = {k: np.array(v, dtype=float) for k, v in known.data.items()}
+    named = ("foods", "nutrients")
+    d = {k: np.array(v, dtype=float) for k, v in known.data.items() if k not in named}
     row, column = 10.0 ** np.array([6.0, -4, 0, 5]), 10.0 ** np.array([-6.0, 5, 0, 3, -3, 6, 0, -5])
     d |= {"cost": d["cost"] * column, "nutrition": row[:, None] * d["nutrition"] * column}
     d |= {"minimum": d["minimum"] * row, "maximum": d["maximum"] * row, "most": d["most"] / column}

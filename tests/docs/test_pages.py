@@ -113,3 +113,13 @@ def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
     assert len(made_by.reasons(runs)[1]) == others + wrong
     again = made_by.published([r | {"environment": {"commit": "c"}} for r in runs])
     assert [r["name"] for r in again["runs"]] == [r["name"] for r in runs]
+
+
+def test_the_page_on_optima_knows_its_problems() -> None:
+    spec = importlib.util.spec_from_file_location("optimal", DOCS / "explore" / "optimal.py")
+    assert spec is not None and spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    cases = list(page._cases())
+    assert cases[-1][0] == "textbook/diet in mixed units" and len(cases) > 3
+    assert all(isinstance(p, of.Problem) for _, p, _ in cases)
