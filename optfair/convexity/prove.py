@@ -17,7 +17,7 @@ from optfair.convexity.proof import CurvatureProof, CurvatureWitness, Undecided,
 from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint, signs_of
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
-from optfair.convexity.witness import Chord, chord
+from optfair.convexity.witness import Chord, chord, shown
 from optfair.core.curvature import proved_assertions, quadratic_curvature, rounding
 from optfair.errors import DataError, DeclarationError
 from optfair.numbers import check_seconds, check_text, checked
@@ -242,16 +242,17 @@ def proved_on(
     if found.domain.empty:
         return Undecided(expression, reason="the bounds exclude each other", domain=domain)
     search = Search(found.domain, seconds)
-    chords: list[Chord] = []
     unread = found.domain.unread
-    for kind in kinds:
-        against = chord(found.node, found.domain, kind) if refute and not unread else None
-        if against is not None:
-            chords.append(against)
-    left = [k for k in kinds if k not in {c.kind for c in chords}]
+    few = search.sampled(found.node, found.domain) if refute and not unread else None
+    left = [k for k in kinds if few is None or not shown(found.node, found.domain, k, few)]
     steps = [s for s in (search.prove(found.node, k) for k in left) if s is not None]
     if steps:
         return _proof(expression, tuple(steps), found)
+    chords: list[Chord] = []
+    for kind in kinds if refute and not unread else ():
+        against = chord(found.node, found.domain, kind, few=few)
+        if against is not None:
+            chords.append(against)
     hints = () if not refute else _hints(expression, domain, kinds)
     if len(chords) == len(kinds):
         return CurvatureWitness(expression, tuple(chords), found.domain, hints)

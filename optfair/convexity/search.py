@@ -115,11 +115,15 @@ class Search:
 
     def _broken(self, goal: Goal, domain: Domain, context: Any) -> bool:
         """Whether some chord speaks against a claim, in floats: then no time is spent on it."""
-        key = (goal.node, context)
-        if key not in self._samples:
-            self._samples[key] = sample(goal.node, domain, 200)
-        found = self._samples[key]
+        found = self.sampled(goal.node, domain, context)
         return found is not None and found.worst(goal.kind) is not None
+
+    def sampled(self, node: Node, domain: Domain, context: Any = ()) -> Sample | None:
+        """Return a few chords of a node, the same whenever they are asked for."""
+        key = (node, context)
+        if key not in self._samples:
+            self._samples[key] = sample(node, domain, 200)
+        return self._samples[key]
 
     def _all(
         self, goals: Sequence[Goal], domain: Domain, context: Any, depth: int
