@@ -67,14 +67,13 @@ ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.backends.branching"),
-    ("core/verbs.py", "optfair.transforms.softening"),
+    ("core/verbs.py", "optfair.transforms.relaxation"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.files"),
     ("core/verbs.py", "optfair.formats.proof_file"),
     ("core/verbs.py", "optfair.compile.pyomo"),
     ("core/verbs.py", "optfair.compile.conic_proof"),
     ("core/verbs.py", "optfair.solution.residuals"),
-    ("core/verbs.py", "optfair.solution.shadow_prices"),
     ("core/verbs.py", "optfair.solution.files"),
 }
 ADAPTERS = {
@@ -264,7 +263,6 @@ SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "__main__.py": "what python -m optfair runs",
     "convexity/steps.py": "the one limit on work that expressions, searches and derivatives count",
-    "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 
 

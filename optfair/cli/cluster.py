@@ -95,8 +95,8 @@ def cluster(
     """Cluster the rows of a CSV file fairly, with a certificate."""
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
-    from optfair.cli.clustering import clustered
     from optfair.cli.question import Question, read_table, split_names
+    from optfair.cli.report import clustered
 
     with reporting(as_json):
         _check_outputs(file, out, report, force)

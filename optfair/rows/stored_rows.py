@@ -11,7 +11,7 @@ import numpy as np
 
 from optfair.errors import DataError, NotInstalled, SolverFailure, nearest
 from optfair.numbers import check_fit
-from optfair.rows.row_source import CHUNK, Chunk, RowSource, chunk_of
+from optfair.rows.sources import CHUNK, Chunk, RowSource, chunk_of
 
 # Rows of a parquet dataset, read in batches of columns.
 

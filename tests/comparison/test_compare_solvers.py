@@ -19,7 +19,7 @@ from optfair.comparison import compare_solvers
 from optfair.comparison.compare import subjects
 from optfair.comparison.run import measured
 from optfair.comparison.server import in_fork, run_instance
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 
 
 def small(shift=1.0, name="x"):

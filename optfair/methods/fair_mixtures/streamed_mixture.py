@@ -29,8 +29,7 @@ from optfair.methods.fair_mixtures.mixture_fit import FitRows, fit_mixture
 from optfair.methods.fair_mixtures.parameters import check_settings
 from optfair.numbers import Floats, Indices
 from optfair.rows.frames import Columns, MixedRows
-from optfair.rows.row_source import Chunk, RowSource
-from optfair.rows.sources import code_columns, row_source, with_codes
+from optfair.rows.sources import Chunk, RowSource, code_columns, row_source, with_codes
 from optfair.rows.survey import Survey, surveyed
 
 # The passes of a fair mixture over rows that are never held.
