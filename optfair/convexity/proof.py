@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.convexity import hessians as calculus
-from optfair.convexity import hessians as squares
-from optfair.convexity import powers, theorems
-from optfair.convexity import powers as quadratics
+from optfair.convexity import hessians, powers, theorems
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import IMPLIED, Domain
 from optfair.convexity.expression import Leaf, Node, Opaque, affine, text
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 # Checks proofs again: every step by its rule, on ranges computed anew. Searches for nothing.
 
 #: The modules whose rules a step may name.
-TABLES = (powers, quadratics, theorems, calculus, squares)
+TABLES = (powers, theorems, hessians)
 
 
 @dataclass(frozen=True, eq=False)
@@ -418,8 +415,3 @@ def rule_table() -> list[tuple[str, str, str]]:
 def is_affine(node: Node) -> bool:
     """Whether a node is affine as it stands."""
     return affine(node)
-
-
-def kinds_of(curvature: str) -> tuple[Kind, ...]:
-    """Return what a word claims."""
-    return {"affine": ("convex", "concave"), "convex": ("convex",)}.get(curvature, ("concave",))  # type: ignore[return-value]

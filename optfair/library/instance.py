@@ -311,11 +311,6 @@ def _infeasible(table: Mapping[str, Any] | None, path: Path) -> Infeasibility | 
 # Which models and rules a file of facts may name, and how their tables become objects.
 
 
-def model_names() -> tuple[str, ...]:
-    """Return the names of the models an instance may have."""
-    return registry.names("models")
-
-
 def construct(model: str, data: Mapping[str, Any], where: str) -> Problem:
     """Return the problem a [data] table declares.
 
