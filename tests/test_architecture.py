@@ -22,10 +22,9 @@ PACKAGE = Path(optfair.__file__).parent
 LANGUAGE = {
     "errors": set(),
     "storage": {"errors"},
-    "locate": {"errors", "storage"},
     "attributes": {"errors"},
     "numbers": {"attributes", "errors"},
-    "registry": {"errors", "locate"},
+    "registry": {"errors", "storage"},
     "proofs": set(),
     "convexity": {"core", "errors", "numbers"},
     "core": {"convexity", "errors", "numbers", "proofs"},
@@ -33,17 +32,17 @@ LANGUAGE = {
     "compile": {"core", "errors", "numbers", "proofs", "solution", "storage"},
     "transforms": {"backends", "compile", "core", "errors", "numbers", "proofs", "solution"},
     "backends": {
-        *("compile", "convexity", "core", "errors", "locate", "numbers", "proofs", "registry"),
+        *("compile", "convexity", "core", "errors", "numbers", "proofs", "registry"),
         *("solution", "transforms"),
     },
-    "datasets": {"errors", "locate", "numbers", "storage"},
+    "datasets": {"errors", "numbers", "registry", "storage"},
     "diagnosis": {"backends", "compile", "core", "errors", "numbers", "transforms"},
     "formats": {
         *("backends", "compile", "core", "diagnosis", "errors", "numbers", "proofs", "storage"),
         "transforms",
     },
     "library": {
-        *("backends", "compile", "convexity", "core", "datasets", "errors", "formats", "locate"),
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "formats"),
         *("numbers", "registry", "storage", "transforms"),
     },
     "metrics": set(),

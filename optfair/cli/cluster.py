@@ -14,13 +14,13 @@ from optfair.cli.console import (
     FAILED,
     Json,
     check_output,
+    check_page,
     document,
     lines,
     reporting,
     table,
     write_files,
 )
-from optfair.cli.page import check_page
 from optfair.errors import DataError
 
 LABELS = "cluster"

@@ -17,13 +17,16 @@ from optfair.cli.console import (
     Json,
     Problems,
     check_output,
+    check_page,
     document,
+    inline_svg,
     lines,
+    page,
     reporting,
     table,
+    text_of,
     write_files,
 )
-from optfair.cli.page import check_page, inline_svg, page, text_of
 from optfair.errors import DataError
 from optfair.formats.text import readable
 

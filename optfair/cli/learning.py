@@ -20,7 +20,7 @@ import typer
 from optfair import metrics, registry
 from optfair.cli.console import FAILED, Json, document, lines, reporting, table
 from optfair.errors import DataError, NotInstalled
-from optfair.locate import fact_files
+from optfair.registry import fact_files
 from optfair.storage import write_whole
 
 if TYPE_CHECKING:

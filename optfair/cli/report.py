@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import metrics, registry
-from optfair.cli.page import inline_svg, page
+from optfair.cli.console import inline_svg, page
 from optfair.cli.question import Question
 from optfair.plots import plot_composition, plot_convergence, plot_projection
 from optfair.plots.axes import COLOURS

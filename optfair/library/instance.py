@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from optfair import registry
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.locate import check_keys, fact_files, load_facts
+from optfair.registry import check_keys, fact_files, load_facts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
