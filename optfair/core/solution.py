@@ -44,7 +44,7 @@ class LazyValues(Named):
     """Mapping whose entries may be functions, called when first read."""
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
-        self._entries = dict(entries)
+        self._entries: dict[str, Any] = dict(entries)
 
     def __getitem__(self, name: str) -> Any:
         try:
