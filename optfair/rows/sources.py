@@ -6,9 +6,9 @@ import abc
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,15 @@ T = TypeVar("T")
 
 # Rows per chunk where the source does not say: 13 MB of 25 columns.
 CHUNK = 65_536
+
+
+class Summed:
+    """A dataclass of sums over rows: ``a + b`` adds field by field, None where either has none."""
+
+    def __add__(self, other: Self) -> Self:
+        names = [f.name for f in fields(cast(Any, self))]
+        pairs = [(getattr(self, name), getattr(other, name)) for name in names]
+        return type(self)(*(None if a is None or b is None else a + b for a, b in pairs))
 
 
 @dataclass(frozen=True, eq=False)
