@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.calculus import BOXES, CUT, SECONDS, WHOLE, Boxes, bends, halved
-from optfair.convexity.checker import Step
 from optfair.convexity.derivatives import hessian_on
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import (
@@ -27,10 +25,11 @@ from optfair.convexity.expression import (
     scalars,
     subnodes,
 )
+from optfair.convexity.hessians import BOXES, CUT, SECONDS, WHOLE, Boxes, bends, gram, halved
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, quadratic
+from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind
-from optfair.convexity.squares import gram
 from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 

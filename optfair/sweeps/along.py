@@ -20,7 +20,7 @@ from cvxpy.constraints import Equality, Inequality
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.value_line import ValueLine
 from optfair.core.expressions import dense
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
