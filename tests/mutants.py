@@ -1,9 +1,9 @@
 """Small changes to the code, each of which some test must notice: ``make mutants``.
 
 A mutant is one changed operator, comparison, constant or statement of one function. The tests of
-the folder that mirrors its own run once with a record of the functions each of them calls; then
-every mutant runs in a fork of that process, with the function replaced in memory, against those
-tests only that call it: first those that name its file, the quickest first. Which mutants are taken
+the folder that mirrors its own, and others that name its file, run once with a record of the
+functions each of them calls; then every mutant runs in a fork of that process, with the function
+replaced in memory, against those tests only that call it: the nearest first, of these the quickest. Which mutants are taken
 is drawn with a fixed seed. The files themselves are never edited. What became of each is kept in
 .mutants.jsonl: a run that is stopped, or out of time, is taken up by the next; one that survived is
 tried anew once its tests change. Survivors that are right are listed in mutants.toml, each with its
@@ -50,6 +50,15 @@ SCOPE = {
     "optfair/methods/*/adapters/*.py": 5,
     "optfair/methods/*/algorithms/*.py": 5,
 }
+# Tests of the whole way from a declaration to a proof, which every file is tried by.
+WHOLE = (
+    "tests/backends/test_solve.py",
+    "tests/proofs/test_traps.py",
+    "tests/solution/test_honesty.py",
+    "tests/solution/test_tampering.py",
+)
+# Folders whose tests name files of others.
+NEAR = ("backends", "formats", "proofs", "compile", "core", "solution")
 # CPU seconds of one test, of the tests of one mutant; wall seconds of one mutant.
 TEST, TESTS, WALL = 1.0, 4.0, 200.0
 
@@ -407,13 +416,31 @@ def _silent() -> None:
 
 
 def tests_of(file: str) -> tuple[str, ...]:
-    """Return the test files of the folder that mirrors a file: those that name it, else all."""
-    parts = Path(file).parts[1:]
-    every = [*folder_of(file).glob("test_*.py")]
-    module = rf"optfair\.{parts[0]}(\.| import .*\b){Path(file).stem}\b"
-    own = [t for t in every if re.search(module, t.read_text(encoding="utf-8"))]
-    own += [t for t in every if t.stem == f"test_{Path(file).stem}" and t not in own]
-    return tuple(str(t) for t in sorted(own or every))
+    """Return the test files that name a file; where none does, those of the folder that mirrors it."""
+    own = [t for t in naming(file) if t.parent == folder_of(file)] or naming(file)
+    return tuple(map(str, own or sorted(folder_of(file).glob("test_*.py"))))
+
+
+def naming(file: str) -> list[Path]:
+    """Return the test files, of any folder, that import a file or bear its name."""
+    module = ".".join(Path(file).with_suffix("").parts)
+    parent, _, stem = module.rpartition(".")
+    words = re.compile(
+        rf"{re.escape(module)}\b|{re.escape(parent)} import .*\b{stem}\b".replace("\\_", "_")
+    )
+    here = folder_of(file)
+    files = (t for f in {*NEAR, here.name} for t in here.parent.glob(f"{f}/test_*.py"))
+    every = {t: t.read_text(encoding="utf-8") for t in files}
+    return sorted(t for t, text in every.items() if words.search(text)
+                  or (t.stem == f"test_{stem}" and t.parent == here))  # fmt: skip
+
+
+def nets(files: Iterable[str]) -> tuple[str, ...]:
+    """Return the tests that files of one folder are tried by."""
+    found = {ROOT / t for t in WHOLE}
+    for file in files:
+        found |= {*folder_of(file).glob("test_*.py"), *naming(file)}
+    return tuple(sorted(map(str, found)))
 
 
 def folder_of(file: str) -> Path:
@@ -453,11 +480,16 @@ def main(arguments: list[str] | None = None) -> int:
     files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
     groups: dict[tuple[str, ...], list[Mutant]] = {}
     end, known = time.monotonic() + 60.0 * asked.minutes, listed()
-    for file, count in files.items():
-        own = drawn(file, count if asked.count is None else asked.count)
-        own = [m for m in mutants(file) if m.key in known] if asked.listed else own
-        tests = asked.tests or sorted(map(str, folder_of(file).glob("test_*.py")))
-        groups.setdefault(tuple(tests), []).extend(own)
+    alike: dict[Path, list[str]] = {}
+    for file in files:
+        alike.setdefault(folder_of(file), []).append(file)
+    for together in alike.values():
+        every = [f for f in counts if folder_of(f) == folder_of(together[0])]
+        tests = tuple(asked.tests or nets(every or together))
+        for file in together:
+            own = drawn(file, files[file] if asked.count is None else asked.count)
+            own = [m for m in mutants(file) if m.key in known] if asked.listed else own
+            groups.setdefault(tests, []).extend(own)
     for tests, wanted in groups.items():
         left = [m for m in wanted if Kept().word(m, tests) is None]
         if left and time.monotonic() < end:
