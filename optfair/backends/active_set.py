@@ -53,7 +53,10 @@ class ActiveSet:
 
     def __init__(self, form: ConicForm) -> None:
         n, m = form.q.size, form.b.size
-        K = sp.csc_array(sp.block_array([[form.P, form.rows.T], [form.rows, None]], format="csc"))
+        # costs in a unit in which the largest curvature is near 1, as everything that comes out
+        self._cost = float(np.exp2(-np.round(np.log2(np.abs(form.P.data).max()))))
+        blocks = [[self._cost * form.P, form.rows.T], [form.rows, None]]
+        K = sp.csc_array(sp.block_array(blocks, format="csc"))
         K.eliminate_zeros()
         self._units = _units(K)
         self._matrix = sp.csr_array(K)
@@ -73,13 +76,13 @@ class ActiveSet:
     def start(self, form: ConicForm, x: Floats, z: Floats) -> None:
         """Start from an optimum of the program with some numbers."""
         rows = self._units[x.size :]
-        self._point, self._out = np.concatenate([x, z]), self._inequality.copy()
-        self._out[x.size :] &= z / rows <= form.slack(x) * rows
+        self._point, self._out = np.concatenate([x, self._cost * z]), self._inequality.copy()
+        self._out[x.size :] &= self._cost * z / rows <= form.slack(x) * rows
 
     def solve(self, form: ConicForm) -> tuple[Floats, Floats] | None:
         """Return an optimum of the program with other numbers, None where no set was right."""
         n, units = form.q.size, self._units
-        rhs = np.concatenate([-form.q, form.b])
+        rhs = np.concatenate([-self._cost * form.q, form.b])
         point, out, met = self._point.copy(), self._out.copy(), set[bytes]()
         for _ in range(SETS):
             key = out.tobytes()
@@ -99,7 +102,7 @@ class ActiveSet:
                     break
                 point += units * factors.solve(step)
                 point[out] = 0.0
-            if not np.isfinite(point).all():
+            if not np.abs(step).max(initial=0.0) <= NIL / LEFT * limit:  # they exclude each other
                 return None
             scaled = point / units
             slack = (units * left)[n:]
@@ -110,7 +113,7 @@ class ActiveSet:
             wrong &= prices < -NIL * float(np.abs(prices).max(initial=0.0))
             if not (violated.any() or wrong.any()):
                 self._point, self._out = point, out
-                z = point[n:].copy()
+                z = point[n:] / self._cost
                 np.maximum(z, 0.0, out=z, where=self._inequality[n:])
                 return point[:n].copy(), z
             out = out.copy()

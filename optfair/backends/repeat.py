@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # Entries of the matrices of a program that is solved again this way, and its columns and rows.
 ENTRIES, SIZE = 50_000, 2_000
 # What rows may be violated by, all together, as a share of the tolerance: rounding.
-SHARE = 1e-3
+SHARE = 0.1
 # Values that are not solved this way before it is left, unless more than half are.
 MISSES = 8
 # Values after which it is worth to prepare the bound, and times that it is prepared.
@@ -72,7 +72,7 @@ class Last:
     def again(self, problem: Problem, request: Request) -> Solution | None:
         """Return the optimum of the problem at its values, None where another way has to find it."""
         begin = time.perf_counter()
-        if self.misses > max(MISSES, self.tries // 2):
+        if self.misses > MISSES + self.tries // 2:
             return None
         compiled = compile_problem(problem, self.key[0], quadratic=self.key[1])
         form = compiled.form
@@ -125,9 +125,14 @@ class Last:
         outside = np.where(form.equal, np.abs(slack), np.maximum(-slack, 0.0))
         sides = np.abs(form.b)
         unit = min(1.0, float(sides.max(initial=0.0))) or 1.0
-        size = np.maximum(form.sizes @ np.abs(x), sides)
-        if not (outside.sum() <= SHARE * tolerance * unit and (outside <= tolerance * size).all()):
+        if not outside.sum() <= SHARE * tolerance * unit:
             return None
+        terms = form.sizes @ np.abs(x)
+        if not (outside <= tolerance * np.maximum(terms, sides)).all():
+            # a column counts for one number in it at least
+            terms = form.sizes @ np.maximum(np.abs(x), self.form.column_units)
+            if not (outside <= tolerance * np.maximum(terms, sides)).all():
+                return None
         objective = form.objective(x)
         unit = problem.objective_unit
         if problem.unit_from_data:
@@ -181,8 +186,8 @@ def again(problem: Problem, request: Request) -> Solution | None:
 
 def remember(problem: Problem, solution: Solution) -> None:
     """Keep an optimum that a solver found, where others are likely to be near it."""
-    proof, kept = solution.proof, _kept(problem)
-    if not kept or type(proof) is not ConicProof or solution.grade != PROVED:
+    proof = solution.proof
+    if not _kept(problem) or type(proof) is not ConicProof or solution.grade != PROVED:
         return
     compiled, form = proof.compiled, proof.compiled.form
     if (
@@ -192,11 +197,13 @@ def remember(problem: Problem, solution: Solution) -> None:
         or not 0 < form.P.nnz <= ENTRIES - form.A.nnz
         or sum(form.A.shape) > SIZE
         or any(c.kind not in ("zero", "nonneg") for c in form.cones)
-        or not any(compiled.ended is ended for ended in kept)
     ):
         return
     last: Last | None = compiled.ended.pop(KEPT, None)
-    if last is None or form.A is not last.form.A or form.P is not last.form.P:
+    if last is not None and (form.A is not last.form.A or form.P is not last.form.P):
+        compiled.ended[KEPT] = last
+        return
+    if last is None:
         key, still = (compiled.interface.name(), compiled.quadratic), np.zeros(form.b.size, bool)
         last = Last(solution, key, form, still, ActiveSet(form))
     last.solution = solution

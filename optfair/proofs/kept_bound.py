@@ -111,7 +111,7 @@ class KeptBound:
         rows.low[moving], rows.high[moving] = -np.inf, np.inf
 
         def suffice(lower: Floats, upper: Floats) -> bool:
-            return bool(np.isfinite(lower[opened] + upper[opened]).all())
+            return bool((np.isfinite(lower) & np.isfinite(upper))[opened].all())
 
         ends = propagated(rows, *declared_bounds(rows), suffice)
         reach = np.abs(np.array(ends))[:, opened].max(axis=0)
