@@ -120,7 +120,8 @@ class KeptBound:
         if held.any():
             self._fixed = np.flatnonzero(~moving)
             self._sides = form.b[self._fixed]
-        return opened[~held]
+        left: NDArray[np.int64] = opened[~held]
+        return left
 
     def _cancel(self, form: ConicForm, equal: NDArray[np.int64]) -> None:
         """Choose the equations that cancel the open columns, and invert them."""

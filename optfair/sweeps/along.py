@@ -227,8 +227,9 @@ def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
             )
         known = [term.labels()] if term.labels else []
         if name.startswith(f"{label}["):
-            if not (known and name in known[0]) and (at := _index(name[len(label) :], term.shape)):
-                return label, at
+            index = _index(name[len(label) :], term.shape)
+            if index is not None and not (known and name in known[0]):
+                return label, index
             axes = problem.axes(label)
             known += [entry_names(label, axes, term.shape)] if axes else []
         for names in known:
