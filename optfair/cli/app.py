@@ -54,7 +54,9 @@ def _version(asked: bool) -> None:
 
 COMMANDS = (solve, explain, prove, verify, diagnose, sweep, read, export, compare, cluster)
 for command in (*COMMANDS, exercise, grade, quiz):
-    app.command()(command)
+    # values such as -1,1 are no options
+    numbers = {"ignore_unknown_options": True} if command is sweep else {}
+    app.command(context_settings=numbers)(command)
 
 
 @app.callback()

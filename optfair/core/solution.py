@@ -131,6 +131,18 @@ class Solution(SolutionVerbs):
         multipliers = p.labelled(self.multipliers, "multipliers")
         object.__setattr__(self, "multipliers", multipliers)
 
+    @classmethod
+    def deferred(cls, bound: Callable[[], float], **fields: Any) -> Solution:
+        """Return a solution whose bound is proved already, and computed when it is first read."""
+        made = object.__new__(cls)
+        made.__dict__.update(fields, _bound=bound)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "bound": self.bound}
+        state.pop("_bound", None)
+        return state
+
     def __getitem__(self, name: str) -> Any:
         try:
             return self.values[name]

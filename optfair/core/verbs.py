@@ -193,7 +193,10 @@ class SolutionVerbs:
     if not TYPE_CHECKING:  # what is not there stays an error to type checkers
 
         def __getattr__(self, name: str) -> Any:
-            """Say how values and objective are asked for."""
+            """Compute a bound that was not asked for yet; say how values and objective are."""
+            if name == "bound" and "_bound" in self.__dict__:
+                self.__dict__["bound"] = self.__dict__["_bound"]()
+                return self.__dict__["bound"]
             advice = dict.fromkeys(
                 ("value", "optimal_value", "fun", "obj"), "write solution.objective"
             )

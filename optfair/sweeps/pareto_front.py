@@ -132,7 +132,8 @@ class ParetoFront:
         made = []
         for i in kept:
             # a bound that is only reported counts where it says much more
-            word = "proved" if sound[i] <= max(2.0 * every[i], CLOSE) else "reported"
+            enough = np.isfinite(sound[i]) and sound[i] <= max(2.0 * every[i], CLOSE)
+            word = "proved" if enough else "reported"
             own = sound[i] if word == "proved" else every[i]
             told = tuple(float(s * v) for s, v in zip(senses, values[i], strict=True))
             made.append(replace(points[i], values=told, within=float(own), grade=word))
