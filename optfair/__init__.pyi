@@ -16,7 +16,7 @@ from optfair import transforms as transforms
 from optfair.backends.registry import solvers as solvers
 from optfair.backends.solve import solve as solve
 from optfair.comparison.compare import compare_solvers as compare_solvers
-from optfair.compile.cone_program import cone_program as cone_program
+from optfair.compile.export import cone_program as cone_program
 from optfair.convexity.prove import prove as prove
 from optfair.core.adopt import from_cvxpy as from_cvxpy
 from optfair.core.composition import Rule as Rule

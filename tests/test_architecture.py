@@ -70,7 +70,7 @@ VERBS = {
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.files"),
     ("core/verbs.py", "optfair.formats.proof_file"),
-    ("core/verbs.py", "optfair.compile.pyomo"),
+    ("core/verbs.py", "optfair.compile.export"),
     ("core/verbs.py", "optfair.compile.conic_proof"),
     ("core/verbs.py", "optfair.solution.residuals"),
     ("core/verbs.py", "optfair.solution.files"),
@@ -78,7 +78,7 @@ VERBS = {
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
-    "ot": {"methods/fair_clustering/adapters/network_simplex.py"},
+    "ot": {"methods/fair_clustering/adapters.py"},
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.backends.branching import integer_columns
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate
 from optfair.core.solution import Solution

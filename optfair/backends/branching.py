@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.farkas import proved_infeasible
 from optfair.backends.linear_program import solve_form
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import SolverFailure, Unbounded
 from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, feasible_near, recession_faults
 from optfair.proofs.grade import within
-from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
 

@@ -19,7 +19,7 @@ from optfair.errors import OptfairError, SolverFailure
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
-    from optfair.compile.quadratic import QuadraticForms
+    from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
 
 

@@ -11,7 +11,7 @@ from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
-from optfair.compile.quadratic import QuadraticForms, quadratic_terms
+from optfair.compile.program import QuadraticForms, quadratic_terms
 from optfair.core.canonical import Draft
 from optfair.core.classify import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import substitute

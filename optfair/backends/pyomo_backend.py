@@ -14,8 +14,8 @@ from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
 from optfair.backends.registry import open_takers, refuse_size
 from optfair.backends.request import Outcome, refused_options, with_whole
+from optfair.compile.export import pyomo_values, to_pyomo
 from optfair.compile.program import program
-from optfair.compile.pyomo import pyomo_values, to_pyomo
 from optfair.errors import SolverFailure
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
 from optfair.core.expressions import Values

@@ -18,7 +18,7 @@ from optfair.numbers import Floats
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
-    from optfair.compile.quadratic import QuadraticForms
+    from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
 
 _FORMATS = (".cip", ".lp", ".mps")

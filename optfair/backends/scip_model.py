@@ -16,7 +16,7 @@ from optfair.errors import SolverFailure, UnsupportedProblem, nearest
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.compile.quadratic import QuadraticForms, QuadraticTerm
+    from optfair.compile.program import QuadraticForms, QuadraticTerm
 
 _STATUS = {
     "optimal": "optimal",

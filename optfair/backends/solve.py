@@ -16,8 +16,8 @@ from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
-from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
+from optfair.backends.registry import choose
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request
 from optfair.core.adopt import AdoptedProblem

@@ -13,7 +13,7 @@ import scipy.optimize
 from cvxpy.constraints import Inequality, NonPos
 
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
-from optfair.backends.policy import choose
+from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request
 from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at

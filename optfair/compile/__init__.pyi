@@ -1,3 +1,3 @@
-from optfair.compile.cone_program import ConeProgram as ConeProgram
-from optfair.compile.pyomo import pyomo_values as pyomo_values
-from optfair.compile.pyomo import to_pyomo as to_pyomo
+from optfair.compile.export import ConeProgram as ConeProgram
+from optfair.compile.export import pyomo_values as pyomo_values
+from optfair.compile.export import to_pyomo as to_pyomo

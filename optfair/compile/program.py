@@ -1,22 +1,367 @@
-"""A problem as rows of linear and quadratic functions, each entry with a name."""
+"""A problem as rows of linear and quadratic functions: exact sparse coefficients, each entry with a name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from numpy.typing import NDArray
 
-from optfair.compile.quadratic import quadratic_terms
-from optfair.core.quadratics import QuadraticMap
-from optfair.errors import DeclarationError
+from optfair.core.canonical import built, reduction
+from optfair.core.expressions import Values, check_parameters
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
+from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.core.term import Term
+
+
+# Exact coefficients of quadratic terms, convex or not, as sparse arrays.
+
+Kind = Literal["objective", "zero", "nonpositive"]
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticTerm:
+    r"""A named term whose entries are quadratics of all variables x.
+
+    .. math:: f_k(x) = \tfrac12 x^T P_k x + q_k^T x + r_k,\qquad k = 0, \dots, m - 1
+
+    Parameters
+    ----------
+    name : str
+        Name of the term in the problem.
+    set : {"objective", "zero", "nonpositive"}
+        What f is: minimised or maximised, equal to 0, or at most 0.
+    shape : tuple of int
+        Shape of the term; entries are counted column by column, as CVXPY does.
+    map : QuadraticMap
+        The coefficients of all entries together.
+    above : bool
+        Whether it was written as at least a number: then -f + r is what it bounds by r.
+    """
+
+    name: str
+    set: Kind
+    shape: tuple[int, ...]
+    map: QuadraticMap
+    above: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number m of entries."""
+        return int(self.map.b.size)
+
+    @property
+    def affine(self) -> bool:
+        """Whether no entry has a quadratic part."""
+        return bool(self.map.Q.nnz == 0)
+
+    @property
+    def A(self) -> Any:
+        """Linear coefficients, one row per entry: sparse (m, n)."""
+        return self.map.A
+
+    @property
+    def r(self) -> Floats:
+        """Constants (m,)."""
+        return self.map.b
+
+    def P(self, entry: int = 0) -> Any:
+        """Return the Hessian of an entry: sparse symmetric (n, n)."""
+        i, j, value = self.products(entry)
+        n = self.A.shape[1]
+        half = sp.coo_array((value, (i, j)), shape=(n, n))
+        return sp.csc_array(half + half.T)
+
+    def q(self, entry: int = 0) -> Floats:
+        """Return the linear part of an entry (n,)."""
+        return np.asarray(self.A[[entry], :].toarray(), dtype=float).ravel()
+
+    def products(self, entry: int = 0) -> tuple[NDArray[Any], NDArray[Any], Floats]:
+        """Return (i, j, coefficient of x_i x_j) of an entry, each pair i <= j once."""
+        Q = self.map.Q
+        at = slice(Q.indptr[entry], Q.indptr[entry + 1])
+        pair = self.map.pairs[:, Q.indices[at]]
+        return pair[0], pair[1], np.asarray(Q.data[at], dtype=float)
+
+    def value(self, x: Floats) -> Floats:
+        """Return f(x), all entries."""
+        return self.map(x)
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticForms:
+    """All terms of a problem as quadratics of one vector x.
+
+    Parameters
+    ----------
+    sense : str
+        "minimize" or "maximize".
+    objective, constraints : tuple of QuadraticTerm
+        In the order of the problem. A symmetric, diagonal or sparse variable adds an
+        equality ``NAME symmetric`` / ``NAME pattern`` that states it.
+    columns : dict
+        Variable name -> slice of x; entries column by column.
+    shapes : dict
+        Variable name -> shape.
+    integer : array (n,) of bool
+        Columns that are integer.
+    """
+
+    sense: str
+    objective: tuple[QuadraticTerm, ...]
+    constraints: tuple[QuadraticTerm, ...]
+    columns: Mapping[str, slice]
+    shapes: Mapping[str, tuple[int, ...]]
+    integer: NDArray[np.bool_]
+
+    @property
+    def size(self) -> int:
+        """Number n of scalar variables."""
+        return int(self.integer.size)
+
+    @property
+    def total(self) -> QuadraticTerm:
+        """Sum of the objective terms."""
+        total = QuadraticMap.constant(np.zeros(1), self.size)
+        for term in self.objective:
+            total = total + term.map
+        return QuadraticTerm("objective", "objective", (), total)
+
+    def vector(self, values: Values) -> Floats:
+        """Return x from values by name."""
+        x = np.zeros(self.size)
+        for name, at in self.columns.items():
+            x[at] = np.ravel(np.asarray(values[name], dtype=float), order="F")
+        return x
+
+    def by_name(self, x: Floats) -> dict[str, Floats]:
+        """Return values by name from x."""
+        return {
+            name: np.asarray(x[at], dtype=float).reshape(self.shapes[name], order="F")
+            for name, at in self.columns.items()
+        }
+
+
+def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticForms:
+    r"""Return every term of a problem as exact quadratics, convex or not.
+
+    .. math:: f_k(x) = \tfrac12 x^T P_k x + q_k^T x + r_k
+
+    x stacks all variables. Coefficients are computed from the expressions, not fitted: the
+    sums and products of the data that multiplying out gives. Affine atoms, ``quad_form``,
+    ``sum_squares``, squares, ``quad_over_lin`` with a constant second argument, and products ``x @ y``, ``multiply(x, y)`` of affine expressions are known,
+    also where the rules of disciplined convex programming refuse them.
+
+    Parameters
+    ----------
+    problem : Problem
+        Any problem; integer variables are marked, not relaxed.
+    piecewise : bool
+        Reduce terms that are piecewise linear or quadratic to rows ``NAME 1``, ``NAME 2`` ... in
+        further columns ``NAME auxiliary``; a constraint's own row keeps its name.
+
+    Returns
+    -------
+    QuadraticForms
+
+    Raises
+    ------
+    UnsupportedProblem
+        A term is not quadratic; it is named.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1] + 3), [cp.sum_squares(x) <= 1]), ["disk"])
+    >>> forms = quadratic_terms(p)
+    >>> forms.total.P().toarray().tolist(), forms.total.r.tolist()
+    ([[0.0, 1.0], [1.0, 0.0]], [3.0])
+    >>> disk = forms.constraints[0]
+    >>> disk.name, disk.set, disk.P().toarray().tolist(), disk.r.tolist()
+    ('disk', 'nonpositive', [[2.0, 0.0], [0.0, 2.0]], [-1.0])
+    """
+    check_parameters(problem.terms)
+    layout = _Layout(problem)
+    names = set(problem.constraints)
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    goals: list[tuple[str, Any]] = []
+    rows: list[tuple[str, Any]] = []
+
+    def numbered(name: str, parts: Sequence[Any]) -> None:
+        rows.extend((_unique(f"{name} {i}", names), c) for i, c in enumerate(parts, start=1))
+
+    for name, t in problem.objective.items():
+        if piecewise and _polyhedral(t):
+            cost, parts = reduction(t, sign)
+            layout.add(name, (cost, *parts))
+            goals.append((name, sign * cost))
+            numbered(name, parts)
+        else:
+            goals.append((name, built(t)))
+    for name, c in problem.constraints.items():
+        if piecewise and _polyhedral(c):
+            *others, own = reduction(c, 0.0)[1]
+            layout.add(name, (*others, own))
+            numbered(name, others)
+            rows.append((name, own))
+        else:
+            rows.append((name, built(c)))
+    offsets, n = layout.offsets, layout.size
+    objective = [_term(name, "objective", 1.0, e, offsets, n) for name, e in goals]
+    constraints = [
+        replace(_term(name, *constraint_set(name, c), offsets, n), above=_above(c))
+        for name, c in rows
+    ]
+    columns = {
+        name: slice(offsets[v.id], offsets[v.id] + v.size) for name, v in layout.variables.items()
+    }
+    constraints += [
+        term
+        for name, v in layout.variables.items()
+        for term in attribute_terms(name, v, columns[name].start, n)
+    ]
+    integer = np.zeros(n, dtype=bool)
+    for name in problem.integers:
+        integer[columns[name]] = True
+    shapes = {name: tuple(v.shape) for name, v in layout.variables.items()}
+    return QuadraticForms(
+        problem.sense, tuple(objective), tuple(constraints), columns, shapes, integer
+    )
+
+
+class _Layout:
+    """Columns of the declared variables, then of those that reductions introduce."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.variables: dict[str, Any] = {}
+        self.offsets: dict[int, int] = {}
+        self.size = 0
+        for name, v in problem.variables.items():
+            self._place(name, v)
+
+    def _place(self, name: str, variable: Any) -> None:
+        self.variables[name], self.offsets[variable.id] = variable, self.size
+        self.size += variable.size
+
+    def add(self, name: str, parts: Sequence[Any]) -> None:
+        """Place what the parts of a term use and nobody has declared."""
+        count = 0
+        for v in (v for part in parts for v in part.variables()):
+            if v.id not in self.offsets:
+                count += 1
+                label = f"{name} auxiliary" + (f" {count}" if count > 1 else "")
+                self._place(_unique(label, set(self.variables)), v)
+
+
+def _polyhedral(term: Term) -> bool:
+    """Whether a term is not quadratic but rows in more columns can state it."""
+    return term.evidence.problem_class.convex and "piecewise" in term.evidence.function
+
+
+def _above(constraint: Any) -> bool:
+    """Whether it was written as >=, so that its right-hand side keeps its sign."""
+    return isinstance(constraint, Inequality) and bool(constraint.args[0].is_constant())
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    candidate, i = name, 1
+    while candidate in taken:
+        i += 1
+        candidate = f"{name} {i}"
+    taken.add(candidate)
+    return candidate
+
+
+def constraint_set(name: str, constraint: Any) -> tuple[Kind, float, Any]:
+    """Return (set, sign, expression) such that sign * expression lies in the set."""
+    if isinstance(constraint, Equality):
+        return "zero", 1.0, constraint.expr
+    if isinstance(constraint, Zero):
+        return "zero", 1.0, constraint.args[0]
+    if isinstance(constraint, Inequality):
+        return "nonpositive", 1.0, constraint.expr
+    if isinstance(constraint, NonPos):
+        return "nonpositive", 1.0, constraint.args[0]
+    if isinstance(constraint, NonNeg):
+        return "nonpositive", -1.0, constraint.args[0]
+    raise UnsupportedProblem(
+        f"{name!r} is a constraint in the cone {type(constraint).__name__}, not a quadratic",
+        "quadratics are ==, <=, >= of expressions of degree at most 2",
+        f"write it as quadratics, or remove {name!r}",
+    )
+
+
+def _term(
+    name: str,
+    kind: Kind,
+    sign: float,
+    expression: Any,
+    offsets: Mapping[int, int],
+    size: int,
+) -> QuadraticTerm:
+    return QuadraticTerm(
+        name, kind, tuple(expression.shape), sign * named_map(name, expression, offsets, size)
+    )
+
+
+def named_map(name: str, expression: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
+    """Return the coefficients of a term's expression; errors name the term."""
+    try:
+        found = quadratic_map(expression, offsets, size)
+    except NotQuadratic as e:
+        raise UnsupportedProblem(
+            f"{name!r} is not quadratic", str(e), f"write it as quadratics, or remove {name!r}"
+        ) from e
+    if not (
+        np.isfinite(found.b).all()
+        and np.isfinite(found.A.data).all()
+        and np.isfinite(found.Q.data).all()
+    ):
+        raise UnsupportedProblem(
+            f"{name!r} has coefficients that are not finite",
+            remedy="remove infinite bounds and NaN from its data",
+        )
+    return found
+
+
+def attribute_terms(name: str, variable: Any, start: int, size: int) -> list[QuadraticTerm]:
+    """Return equalities that state the pattern of a matrix variable."""
+    where = np.arange(variable.size).reshape(variable.shape, order="F")
+    found: list[QuadraticTerm] = []
+
+    def equal(word: str, left: NDArray[Any], right: NDArray[Any] | None) -> None:
+        m = left.size
+        A = sp.csr_array((np.ones(m), (np.arange(m), start + left)), shape=(m, size))
+        if right is not None:
+            A = A - sp.csr_array((np.ones(m), (np.arange(m), start + right)), shape=(m, size))
+        if m:
+            affine = QuadraticMap.affine(sp.csr_array(A), np.zeros(m))
+            found.append(QuadraticTerm(f"{name} {word}", "zero", (m,), affine))
+
+    if variable.attributes.get("symmetric") or variable.attributes.get("PSD"):
+        low = np.tril_indices(variable.shape[0], -1)
+        equal("symmetric", where[low], where.T[low])
+    if variable.attributes.get("diag"):
+        equal("pattern", where[~np.eye(variable.shape[0], dtype=bool)], None)
+    sparsity = variable.attributes.get("sparsity")
+    if sparsity:
+        kept = np.zeros(variable.shape, dtype=bool)
+        kept[tuple(np.asarray(i, dtype=int) for i in sparsity)] = True
+        equal("pattern", where[~kept], None)
+    return found
+
+
+# A problem as rows of linear and quadratic functions, each entry with a name.
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class ProblemVerbs:
 
     def to_pyomo(self) -> Any:
         """Return a Pyomo model with the same names; see `optfair.compile.to_pyomo`."""
-        from optfair.compile.pyomo import to_pyomo
+        from optfair.compile.export import to_pyomo
 
         return to_pyomo(cast("Problem", self))
 

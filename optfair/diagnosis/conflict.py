@@ -13,7 +13,7 @@ import numpy as np
 from optfair.backends.branching import BranchingProof, excluded
 from optfair.backends.farkas import InfeasibilityProof, carriers, proved_infeasible
 from optfair.backends.linear_program import HeldRows
-from optfair.backends.policy import choose
+from optfair.backends.registry import choose
 from optfair.backends.solve import solve
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict

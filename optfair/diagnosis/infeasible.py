@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
 from optfair.backends.branching import BranchingProof
-from optfair.backends.policy import choose
+from optfair.backends.registry import choose
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term, objective_term

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.farkas import InfeasibilityProof
-from optfair.backends.policy import choose, conic_interface
+from optfair.backends.registry import choose, conic_interface
 from optfair.backends.solve import solve
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.cone_program import ConeProgram
+from optfair.compile.export import ConeProgram
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
 from optfair.formats.mps import Duplicates

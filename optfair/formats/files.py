@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.compile.cone_program import cone_program
+from optfair.compile.export import cone_program, to_pyomo
 from optfair.compile.program import Program, program
-from optfair.compile.pyomo import to_pyomo
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, UnsupportedProblem

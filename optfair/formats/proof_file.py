@@ -22,7 +22,7 @@ from optfair.backends.branching import (
     integer_columns,
 )
 from optfair.backends.farkas import InfeasibilityProof, Ray
-from optfair.backends.policy import choose, conic_interface
+from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem

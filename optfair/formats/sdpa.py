@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.cone_program import ConeProgram
+from optfair.compile.export import ConeProgram
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from optfair.backends.policy import conic_interface
-from optfair.backends.registry import profile, profiles
+from optfair.backends.registry import conic_interface, profile, profiles
 from optfair.compile.form import compile_problem
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution

@@ -28,12 +28,12 @@ from optfair.proofs.residual import (
     repaired,
     residual_of,
     sharper,
+    tilted,
 )
 from optfair.proofs.rounding import (
     UNIT,
     dot,
 )
-from optfair.proofs.tilt import tilted
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm

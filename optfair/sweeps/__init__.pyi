@@ -8,7 +8,7 @@ from optfair.sweeps.ranges import Ranges as Ranges
 from optfair.sweeps.ranges import sensitivity as sensitivity
 from optfair.sweeps.solution_map import Derivatives as Derivatives
 from optfair.sweeps.solution_map import derivatives as derivatives
+from optfair.sweeps.sweep_result import Dependence as Dependence
 from optfair.sweeps.sweep_result import Point as Point
 from optfair.sweeps.sweep_result import Sweep as Sweep
-from optfair.sweeps.value_function import Dependence as Dependence
-from optfair.sweeps.value_function import dependence as dependence
+from optfair.sweeps.sweep_result import dependence as dependence

@@ -18,8 +18,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Equality, Inequality
 
-from optfair.compile.conic_proof import ConicProof
-from optfair.compile.value_line import ValueLine
+from optfair.compile.conic_proof import ConicProof, ValueLine
 from optfair.core.expressions import dense
 from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
@@ -27,8 +26,7 @@ from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.numbers import checked
-from optfair.sweeps.sweep_result import Point, Sweep, gaps
-from optfair.sweeps.value_function import Dependence, dependence
+from optfair.sweeps.sweep_result import Dependence, Point, Sweep, dependence, gaps
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

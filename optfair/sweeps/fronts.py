@@ -20,7 +20,7 @@ from optfair.errors import DeclarationError, nearest
 from optfair.numbers import check_choice, check_count, checked
 from optfair.sweeps.along import Run
 from optfair.sweeps.pareto_front import FrontPoint, Halfspace, ParetoFront
-from optfair.sweeps.value_function import Dependence
+from optfair.sweeps.sweep_result import Dependence
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution

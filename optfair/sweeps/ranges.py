@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.backends.linear_program import Kept, solve_form
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core import display

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, onenormest
 
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.solution import check_solution

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.classify import constraint_term, objective_term

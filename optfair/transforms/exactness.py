@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.quadratic import QuadraticForms, quadratic_terms
+from optfair.compile.program import QuadraticForms, quadratic_terms
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.core.problem import check_problem

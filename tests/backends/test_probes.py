@@ -17,9 +17,8 @@ import pytest
 
 import optfair as of
 from optfair.backends import registry
-from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
-from optfair.backends.registry import LicenceState, licence_state, profile, profiles
+from optfair.backends.registry import LicenceState, choose, licence_state, profile, profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 

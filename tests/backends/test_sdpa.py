@@ -88,7 +88,7 @@ def test_it_solves_where_it_is_installed_and_says_so_where_it_is_not(name: str) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_never_asked_unless_it_is_named(name: str) -> None:
-    from optfair.backends.policy import choose
+    from optfair.backends.registry import choose
 
     assert name not in [c.name for c in choose(program(), None)]
 

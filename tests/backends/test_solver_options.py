@@ -185,7 +185,7 @@ def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_local_result_needs_the_name_of_its_solver() -> None:
-    from optfair.backends.policy import choose
+    from optfair.backends.registry import choose
 
     x = cp.Variable(2, name="x")
     rows = [cp.sum_squares(x) >= 1, cp.abs(x) <= 2]
@@ -220,7 +220,7 @@ def test_a_ray_is_handed_on_when_it_verifies() -> None:
 
 def test_a_ray_that_leaves_the_constraints_is_dropped() -> None:
     from optfair.compile.form import compile_problem
-    from optfair.proofs.points import recession_faults
+    from optfair.proofs.cones import recession_faults
 
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - 2 * x[1]), [x >= 1]), ["lo"])

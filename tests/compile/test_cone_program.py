@@ -8,7 +8,7 @@ import pytest
 
 import optfair as of
 from optfair.backends.cone_program import solve_cone_program
-from optfair.compile.cone_program import cone_program
+from optfair.compile.export import cone_program
 from optfair.storage import read_archive
 
 CONVEX = [

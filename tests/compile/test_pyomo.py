@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.compile.pyomo import pyomo_values, to_pyomo
+from optfair.compile.export import pyomo_values, to_pyomo
 
 pyo = importlib.import_module("pyomo.environ")
 

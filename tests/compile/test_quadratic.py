@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.compile.quadratic import quadratic_terms
+from optfair.compile.program import quadratic_terms
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(4, 3))

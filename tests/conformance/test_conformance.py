@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.policy import choose
 from optfair.backends.profile import Refusal
-from optfair.backends.registry import licence_state, profile, profiles
+from optfair.backends.registry import choose, licence_state, profile, profiles
 
 sys.path.insert(0, str(Path(__file__).parent))
 from instances import CASES, INFEASIBLE, PRECISE, UNBOUNDED

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.backends.lifted import quadratic_form
-from optfair.compile.quadratic import QuadraticForms
+from optfair.compile.program import QuadraticForms
 from optfair.core.classify import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.compile.cone_program import cone_program
+from optfair.compile.export import cone_program
 from optfair.formats.files import read
 
 # the example of SDPA's manual, with its separators and comments; its optimum is known

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from optfair.proofs import bounds
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
-from optfair.proofs.cones import Cone
-from optfair.proofs.points import feasible_near, recession_faults
+from optfair.proofs.cones import Cone, feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
 
 

@@ -22,8 +22,8 @@ from optfair.proofs.residual import (
     polished,
     repaired,
     residual_of,
+    tilted,
 )
-from optfair.proofs.tilt import tilted
 from optfair.solution.conic_form import ConicForm
 
 

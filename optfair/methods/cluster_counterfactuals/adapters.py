@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optfair.backends.policy import choose
+from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve
 from optfair.core.solution import Solution, Status

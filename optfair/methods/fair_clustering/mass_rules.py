@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.farkas import InfeasibilityProof
-from optfair.backends.policy import conic_interface
+from optfair.backends.registry import conic_interface
 from optfair.backends.request import Request
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.problem import Declaration, Problem

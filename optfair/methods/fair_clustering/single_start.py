@@ -21,12 +21,11 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     descend,
 )
 from optfair.methods.fair_clustering.alignment import printed_alignment
-from optfair.methods.fair_clustering.alternation import alternate
+from optfair.methods.fair_clustering.alternation import alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
-from optfair.methods.fair_clustering.swap_search import swapped
 from optfair.numbers import check_matrix
 from optfair.rows.restarts import Restart, Step, Told, step_progress
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from optfair.backends.request import Outcome, Request
 from optfair.backends.terminal import round_progress
-from optfair.methods.fair_clustering.adapters.mass_dual import PricedProof, price_round
+from optfair.methods.fair_clustering.adapters import PricedProof, price_round
 from optfair.methods.fair_clustering.algorithms.entropic_projection import (
     project,
 )

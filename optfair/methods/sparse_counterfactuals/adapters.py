@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.generic import ReportedBound
-from optfair.backends.policy import choose
+from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.compile.quadratic import constraint_set, named_map
+from optfair.compile.program import constraint_set, named_map
 from optfair.core.classify import model_term
 from optfair.core.composition import Rule
 from optfair.core.problem_class import LP

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.fair_clustering.adapters import network_simplex
+from optfair.methods.fair_clustering import adapters as network_simplex
 from optfair.methods.fair_clustering.algorithms import entropic
 from optfair.methods.fair_clustering.algorithms.entropic import column_error, entropic_plan
 from optfair.methods.fair_clustering.alignment import (

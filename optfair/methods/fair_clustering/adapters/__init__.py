@@ -1,1 +1,0 @@
-"""From problems to arrays and back: the routes that solvers' files of facts name."""
