@@ -316,14 +316,14 @@ def _near(function: Callable[..., Any], x: Any) -> tuple[Floats, Floats]:
 
 
 def _increasing(
-    function: Callable[..., Any], least: float, most: float, zero: float = 0.0, at: float = 0.0
+    function: Callable[..., Any], least: float, most: float, zero: float = 0.0
 ) -> Callable[[Interval], Interval]:
-    """Return an increasing function with values in [least, most] that is exact at one point."""
+    """Return an increasing function with values in [least, most] that is exact at 0."""
 
     def evaluate(x: Interval) -> Interval:
         low, high = _near(function, x.low)[0], _near(function, x.high)[1]
-        low = np.where(x.low == at, zero, np.where(np.isneginf(x.low), least, low))
-        high = np.where(x.high == at, zero, np.where(np.isposinf(x.high), most, high))
+        low = np.where(x.low == 0.0, zero, np.where(np.isneginf(x.low), least, low))
+        high = np.where(x.high == 0.0, zero, np.where(np.isposinf(x.high), most, high))
         return Interval(np.clip(low, least, most), np.clip(high, least, most))
 
     return evaluate

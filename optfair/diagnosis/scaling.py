@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WIDE_ROW, EXTREMES = 1e4, 3
 # Coefficients above which rows are not compared.
 MOST_ENTRIES = 100_000
+# Rounds of geometric scaling.
+ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def widest_rows(compiled: Compiled) -> tuple[tuple[str, int, Range], ...]:
     return tuple(found)
 
 
-def balanced_range(A: Any, rounds: int = 20) -> float:
+def balanced_range(A: Any) -> float:
     """Return the range of coefficients after geometric scaling of rows and columns."""
     M = sp.coo_array(A)
     keep = M.data != 0.0
@@ -153,7 +155,7 @@ def balanced_range(A: Any, rounds: int = 20) -> float:
     logs, row, col = np.log(np.abs(M.data[keep])), M.row[keep], M.col[keep]
     in_row = np.maximum(np.bincount(row, minlength=M.shape[0]), 1)
     in_col = np.maximum(np.bincount(col, minlength=M.shape[1]), 1)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         logs = logs - (np.bincount(row, logs, M.shape[0]) / in_row)[row]
         logs = logs - (np.bincount(col, logs, M.shape[1]) / in_col)[col]
     return float(np.exp(min(logs.max() - logs.min(), 700.0)))

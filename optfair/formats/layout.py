@@ -338,13 +338,11 @@ class RowsInProgress:
     products: Products = field(default_factory=dict)
     row_products: dict[int, Products] = field(default_factory=dict)
 
-    def add_column(
-        self, name: str, *, integer: bool = False, lower: float = 0.0, upper: float = np.inf
-    ) -> int:
-        """Add a column."""
+    def add_column(self, name: str, *, integer: bool = False, upper: float = np.inf) -> int:
+        """Add a column that is at least 0."""
         self.columns.append(name)
         self.cost.append(0.0)
-        self.lower.append(lower)
+        self.lower.append(0.0)
         self.upper.append(upper)
         self.integer.append(integer)
         return len(self.columns) - 1

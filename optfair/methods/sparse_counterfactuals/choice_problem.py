@@ -47,14 +47,14 @@ class ExclusionTerm(ConstraintTerm):
     excluded: Flags = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
-def exclusion(problem: ChoiceProblem, excluded: Flags, latex: str = "") -> ExclusionTerm:
+def exclusion(problem: ChoiceProblem, excluded: Flags) -> ExclusionTerm:
     r"""Return the term :math:`\sum_{j \text{ excluded}} a_j \le 0`.
 
     With non-negative choices, a single row says the same as one equality for each.
     """
     weights = excluded.astype(float)
     weights.flags.writeable = False
-    derived = model_term("excluded", weights @ problem["choice"] <= 0, latex)
+    derived = model_term("excluded", weights @ problem["choice"] <= 0)
     known = {f.name: getattr(derived, f.name) for f in fields(ConstraintTerm)}
     return ExclusionTerm(**known, excluded=excluded)
 
