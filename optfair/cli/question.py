@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 
 from optfair import registry
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
-from optfair.numbers import check_weights, encode_groups
+from optfair.numbers import Floats, check_weights, encode_groups
 from optfair.storage import read_bytes
 
 # A CSV file: what it holds, where its entries are wrong, and how to write it with one more column.
 
 if TYPE_CHECKING:
     from optfair.core.composition import Rule
-
-Floats = NDArray[np.float64]
 
 
 DELIMITERS = (",", ";", "\t")

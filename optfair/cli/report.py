@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from optfair import metrics, registry
 from optfair.cli.console import inline_svg, page
 from optfair.cli.question import Question
+from optfair.numbers import Floats
 from optfair.plots import plot_composition, plot_convergence, plot_projection
 from optfair.plots.axes import COLOURS
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 
 # What `optfair cluster` makes of a question: two clusterings, with the rule and without.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

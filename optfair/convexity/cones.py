@@ -8,7 +8,6 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
@@ -19,8 +18,7 @@ from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import signed_factors
 from optfair.convexity.theorems import perspective_of
-
-Floats = NDArray[np.float64]
+from optfair.numbers import Floats
 
 # Entries of a vector that are written one by one.
 ENTRIES = 64

@@ -9,13 +9,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum
 from optfair.convexity.intervals import Interval
 from optfair.convexity.steps import spend
-
-Floats = NDArray[np.float64]
+from optfair.numbers import Floats
 
 ORDER = 4
 

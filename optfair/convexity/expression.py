@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from optfair.convexity.intervals import exact_product, exact_sum
 from optfair.convexity.steps import spend
+from optfair.numbers import Floats
 
-Floats = NDArray[np.float64]
 Part = tuple[Any, "Node"]
 Factor = tuple["Node", Fraction]
 

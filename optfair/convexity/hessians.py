@@ -31,10 +31,10 @@ from optfair.convexity.polynomials import (
     univariate,
 )
 from optfair.convexity.rules import Goal, Kind, rule
+from optfair.numbers import Floats
 
 # Rules that look at second derivatives: their sign by polynomials, or by intervals over boxes.
 
-Floats = NDArray[np.float64]
 
 #: Boxes of a proof, seconds that the search for them may take, scalars with and without cutting.
 BOXES, SECONDS = 4096, 0.5

@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from optfair.numbers import Floats
 
 # What elementary functions of NumPy are off by at most, in units of the last place, with room.
 LAST_PLACES = 16.0

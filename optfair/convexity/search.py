@@ -32,8 +32,7 @@ from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind
 from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
-
-Floats = NDArray[np.float64]
+from optfair.numbers import Floats
 
 # How deep rules are applied to what rules ask for.
 DEPTH = 14

@@ -16,8 +16,7 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Leaf, Node, affine, scalars, select
 from optfair.convexity.intervals import Interval
 from optfair.convexity.rules import Kind
-
-Floats = NDArray[np.float64]
+from optfair.numbers import Floats
 
 # Variables beyond which no chord is searched, and entries of a vector that are looked at.
 SCALARS, ENTRIES = 60, 12
