@@ -12,6 +12,7 @@ from pyscipopt import Model
 from pyscipopt.scip import Expr, Term
 
 from optfair.backends.request import RawPoint, refused_options
+from optfair.core.labels import free_name
 from optfair.errors import SolverFailure, UnsupportedProblem, nearest
 from optfair.numbers import Floats
 
@@ -201,12 +202,8 @@ class ScipModel:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    candidate, i = name, 1
-    while candidate in taken:
-        i += 1
-        candidate = f"{name}_{i}"
-    taken.add(candidate)
-    return candidate
+    taken.add(own := free_name(name, taken, "_"))
+    return own
 
 
 def _mismatch(current: Any, value: Any) -> str | None:

@@ -21,6 +21,7 @@ from optfair.comparison.run import Run, Store, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
 from optfair.core.adopt import from_cvxpy
 from optfair.core.identity import fingerprint
+from optfair.core.labels import free_name
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read
@@ -86,7 +87,7 @@ def subjects(problems: Any) -> list[Subject]:
             same = found.get(subject.name)
             if same is not None and subject.instance and same.instance == subject.instance:
                 continue  # two patterns may meet
-            unique = _free(subject.name, found)
+            unique = free_name(subject.name, found)
             found[unique] = Subject(unique, subject.problem, subject.instance, subject.stated)
     if not found:
         raise DataError("there is no problem to compare on", remedy="give at least one")
@@ -156,14 +157,6 @@ def _matching(pattern: str) -> list[Instance]:
     if not found:
         raise DataError(f"no instance matches {pattern!r}", remedy=nearest(pattern, known))
     return found
-
-
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    candidate, i = name, 1
-    while candidate in taken:
-        i += 1
-        candidate = f"{name} {i}"
-    return candidate
 
 
 # Run every solver on every problem, each time in a process of its own.

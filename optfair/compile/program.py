@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import built, reduction
 from optfair.core.expressions import Values, check_parameters
+from optfair.core.labels import free_name
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats
@@ -198,7 +199,10 @@ def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticFo
     rows: list[tuple[str, Any]] = []
 
     def numbered(name: str, parts: Sequence[Any]) -> None:
-        rows.extend((_unique(f"{name} {i}", names), c) for i, c in enumerate(parts, start=1))
+        for i, c in enumerate(parts, start=1):
+            label = free_name(f"{name} {i}", names)
+            names.add(label)
+            rows.append((label, c))
 
     for name, t in problem.objective.items():
         if piecewise and _polyhedral(t):
@@ -260,7 +264,7 @@ class _Layout:
             if v.id not in self.offsets:
                 count += 1
                 label = f"{name} auxiliary" + (f" {count}" if count > 1 else "")
-                self._place(_unique(label, set(self.variables)), v)
+                self._place(free_name(label, self.variables), v)
 
 
 def _polyhedral(term: Term) -> bool:
@@ -271,15 +275,6 @@ def _polyhedral(term: Term) -> bool:
 def _above(constraint: Any) -> bool:
     """Whether it was written as >=, so that its right-hand side keeps its sign."""
     return isinstance(constraint, Inequality) and bool(constraint.args[0].is_constant())
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    candidate, i = name, 1
-    while candidate in taken:
-        i += 1
-        candidate = f"{name} {i}"
-    taken.add(candidate)
-    return candidate
 
 
 def constraint_set(name: str, constraint: Any) -> tuple[Kind, float, Any]:

@@ -18,6 +18,7 @@ from cvxpy.reductions.complex2real.complex2real import (
 
 from optfair.core.classify import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import substitute
+from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_names
@@ -73,7 +74,7 @@ class AdoptedProblem(Problem):
             known = [cp.Variable(name="unused")]
             goal = goal + 0.0 * known[0]
         for old in known:
-            name = _unique(old.name(), variables)
+            name = free_name(old.name(), variables)
             new = cp.Variable(old.shape, name=name, **_kept(old))
             variables[name], aliases[old], swaps[id(old)] = new, name, new
             signs.update(_sign_constraints(name, old, new))
@@ -82,7 +83,7 @@ class AdoptedProblem(Problem):
             for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
                 if old.attributes[kind] is True or not at:
                     continue
-                label = _unique(f"{name} {kind}", variables)  # entries that are whole
+                label = free_name(f"{name} {kind}", variables)  # entries that are whole
                 part = variables[label] = cp.Variable(len(at), name=label)
                 integers.add(label)
                 signs[label] = cp.hstack([new[tuple(int(i) for i in one)] for one in at]) == part
@@ -92,7 +93,7 @@ class AdoptedProblem(Problem):
         constraints: dict[str, Any] = {}
         for i, c in enumerate(problem.constraints):
             label = given[i] if given is not None else (getattr(c, "label", None) or f"c{i}")
-            constraints[_unique(str(label), constraints)] = substitute(c, swaps)
+            constraints[free_name(str(label), constraints)] = substitute(c, swaps)
         sense = "minimize" if isinstance(problem.objective, cp.Minimize) else "maximize"
         goal = substitute(goal, swaps)
         objective = (objective_term("objective", goal, ids, sense),)
@@ -105,14 +106,6 @@ class AdoptedProblem(Problem):
             frozenset(integers),
             aliases,
         )
-
-
-def _unique(name: str, taken: Any) -> str:
-    candidate, i = name, 1
-    while candidate in taken:
-        i += 1
-        candidate = f"{name} {i}"
-    return candidate
 
 
 def _kept(variable: Any) -> dict[str, Any]:
@@ -145,7 +138,7 @@ def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[
         for word, part in zip(("", " imaginary"), parts, strict=True):
             for own in part if isinstance(part, list) else [part]:
                 if own is not None:
-                    rows[_unique(f"{label}{word}", rows)] = own
+                    rows[free_name(f"{label}{word}", rows)] = own
     for old, (real, imaginary) in step.canon_methods._variables.items():
         for word, part in (("", real), (" imaginary", imaginary)):
             if part is not None:
@@ -153,7 +146,7 @@ def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[
         if (old.attributes.get("PSD") or old.attributes.get("NSD")) and imaginary is not None:
             block = complex_psd_matrix(*leaves[old])
             sign = 1.0 if old.attributes.get("PSD") else -1.0
-            rows[_unique(f"{old.name()} psd", rows)] = sign * block >> 0
+            rows[free_name(f"{old.name()} psd", rows)] = sign * block >> 0
     return cp.Problem(goal, list(rows.values())), list(rows)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -61,6 +61,21 @@ class Axis:
 
 
 Axes = tuple[Axis | None, ...]
+
+
+def free_name(name: str, taken: Container[str], between: str = " ") -> str:
+    """Return a name that is not taken yet: this one, else with the least number from 2.
+
+    Examples
+    --------
+    >>> free_name("cap", {"cap", "cap 2"}), free_name("need", {"cap"})
+    ('cap 3', 'need')
+    """
+    candidate, i = name, 1
+    while candidate in taken:
+        i += 1
+        candidate = f"{name}{between}{i}"
+    return candidate
 
 
 def axes_of(given: Any, shape: tuple[int, ...], what: str) -> Axes:

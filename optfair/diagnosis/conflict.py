@@ -19,6 +19,7 @@ from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import Values
+from optfair.core.labels import free_name
 from optfair.core.term import family
 from optfair.diagnosis.report import Clock
 from optfair.diagnosis.scaling import proof_faults
@@ -138,7 +139,7 @@ class System:
         objective = problem.objective if self.structured else {}
         self.problem: Problem = problem.with_terms(objective, {**problem.constraints, **domains})
         self.integers = {
-            _free(f"{name} integer", self.problem.constraints): name
+            free_name(f"{name} integer", self.problem.constraints): name
             for name in sorted(problem.integers)
         }
         # they stay given when a rule or integrality has cost the algorithm
@@ -338,12 +339,6 @@ def second_opinion(part: Problem, tolerance: float, seconds: float | None) -> An
     return None
 
 
-def _free(label: str, taken: Mapping[str, Any]) -> str:
-    while label in taken:
-        label += "'"
-    return label
-
-
 def _domains(problem: Problem) -> dict[str, Any]:
     """Return the constraints under which the objective is finite: log(x) needs x >= 0."""
     found = {}
@@ -354,7 +349,7 @@ def _domains(problem: Problem) -> dict[str, Any]:
         expression = term.build()
         for i, c in enumerate(getattr(expression, "domain", ())):
             label = f"domain of {name}" + (f" {i + 1}" if i else "")
-            label = _free(label, problem.constraints)
+            label = free_name(label, problem.constraints)
             found[label] = replace(constraint_term(label, c, problem.names), origin="model")
     return found
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.program import Block
+from optfair.core.labels import free_name
 from optfair.numbers import Floats
 
 # Names of single columns and rows in files, and the way back to arrays.
@@ -423,16 +424,10 @@ def unique_names(names: Iterable[str]) -> list[str]:
     >>> unique_names(["cap", "need", "cap"])
     ['cap', 'need', 'cap 2']
     """
-    taken: set[str] = set()
-    found = []
+    found: dict[str, None] = {}
     for name in names:
-        candidate, i = name, 1
-        while candidate in taken:
-            i += 1
-            candidate = f"{name} {i}"
-        taken.add(candidate)
-        found.append(candidate)
-    return found
+        found[free_name(name, found)] = None
+    return list(found)
 
 
 # The columns of a file as entries of two vectors, found by array and by label.

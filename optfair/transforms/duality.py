@@ -17,6 +17,7 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
+from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, Unbounded
@@ -215,7 +216,7 @@ class DualProblem(Problem):
         """Columns of the primal program -> name of the constraint they are the multiplier of."""
         names: dict[str, str] = {}
         for name in self.columns:
-            names[name] = _free(name, names.values())
+            names[name] = free_name(name, names.values())
         return names
 
     def declare(self) -> Declaration:
@@ -237,7 +238,7 @@ class DualProblem(Problem):
             if b.any():
                 bound[m.term] = bound.get(m.term, 0.0) - sign * (b @ cp.vec(y, order="F"))
         for name, F in self.data["factors"].items():
-            label = _free(f"{name} curvature", variables)
+            label = free_name(f"{name} curvature", variables)
             u = variables[label] = cp.Variable(F.shape[1], name=label)
             gradient.append((F, u))
             bound[label] = -sign * cp.sum_squares(u) / 2.0
@@ -249,7 +250,7 @@ class DualProblem(Problem):
         equations = self._stationarity(gradient)
         terms = [constraint_term(k, c, names) for k, c in equations.items()]
         for m, inside in memberships:
-            term = constraint_term(_free(f"{m.name} in dual cone", equations), inside, names)
+            term = constraint_term(free_name(f"{m.name} in dual cone", equations), inside, names)
             if m.cone.kind in ("exp", "pow"):  # CVXPY would project by calling a solver
                 term = replace(term, violation=m.violation)
             terms.append(term)
@@ -312,14 +313,6 @@ def _factor(P: Any) -> Any:
     F = sp.lil_array((P.shape[0], kept.size))
     F[support, :] = vectors[:, kept] * np.sqrt(eigenvalues[kept])
     return sp.csc_array(F)
-
-
-def _free(name: str, taken: Any) -> str:
-    number, candidate = 1, name
-    while candidate in taken:
-        number += 1
-        candidate = f"{name} {number}"
-    return candidate
 
 
 # The Lagrange dual of a convex problem, with the names of the primal, and the way back.

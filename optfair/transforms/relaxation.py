@@ -14,6 +14,7 @@ from cvxpy.constraints import PSD, Equality, Inequality, Zero
 from optfair.core.certificate import DualCheck, DualProof, drift
 from optfair.core.classify import objective_term
 from optfair.core.expressions import Values
+from optfair.core.labels import free_name
 from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
@@ -296,19 +297,11 @@ def soften(problem: Problem, name: str, weight: float) -> Any:
     sign = 1.0 if problem.sense == "minimize" else -1.0
     for term_name, term in hit.items():
         penalty = sign * weight * _penalty(term)
-        label = _free_label(f"soft {term_name}", problem)
+        label = free_name(f"soft {term_name}", problem.objective)
         goal = objective_term(label, penalty, problem.names, problem.sense)
         added[label] = replace(goal, parameters=term.parameters)
     kept = {k: t for k, t in problem.constraints.items() if k not in hit}
     return problem.with_terms({**problem.objective, **added}, kept)
-
-
-def _free_label(label: str, problem: Problem) -> str:
-    number, candidate = 1, label
-    while candidate in problem.objective:
-        number += 1
-        candidate = f"{label} {number}"
-    return candidate
 
 
 def _penalty(term: ConstraintTerm) -> Any:
