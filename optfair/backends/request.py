@@ -249,6 +249,12 @@ class Outcome:
     kept: str = ""
 
 
+def stages(begin: float, compiled_at: float, solved_at: float) -> dict[str, float]:
+    """Return the seconds of compile and solve, and of what was recovered since."""
+    recovered = time.perf_counter() - solved_at
+    return {"compile": compiled_at - begin, "solve": solved_at - compiled_at, "recover": recovered}
+
+
 @dataclass(frozen=True, eq=False)
 class RawPoint:
     """What a solver leaves on the compiled cone program.

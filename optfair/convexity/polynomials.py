@@ -303,18 +303,8 @@ def times(*lines: Line) -> Line:
     return _trimmed(out)
 
 
-def _remainder(a: Line, b: Line) -> Line:
-    a = list(a)
-    while len(a) >= len(b):
-        factor = a[-1] / b[-1]
-        shift = len(a) - len(b)
-        for k, c in enumerate(b):
-            a[shift + k] -= factor * c
-        a.pop()
-    return _trimmed(a)
-
-
-def _quotient(a: Line, b: Line) -> Line:
+def _divided(a: Line, b: Line) -> tuple[Line, Line]:
+    """Return quotient and remainder."""
     a, out = list(a), [Fraction(0)] * max(len(a) - len(b) + 1, 0)
     while len(a) >= len(b):
         factor = a[-1] / b[-1]
@@ -323,12 +313,12 @@ def _quotient(a: Line, b: Line) -> Line:
         for k, c in enumerate(b):
             a[shift + k] -= factor * c
         a.pop()
-    return _trimmed(out)
+    return _trimmed(out), _trimmed(a)
 
 
 def _common(a: Line, b: Line) -> Line:
     while b:
-        a, b = b, _remainder(a, b)
+        a, b = b, _divided(a, b)[1]
         b = [c / abs(b[-1]) for c in b] if b else b
     return [c / a[-1] for c in a] if a else a
 
@@ -350,7 +340,7 @@ def _roots_between(p: Line, low: Fraction | None, high: Fraction | None) -> int:
     """Return how many distinct roots lie in (low, high], by Sturm's theorem."""
     chain = [p, derivative(p)]
     while chain[-1]:
-        rest = _remainder(chain[-2], chain[-1])
+        rest = _divided(chain[-2], chain[-1])[1]
         chain.append([-c / abs(rest[-1]) for c in rest] if rest else [])
     chain.pop()
 
@@ -384,17 +374,17 @@ def nonnegative_on(p: Line, low: float, high: float) -> bool:
     repeated = []
     while len(rest) > 1:
         common = _common(rest, derivative(rest))
-        repeated.append(_quotient(rest, common))  # each root once
+        repeated.append(_divided(rest, common)[0])  # each root once
         rest = common
     for k, q in enumerate(repeated):
-        simple = _quotient(q, repeated[k + 1]) if k + 1 < len(repeated) else q
+        simple = _divided(q, repeated[k + 1])[0] if k + 1 < len(repeated) else q
         if k % 2 == 0:
             odd = times(odd, simple)
     if len(odd) > 1:
         # roots on the ends do not matter
         for end in (a, b):
             if end is not None and not _sign_at(odd, end, 0):
-                odd = _quotient(odd, [-end, ONE])
+                odd = _divided(odd, [-end, ONE])[0]
         if len(odd) > 1 and _roots_between(odd, a, b):
             return False
     inside = (
@@ -426,10 +416,10 @@ def positive_inside(p: Line, low: float, high: float) -> bool:
     if not nonnegative_on(p, low, high):
         return False
     # what is left to exclude are zeros inside, which its square-free part shows
-    simple = _quotient(p, _common(p, derivative(p))) if len(p) > 1 else p
+    simple = _divided(p, _common(p, derivative(p)))[0] if len(p) > 1 else p
     a = None if np.isneginf(low) else Fraction(float(low))
     b = None if np.isposinf(high) else Fraction(float(high))
     for end in (a, b):
         if end is not None and len(simple) > 1 and not _sign_at(simple, end, 0):
-            simple = _quotient(simple, [-end, ONE])
+            simple = _divided(simple, [-end, ONE])[0]
     return bool(simple) and (len(simple) == 1 or _roots_between(simple, a, b) == 0)

@@ -13,7 +13,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from optfair.backends.request import Outcome
+from optfair.backends.request import Outcome, stages
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
@@ -415,11 +415,7 @@ def outcome(p: ClusterCounterfactual, z: Floats, mu: Floats, clock: tuple[float,
     """
     solved_at = time.perf_counter()
     multipliers = named_multipliers(p, z, mu)
-    seconds = {
-        "compile": clock[1] - clock[0],
-        "solve": solved_at - clock[1],
-        "recover": time.perf_counter() - solved_at,
-    }
+    seconds = stages(*clock, solved_at)
     return Outcome("optimal", {"point": z}, multipliers, BoundaryProof(p), seconds)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, stages
 from optfair.backends.solve import solve_as_asked
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
@@ -127,11 +127,7 @@ def run_scaled_map(problem: Problem, profile: SolverProfile, request: Request) -
             multipliers[name] = np.array(-force)
     for array in (*values.values(), *multipliers.values()):
         array.flags.writeable = False
-    seconds = {
-        "compile": compiled_at - begin,
-        "solve": solved_at - compiled_at,
-        "recover": time.perf_counter() - solved_at,
-    }
+    seconds = stages(begin, compiled_at, solved_at)
     return Outcome("optimal", values, multipliers, ScoreMapProof(p, p.reduction()), seconds)
 
 
@@ -176,11 +172,7 @@ def run_score_map(problem: Problem, profile: SolverProfile, request: Request) ->
         values,
         multipliers,
         ScoreMapProof(p, reduction),
-        {
-            "compile": compiled,
-            "solve": solved_at - begin - compiled,
-            "recover": time.perf_counter() - solved_at,
-        },
+        stages(begin, begin + compiled, solved_at),
         found.progress,
     )
 

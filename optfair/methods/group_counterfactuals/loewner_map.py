@@ -12,7 +12,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, stages
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.errors import SolverFailure
@@ -333,10 +333,6 @@ def run_loewner_map(problem: Problem, profile: SolverProfile, request: Request) 
         raise SolverFailure(
             "the splitting has stalled", f"a gap of {found.gap:.1e} after {found.steps} steps"
         )
-    seconds = {
-        "compile": compiled_at - begin,
-        "solve": solved_at - compiled_at,
-        "recover": time.perf_counter() - solved_at,
-    }
+    seconds = stages(begin, compiled_at, solved_at)
     proof = LoewnerProof(p, values, multipliers)
     return Outcome("time_limit" if late else "optimal", values, multipliers, proof, seconds)
