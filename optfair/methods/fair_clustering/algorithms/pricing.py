@@ -17,7 +17,7 @@ Integers = NDArray[np.intp]
 
 
 # Rows looked at to choose the size of a box; any size is valid, so a sample will do.
-PROBE = 8_192
+PROBE = 2_048
 # Numbers looked at to see how large costs typically are.
 TYPICAL = 1_024
 
