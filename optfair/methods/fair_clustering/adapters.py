@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -110,7 +111,7 @@ def _frozen(array: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class PricedProof:
+class PricedProof(ABC):
     r"""Bound from the prices Λ of the masses: that of the rows and that of the rules.
 
     .. math::
@@ -136,17 +137,17 @@ class PricedProof:
         """Λ (G x K)."""
         return self.rules.program.prices(self.y, self.z)
 
+    @abstractmethod
     def row_multipliers(self) -> Floats:
         """Return the multipliers of the row sums."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sign_multipliers(self) -> Floats:
         """Return the multipliers of the signs (n x K)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bound(self, prices: Floats, rules: float) -> tuple[float, float]:
         """Return q, rounded down, from the value of the rules; and the size of its numbers."""
-        raise NotImplementedError
 
     def recovered(
         self, values: dict[str, Floats]

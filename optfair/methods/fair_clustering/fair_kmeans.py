@@ -93,7 +93,9 @@ class FairKMeans(
         30 clusters on.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
-        the first ones run on, which ``n_iter_`` and ``history_`` leave out.
+        the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 2,000
+        rows on leads there: passes in which rows choose softly and prices and centers move
+        together.
     tol : float
         A start ends when the objective falls by at most this share of itself.
     algorithm : {"exact", "paper"}

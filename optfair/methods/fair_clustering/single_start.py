@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,18 @@ from numpy.typing import NDArray
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import (
     Assigned,
     Descent,
     Flow,
     HeldRows,
     descend,
+)
+from optfair.methods.fair_clustering.algorithms.smoothed_descent import (
+    REACH,
+    SmoothedStart,
+    smoothed_descent,
 )
 from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import alternate, swapped
@@ -219,7 +225,9 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
         def onwards(
             p: FairAssignment, at: Floats, prices: Floats | None, tol: float, most: int | None
         ) -> Descent[Any]:
-            return held_descent(p, at, prices, model, left(), report, tol=tol, max_iter=most)
+            return held_descent(
+                p, at, prices, model, left(), report, tol=tol, max_iter=most, reach=reach
+            )
 
         def searched(p: FairAssignment, run: Descent[Any], tol: float) -> Descent[Any]:
             if model.search != "swap" or run.status != "converged":
@@ -233,10 +241,13 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
                 deadline=np.inf if limit is None else begin + limit,
             )
 
-        prices, duals, stopped = None, None, ""
+        prices, duals, stopped, reach = None, None, "", 1.0
+        begun = smoothed_start(sample or problem, centers, model, left())
+        if begun is not None:
+            centers, prices, reach = begun.centers, begun.prices, REACH
         if sample is not None:  # the many early iterations need no more than a sample
             rough = max(model.tol, 1e-5)
-            few = searched(sample, onwards(sample, centers, None, rough, None), rough)
+            few = searched(sample, onwards(sample, centers, prices, rough, None), rough)
             centers, prices = few.best.centers, few.best.found.prices
             duals = getattr(few.best.found, "duals", None)
             stopped = few.status if few.status in ("interrupted", "time_limit") else ""
@@ -252,6 +263,7 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
             tol=model.tol,
             max_iter=1 if stopped else model.max_iter,
             duals=duals,
+            reach=reach,
         )
         if sample is None:
             run = searched(problem, run, model.tol)
@@ -288,6 +300,7 @@ def held_descent(
     tol: float,
     max_iter: int | None = None,
     duals: Floats | None = None,
+    reach: float = 1.0,
 ) -> Descent[Flow]:
     """Run one start on rows in memory, from arrays alone; see `descend`."""
     rules, demands = compile_rules(problem), problem.demands
@@ -316,9 +329,29 @@ def held_descent(
             tol=tol,
             rise=RISE,
             unit=problem.objective_unit,
+            reach=reach,
             time_limit=time_limit,
             report=told,
         )
+
+
+def smoothed_start(
+    problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None
+) -> SmoothedStart | None:
+    """Return where the first iterations lead that need no exact assignment; None without them."""
+    demands = problem.demands
+    if demands.bars or demands.by_group or problem.cost.metric != "sqeuclidean":
+        return None
+    if _general(problem):
+        return None
+    cost = replace(problem.cost, centers=centers)
+    return smoothed_descent(
+        compile_rules(problem).program,
+        CostRows(cost, problem.data["groups"], problem.data["weights"]),
+        tol=model.tol,
+        max_iter=model.max_iter,
+        deadline=np.inf if time_limit is None else time.perf_counter() + 0.5 * time_limit,
+    )
 
 
 def _general(problem: FairAssignment) -> bool:

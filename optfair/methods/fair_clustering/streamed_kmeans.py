@@ -21,6 +21,7 @@ from optfair.methods.fair_clustering.algorithms.log_rows import MassPass
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import CURVED, POLYHEDRAL
 from optfair.methods.fair_clustering.algorithms.pricing import Box
+from optfair.methods.fair_clustering.algorithms.smoothed_descent import REACH
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
@@ -28,6 +29,7 @@ from optfair.methods.fair_clustering.single_start import (
     check_distinct,
     check_init,
     held_descent,
+    smoothed_start,
     start_of,
 )
 from optfair.methods.fair_clustering.streamed_prices import (
@@ -90,6 +92,7 @@ def stream_alternation(
     *,
     max_iter: int,
     tol: float,
+    reach: float = 1.0,
     time_limit: float | None = None,
     report: Step | None = None,
 ) -> tuple[Descent[StreamedAssignment], int]:
@@ -103,8 +106,8 @@ def stream_alternation(
         Start.
     prices : array (G, K), optional
         Prices near the optimum, e.g. of a sample.
-    max_iter, tol, time_limit
-        As of `alternate`.
+    max_iter, tol, reach, time_limit
+        As of `descend`.
     report : callable, optional
         Called with the iteration and what is `Told` of it.
 
@@ -170,6 +173,7 @@ def stream_alternation(
         tol=tol,
         rise=SLACK,
         unit=streams.unit,
+        reach=reach,
         time_limit=time_limit,
         report=told,
     )
@@ -279,6 +283,7 @@ class _Start:
     seed: int
     centers: Floats
     prices: Floats | None
+    reach: float
     seconds: float
 
 
@@ -325,6 +330,7 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
                 start.prices,
                 max_iter=1 if stopped else model.max_iter,
                 tol=model.tol,
+                reach=start.reach,
                 time_limit=left,
                 report=told,
             )
@@ -335,19 +341,23 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
         seed: int, limit: float | None, report: Step
     ) -> tuple[Restart, Descent[StreamedAssignment] | _Start]:
         begin = time.perf_counter()
-        centers = start_of(problem, init, seed)
+        centers, prices, reach = start_of(problem, init, seed), None, 1.0
+        left = None if limit is None else _left(begin + limit)
+        begun = smoothed_start(problem, centers, model, left)
+        if begun is not None:
+            centers, prices, reach = begun.centers, begun.prices, REACH
         if survey.rows >= LARGE:
             left = None if limit is None else _left(begin + limit)
+            rough = max(model.tol, 1e-5)
             run = held_descent(
-                problem, centers, None, model, left, report, tol=max(model.tol, 1e-5)
+                problem, centers, prices, model, left, report, tol=rough, reach=reach
             )
-            start = _Start(
-                seed, run.best.centers, run.best.found.prices, time.perf_counter() - begin
-            )
+            taken = time.perf_counter() - begin
+            start = _Start(seed, run.best.centers, run.best.found.prices, reach, taken)
             # of the sample: what it ranks by, and whether it was interrupted
             numbers = run.history[-1], np.nan, np.nan, run.gaps[-1], len(run.history), run.status
             return Restart(seed, *numbers, start.seconds), start
-        start = _Start(seed, centers, None, time.perf_counter() - begin)
+        start = _Start(seed, centers, prices, reach, time.perf_counter() - begin)
         streamed = went_on(start, None if limit is None else _left(begin + limit), report)
         return _record(start, streamed), streamed
 

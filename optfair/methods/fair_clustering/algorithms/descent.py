@@ -124,10 +124,14 @@ def descend(
     tol: float,
     rise: float,
     unit: float = 0.0,
+    reach: float = 1.0,
     time_limit: float | None = None,
     report: Callable[[int, Assigned[Found]], None] | None = None,
 ) -> Descent[Found]:
     """Alternate until the objective falls by at most the share ``tol`` of itself.
+
+    Centers may go beyond the ones that ``move`` returns; where that raises the objective, they go
+    there only.
 
     Parameters
     ----------
@@ -144,6 +148,8 @@ def descend(
         Relative rise of the objective that two exact steps may show.
     unit : float
         Size of a cost; rises are relative to the larger of it and the objective.
+    reach : float
+        Part of the way to the next centers that they go, at least 1.
     time_limit : float, optional
     report : callable, optional
         Called with the number of each iteration and its assignment; a KeyboardInterrupt that it
@@ -159,7 +165,7 @@ def descend(
     history: list[float] = []
     gaps: list[float] = []
     reseeded: list[tuple[int, int]] = []
-    status = ""
+    status, beyond, nearer = "", False, centers
     while not status:
         left = np.inf if time_limit is None else time_limit - (time.perf_counter() - begin)
         try:
@@ -178,6 +184,9 @@ def descend(
             if status and not np.isfinite(step.gap):  # cut short: the one before has a proof
                 break
             fell = best.objective - step.objective
+            if beyond and not status and fell < 0:
+                centers, beyond = nearer, False
+                continue
             if not status and fell < -rise * max(unit, abs(best.objective)):
                 raise SolverFailure(
                     "the objective rose although both steps are exact",
@@ -200,8 +209,10 @@ def descend(
         if len(history) == max_iter:
             status = status or "max_iter"
         if not status:
-            centers, empty = move(step)
+            nearer, empty = move(step)
             reseeded += [(len(history), k) for k in empty]
+            beyond = reach > 1.0 and not empty
+            centers = step.centers + reach * (nearer - step.centers) if beyond else nearer
     if best is None:
         raise SolverFailure("the time limit is too short for one assignment", remedy="give more")
     taken = time.perf_counter() - begin

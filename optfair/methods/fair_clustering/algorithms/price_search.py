@@ -48,7 +48,7 @@ logger = logging.getLogger("optfair")
 
 
 # Rows up to which all arcs enter one master; rows a box may grow to.
-SMALL, LARGEST = 100, 12_000
+SMALL, LARGEST = 100, 4_000
 # Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
 SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 400
 # A master that misses this many rows is far from the optimum: take a long step instead of many,

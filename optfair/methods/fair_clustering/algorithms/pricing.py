@@ -16,8 +16,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
-# Rows looked at to choose the size of a box; any size is valid, so a sample will do.
-PROBE = 8_192
+# Rows looked at to choose the size of a box, in all and in a group at least; any size is valid,
+# so a sample will do.
+PROBE, EACH = 2_048, 512
 # Numbers looked at to see how large costs typically are.
 TYPICAL = 1_024
 
@@ -122,9 +123,10 @@ def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
     """
     shape = pricing.prices.shape
     down, up = np.zeros(shape), np.zeros(shape)
-    step = max(1, costs.size // PROBE)
     for g in range(shape[0]):
-        rows = costs.members(g)[::step]
+        own = costs.members(g)
+        step = max(1, min(costs.size // PROBE, own.size // EACH))
+        rows = own[::step]
         regret = costs.gather(rows) + pricing.prices[g][:, None] - pricing.low[rows]
         best = pricing.best[rows]
         here = np.arange(rows.size)

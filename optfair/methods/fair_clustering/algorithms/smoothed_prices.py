@@ -68,7 +68,7 @@ def smoothed_prices(
     deadline : float
         ``time.perf_counter()`` value after which no new pass starts.
     """
-    unit = _margin(few)
+    unit = typical_margin(few)
     if not unit > 0.0:
         return None
     best, rows = None, NEAR_ROWS * few.group_count / size
@@ -125,7 +125,7 @@ def thinned(costs: CostRows, size: int = FEW) -> CostRows:
     return CostRows(costs.cost, costs.labels, np.concatenate(weights), np.concatenate(rows))
 
 
-def _margin(costs: CostRows) -> float:
+def typical_margin(costs: CostRows) -> float:
     """Return by how much the second cluster of a row costs more than its first, on average.
 
     Ties do not count, and neither do clusters far from all rows.

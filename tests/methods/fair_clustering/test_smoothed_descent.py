@@ -1,0 +1,90 @@
+"""Centers near a fair clustering from rows that choose softly, and centers beyond their means."""
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.descent import HeldRows, descend
+from optfair.methods.fair_clustering.algorithms.pricing import price
+from optfair.methods.fair_clustering.algorithms.smoothed_descent import smoothed_descent
+from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+
+RULES = {
+    "perfect": of.perfect_fairness(),
+    "gap": of.max_gap(0.05),
+    "sum": of.additive_gap(0.05),
+}
+
+
+def problem(rule, n=2_400, K=6, weighted=False):
+    rng = np.random.default_rng(3)
+    groups = (rng.random(n) < 0.3).astype(int)
+    X = 4.0 * rng.normal(size=(K, 3))[rng.integers(0, K, n)] + rng.normal(size=(n, 3))
+    X[:, 0] += 2.0 * groups
+    weights = rng.uniform(0.5, 2.0, n) if weighted else None
+    return FairAssignment(X, groups=groups, centers=X[:K], fairness=rule, sample_weight=weights)
+
+
+def rows_of(p):
+    return CostRows(p.cost, p.data["groups"], p.data["weights"])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", RULES)
+def test_centers_and_prices_are_near_an_exact_alternation(name, weighted):
+    p = problem(RULES[name], weighted=weighted)
+    begun = smoothed_descent(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=300)
+    there = p.with_centers(begun.centers)
+    exact = there.solve("mass-dual")
+    # what the prices prove of the assignment at these centers, beside the exact optimum
+    value = price(rows_of(there), begun.prices).value
+    own = price(rows_of(there), exact.multipliers["mass definition"]).value
+    assert abs(value - own) <= 0.02 * exact.objective
+    model = of.FairKMeans(6, fairness=RULES[name], init=p.cost.points[:6], tol=1e-6)
+    model.fit(p.cost.points, groups=p.data["groups"], sample_weight=p.data["weights"])
+    assert exact.objective <= 1.02 * model.objective_
+    assert model.gap_ <= 1e-6
+    assert (np.diff(model.history_) <= 0.0).all()
+    # plain exact iterations from there find next to nothing
+    held = HeldRows(compile_rules(p).program, p.cost, p.data["groups"], p.data["weights"], 1.0)
+    on = descend(model.cluster_centers_, held.assign, held.move, max_iter=5, tol=1e-5, rise=1e-6)
+    assert model.objective_ <= on.best.objective * (1.0 + 1e-4)
+
+
+@pytest.mark.parametrize("case", ["few rows", "no rules", "one iteration"])
+def test_what_it_does_not_pay_for_is_left_to_exact_iterations(case):
+    p = problem(
+        None if case == "no rules" else RULES["perfect"], n=300 if case == "few rows" else 2_400
+    )
+    most = 1 if case == "one iteration" else 300
+    assert smoothed_descent(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=most) is None
+
+
+def test_units_and_origin_do_not_matter():
+    p = problem(RULES["perfect"])
+    q = FairAssignment(
+        1e6 * p.cost.points + 3e7, groups=p.data["groups"], centers=1e6 * p.cost.centers + 3e7
+    )
+    a, b = (
+        smoothed_descent(compile_rules(r).program, rows_of(r), tol=1e-6, max_iter=300)
+        for r in (p, q)
+    )
+    assert np.allclose(b.centers, 1e6 * a.centers + 3e7, rtol=0.0, atol=2e4)
+    # a constant for all clusters of a group moves no row
+    c, d = (r.prices - r.prices.mean(axis=1, keepdims=True) for r in (a, b))
+    assert np.allclose(d, 1e12 * c, rtol=0.0, atol=2e10 * np.abs(c).max())
+
+
+def test_centers_beyond_their_means_never_raise_the_objective():
+    p = problem(RULES["perfect"])
+    held = HeldRows(compile_rules(p).program, p.cost, p.data["groups"], p.data["weights"], 1.0)
+    plain, far = (
+        descend(
+            p.cost.centers, held.assign, held.move, max_iter=200, tol=1e-7, rise=1e-9, reach=reach
+        )
+        for reach in (1.0, 1.9)
+    )
+    assert (np.diff(far.history) <= 0.0).all() and far.status == "converged"
+    assert far.best.objective <= 1.01 * plain.best.objective
