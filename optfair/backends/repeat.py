@@ -37,8 +37,8 @@ Near = tuple["Floats", "Floats", dict[str, Any]]
 
 # Entries of the matrices of a quadratic program that is solved again this way, its columns and rows.
 ENTRIES, SIZE = 50_000, 2_000
-# What rows may be violated by, all together, as a share of the tolerance: rounding.
-SHARE = 0.1
+# What rows may be violated by, all together, as a share of the tolerance.
+SHARE = 0.5
 # Values that are not solved this way before it is left, unless more than half are.
 MISSES = 8
 # Values after which it is worth to prepare the bound, and times that it is prepared.
@@ -189,7 +189,7 @@ class Last:
         outside = np.where(form.equal, np.abs(slack), np.maximum(-slack, 0.0))
         sides = np.abs(form.b)
         unit = min(1.0, float(sides.max(initial=0.0))) or 1.0
-        if not outside.sum() <= SHARE * tolerance * unit:
+        if not (outside / (unit + sides)).sum() <= SHARE * tolerance:
             return None
         terms = form.sizes @ np.abs(x)
         if not (outside <= tolerance * np.maximum(terms, sides)).all():
