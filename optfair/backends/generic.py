@@ -127,7 +127,7 @@ def run_generic(
     if raw.status == "infeasible" or (
         raw.status == "infeasible_or_unbounded" and not problem.objective
     ):
-        raise _infeasible(problem, profile, compiled, raw)
+        raise infeasible(problem, profile, compiled, raw)
     if raw.status == "unbounded" and not problem.objective:
         raise SolverFailure(
             f"{profile.name} calls a problem without an objective unbounded",
@@ -136,7 +136,7 @@ def run_generic(
         )
     if raw.status in ("unbounded", "infeasible_or_unbounded"):
         raise _unbounded(problem, profile, request, call, quadratic)
-    work = _work(compiled, profile, raw)
+    work = work_of(compiled, profile, raw)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
@@ -158,7 +158,7 @@ def run_generic(
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
 
 
-def _work(compiled: Compiled, profile: SolverProfile, raw: RawPoint) -> dict[str, Any]:
+def work_of(compiled: Compiled, profile: SolverProfile, raw: RawPoint) -> dict[str, Any]:
     """Return what a solve took, and what the first of the same shape took from nothing."""
     if raw.iterations is None:
         return {"kept": raw.kept}
@@ -179,9 +179,11 @@ def columns_of(compiled: Compiled, earlier: Solution) -> tuple[Floats | None, st
     return x, "used"
 
 
-def _infeasible(
+def infeasible(
     problem: Problem, profile: SolverProfile, compiled: Compiled, raw: RawPoint
 ) -> OptfairError:
+    """Return what to raise where a solver says that no point is feasible: a proof, or its word."""
+
     def conflict(z: Floats) -> tuple[str, ...]:
         return carriers(compiled.by_name(np.zeros(compiled.form.q.size), z)[1])
 

@@ -11,37 +11,97 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.active_set import ActiveSet
+from optfair.backends.generic import infeasible, work_of
+from optfair.backends.linear_program import solve_form
+from optfair.backends.registry import profile
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.problem import Problem
 from optfair.core.solution import LazyValues, Solution, Status
-from optfair.proofs.grade import PROVED
+from optfair.errors import Infeasible
+from optfair.proofs.grade import BEYOND, PROVED
 from optfair.proofs.kept_bound import KeptBound
 from optfair.solution.residuals import data_unit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
     from optfair.compile.assembly import Moving
     from optfair.numbers import Floats
     from optfair.solution.conic_form import ConicForm
 
-# Entries of the matrices of a program that is solved again this way, and its columns and rows.
+# What a route finds: x, z, and what goes on record.
+Near = tuple["Floats", "Floats", dict[str, Any]]
+
+# Entries of the matrices of a quadratic program that is solved again this way, its columns and rows.
 ENTRIES, SIZE = 50_000, 2_000
-# What rows may be violated by, all together, as a share of the tolerance: rounding.
-SHARE = 0.1
+# What rows may be violated by, all together, as a share of the tolerance.
+SHARE = 0.5
 # Values that are not solved this way before it is left, unless more than half are.
 MISSES = 8
 # Values after which it is worth to prepare the bound, and times that it is prepared.
 WORTH, BUILDS = 3, 3
 KEPT = "the active set of the last solution"
+MODEL = "highspy"  # the adapter whose solver keeps its model
 OPTIMAL = Status("optimal", "feasible", "feasible", PROVED)
+
+
+class _Rows:
+    """The active set of a quadratic program."""
+
+    def __init__(self, form: ConicForm) -> None:
+        self._active = ActiveSet(form)
+
+    def start(self, form: ConicForm, x: Floats, z: Floats) -> None:
+        self._active.start(form, x, z)
+
+    def solve(self, problem: Problem, compiled: Compiled, request: Request) -> Near | None:
+        pair = self._active.solve(compiled.form)
+        return None if pair is None else (*pair, {"kept": KEPT})
+
+
+class _Model:
+    """The model of a linear program, which its solver keeps."""
+
+    def __init__(self, profile: SolverProfile) -> None:
+        self._profile = profile
+
+    def start(self, form: ConicForm, x: Floats, z: Floats) -> None:
+        """Leave it where it ended."""
+
+    def solve(self, problem: Problem, compiled: Compiled, request: Request) -> Near | None:
+        form, profile = compiled.form, self._profile
+        largest = max(float(np.abs(v).max(initial=0.0)) for v in (form.b, form.q))
+        kept = compiled.ended.pop(profile.name, None)
+        if not largest < BEYOND or kept is None:
+            return None
+        raw, kept = solve_form(
+            form,
+            compiled.integer,
+            form.cost_scale(profile.objective_scale),
+            request.solver_options(profile),
+            False,
+            kept=kept,
+            solver_name=profile.name,
+        )
+        if kept is not None:
+            compiled.ended[profile.name] = kept
+        if raw.status == "infeasible":
+            error = infeasible(problem, profile, compiled, raw)
+            if isinstance(error, Infeasible):
+                raise problem.explained(error)
+        if raw.status != "optimal" or raw.x is None or raw.z is None:
+            return None
+        work = work_of(compiled, profile, raw)
+        z = np.where(form.nonnegative, np.maximum(raw.z, 0.0), raw.z)
+        return raw.x, z, {**work.get("iterations", {}), "kept": raw.kept}
 
 
 @dataclass(eq=False)
 class Last:
-    """What is kept of the optimum of a convex quadratic program, for other values of parameters.
+    """What is kept of the optimum of a linear or convex quadratic program, for other values.
 
     An optimum is taken on the same terms as one of a solver: the bound is proved, and what has
     moved of the problem is evaluated as it was declared. What has not moved was evaluated when the
@@ -63,7 +123,7 @@ class Last:
     key: tuple[str, bool]
     form: ConicForm
     moving: NDArray[np.bool_]
-    active: ActiveSet
+    route: _Rows | _Model
     bound: KeptBound | None = None
     builds: int = 0
     tries: int = 0
@@ -80,19 +140,23 @@ class Last:
             return None
         self.tries += 1
         compiled_at = time.perf_counter()
-        pair = self.active.solve(form)
+        near = self.route.solve(problem, compiled, request)
         solved_at = time.perf_counter()
-        verified = None if pair is None else self._verified(problem, compiled, *pair, request)
-        if pair is None or verified is None:
-            self.misses += 1
+        self.misses += 1
+        if near is None:
             return None
+        x, z, record = near
+        verified = self._verified(problem, compiled, x, z, request)
+        if verified is None:
+            return None
+        self.misses -= 1
         values, objective, unit = verified
-        proof, before = ConicProof(problem, compiled, *pair), self.solution
+        proof, before = ConicProof(problem, compiled, x, z), self.solution
         prices: dict[str, Any] = {}
 
         def price(name: str) -> Any:
             if not prices:
-                prices.update(compiled.multipliers(pair[1]))
+                prices.update(compiled.multipliers(z))
             return prices[name]
 
         def bound() -> float:
@@ -112,7 +176,7 @@ class Last:
             multipliers=problem.labelled(LazyValues(late), "multipliers"),
             proof=proof,
             seconds=seconds,
-            options={**request.to_dict(), "kept": KEPT},
+            options={**request.to_dict(), **record},
             unit=unit,
         )
 
@@ -125,7 +189,7 @@ class Last:
         outside = np.where(form.equal, np.abs(slack), np.maximum(-slack, 0.0))
         sides = np.abs(form.b)
         unit = min(1.0, float(sides.max(initial=0.0))) or 1.0
-        if not outside.sum() <= SHARE * tolerance * unit:
+        if not (outside / (unit + sides)).sum() <= SHARE * tolerance:
             return None
         terms = form.sizes @ np.abs(x)
         if not (outside <= tolerance * np.maximum(terms, sides)).all():
@@ -174,7 +238,7 @@ def again(problem: Problem, request: Request) -> Solution | None:
 
     None where there is none, or another way has to find it.
     """
-    for ended in _kept(problem):
+    for ended in _kept(problem).values():
         last: Last | None = ended.pop(KEPT, None)  # nobody else may use it meanwhile
         if last is not None:
             try:
@@ -186,16 +250,14 @@ def again(problem: Problem, request: Request) -> Solution | None:
 
 def remember(problem: Problem, solution: Solution) -> None:
     """Keep an optimum that a solver found, where others are likely to be near it."""
-    proof = solution.proof
-    if not _kept(problem) or type(proof) is not ConicProof or solution.grade != PROVED:
+    proof, known = solution.proof, _kept(problem)
+    if not known or type(proof) is not ConicProof or solution.grade != PROVED:
         return
     compiled, form = proof.compiled, proof.compiled.form
     if (
         solution.status != OPTIMAL
         or solution.problem is not problem
         or type(problem).solved_by is not Problem.solved_by
-        or not 0 < form.P.nnz <= ENTRIES - form.A.nnz
-        or sum(form.A.shape) > SIZE
         or any(c.kind not in ("zero", "nonneg") for c in form.cones)
     ):
         return
@@ -203,15 +265,24 @@ def remember(problem: Problem, solution: Solution) -> None:
     if last is not None and (form.A is not last.form.A or form.P is not last.form.P):
         compiled.ended[KEPT] = last
         return
+    route: _Rows | _Model
     if last is None:
-        key, still = (compiled.interface.name(), compiled.quadratic), np.zeros(form.b.size, bool)
-        last = Last(solution, key, form, still, ActiveSet(form))
+        if form.P.nnz and form.P.nnz + form.A.nnz <= ENTRIES and sum(form.A.shape) <= SIZE:
+            route = _Rows(form)
+        elif not form.P.nnz and profile(solution.solver).via == MODEL:
+            route = _Model(profile(solution.solver))
+        else:
+            return
+        own = [key for key, ended in known.items() if ended is compiled.ended]
+        if not own:
+            return
+        last = Last(solution, own[0], form, np.zeros(form.b.size, dtype=bool), route)
     last.solution = solution
-    last.active.start(form, proof.x, proof.z)
+    last.route.start(form, proof.x, proof.z)
     compiled.ended[KEPT] = last
 
 
-def _kept(problem: Problem) -> list[dict[str, Any]]:
-    """Return where solves of the problem at other values ended."""
-    forms: dict[Any, Moving] = problem.__dict__.get("_family") or {}
-    return [form.first.ended for form in forms.values()]
+def _kept(problem: Problem) -> dict[tuple[str, bool], dict[str, Any]]:
+    """Return where solves of the problem at other values ended, by what it was compiled for."""
+    forms: dict[tuple[str, bool], Moving] = problem.__dict__.get("_family") or {}
+    return {key: form.first.ended for key, form in forms.items()}

@@ -413,7 +413,7 @@ def _assembled(
         offset=offset,
         A=A,
         b=b,
-        cones=_cones(constraints, instance),
+        cones=_cones(constraints, blocks.size, instance),
         columns={
             name: slice(columns[v.id][0], sum(columns[v.id]))
             for name, v in problem.variables.items()
@@ -444,7 +444,7 @@ def _assembled(
     )
 
 
-def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
+def _cones(constraints: Sequence[Any], sizes: Sequence[int], instance: Any) -> tuple[Cone, ...]:
     cones: list[Cone] = []
     at = 0
 
@@ -456,8 +456,10 @@ def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
 
     upper = getattr(instance.PSD_TRIANGLE_KIND, "name", "UPPER") == "UPPER"
     for kind, word in ((Zero, "zero"), (NonNeg, "nonneg")):
-        add(word, sum(height(c) for c in constraints if type(c) is kind))
+        add(word, sum(n for c, n in zip(constraints, sizes, strict=True) if type(c) is kind))
     for c in constraints:
+        if type(c) in (Zero, NonNeg):
+            continue
         if type(c) is SOC:
             for size in c.cone_sizes():
                 add("soc", size)
@@ -470,7 +472,7 @@ def _cones(constraints: Sequence[Any], instance: Any) -> tuple[Cone, ...]:
         elif type(c) is PowCone3D:
             for power in np.ravel(c.alpha.value):
                 add("pow", 3, power=float(power))
-        elif type(c) not in (Zero, NonNeg):
+        else:
             raise UnsupportedProblem(
                 f"nothing measures a point on rows in the cone {type(c).__name__}",
                 remedy="name another solver",

@@ -280,14 +280,12 @@ class _Read:
 
 
 def _read(part: Canonical) -> _Read | None:
-    """Return the numbers of a term, None where it is written in another way.
+    """Return the numbers of a term without parameters, None where it is written in another way.
 
     Read are sums of variables, their slices and totals, constants, products with constants and
     quadratic forms of variables: ``a @ x <= b``, ``x[2:] >= 0``, ``cp.norm(A @ x - b) <= t``,
     ``cp.sum(x) == 1``. Every entry is one number of the data, so CVXPY's are the same.
     """
-    if _parametric(part):  # its numbers are not there yet
-        return None
     rows = []
     for c in part.constraints:
         found = _read_rows(c)

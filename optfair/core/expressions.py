@@ -187,9 +187,10 @@ class _Steps:
             cells[cell] = _fitted(values, name, leaf)
         for cell, i in self._parameters:
             cells[cell] = held[i]
-        with np.errstate(all="ignore"):  # as in `Evaluator.read`
-            for cell, numeric, inner in self._steps:
-                cells[cell] = numeric([cells[i] for i in inner])
+        if self._steps:
+            with np.errstate(all="ignore"):  # as in `Evaluator.read`
+                for cell, numeric, inner in self._steps:
+                    cells[cell] = numeric([cells[i] for i in inner])
         return [cells[i] for i in self._roots]
 
 

@@ -159,6 +159,25 @@ class Relaxation(Certificate):
             return np.inf
         return float(self.amounts()[name].max(initial=0.0))
 
+    def _by_others(self) -> bool:
+        """Whether constraints give in the solution that are none of these."""
+        solution, terms = self.solution, self.system.problem.constraints
+        others = [] if solution is None else solution.problem.data["elastic"]
+        return any(
+            float(np.max(solution[ElasticProblem.given(name)], initial=0.0))
+            > 1e-2 * self.system.tolerance * (1.0 + terms[name].largest_side)
+            for name in others
+            if solution is not None and name not in self.elastic
+        )
+
+    def of(self, name: str) -> Relaxation | None:
+        """Return the least relaxation of one constraint alone, where no other gives in this one.
+
+        Less would do with the others too.
+        """
+        alone = Relaxation(self.system, (name,), self.solution)
+        return None if self.solution is None or alone._by_others() else alone
+
     def verify(self) -> Verdict:
         """Recompute feasibility and bound of the elastic problem, declared anew."""
         if self.solution is None:
@@ -167,7 +186,8 @@ class Relaxation(Certificate):
         if (
             not isinstance(problem, ElasticProblem)
             or problem.data["system"] is not self.system
-            or problem.data["elastic"] != self.elastic
+            or not set(self.elastic) <= set(problem.data["elastic"])
+            or self._by_others()
         ):
             return Verdict(False, ("the solution is that of another problem",))
         return self.solution.certificate.verify()
@@ -369,12 +389,12 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
     elastic = elastic_names(system, names)
     if not elastic:
         return None
-    alone = {}
+    together, alone = least_relaxation(system, elastic, clock), {}
     for name in elastic[:MOST_ALONE]:
-        if clock.stopped:
-            break
-        alone[name] = least_relaxation(system, (name,), clock)
-    together = least_relaxation(system, elastic, clock)
+        if (known := together.of(name)) is not None:
+            alone[name] = known
+        elif not clock.stopped:
+            alone[name] = least_relaxation(system, (name,), clock)
     if together.solution is None and not clock.stopped:
         wider = least_relaxation(system, elastic_names(system, system.names), clock)
         if wider.solution is not None:

@@ -95,6 +95,9 @@ class ConicForm:
             if rests_on not in numbers:
                 known = {fact: self.__dict__[fact] for fact in facts if fact in self.__dict__}
                 made.__dict__.update(known)
+        # that no units are needed is said by the rows, and whether there is curvature
+        if not {"A", "P"} & set(numbers) and self.__dict__.get("units", ()) is None:
+            made.__dict__["units"] = None
         return made
 
     @property

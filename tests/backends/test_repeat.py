@@ -258,3 +258,33 @@ def test_an_active_set_that_never_settles_is_given_up() -> None:
     found = active.solve(form.moved({"b": np.array([-0.5, 1.0])}))
     assert found is not None and found[0][0] == pytest.approx(-0.5)
     assert found[1] == pytest.approx([0.5, 0.0])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+def test_linear_programs_keep_their_model_in_any_units(unit: float) -> None:
+    """Right-hand sides and costs move; steps without a point have their certificate."""
+    rng = np.random.default_rng(5)
+    A, cost = rng.random((12, 6)), cp.Parameter(6, name="cost", value=np.ones(6))
+    b = cp.Parameter(12, name="b", value=unit * A.sum(axis=1))
+    x = cp.Variable(6, name="x")
+    rows = [A @ x >= b, x >= 0, cp.max(x) <= 4 * unit]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cost @ x), rows), ["need", "sign", "cap"])
+    kept = 0
+    for k in range(12):
+        factor = 20.0 if k % 5 == 4 else 1.0 + 0.3 * rng.random()
+        q = p.at(b=factor * unit * A.sum(axis=1), cost=0.1 + rng.random(6))
+        if factor == 20.0:
+            with pytest.raises(Infeasible) as e:
+                q.solve()
+            assert e.value.certificate is not None and e.value.certificate.verify()
+            assert set(e.value.conflict) <= {"need", "sign", "cap"}
+            continue
+        hot, cold = q.solve(), q.solve("highs", options={"presolve": "off"})
+        deferred = "_bound" in hot.__dict__
+        kept += deferred
+        assert hot.objective == pytest.approx(cold.objective, rel=1e-9, abs=1e-9 * unit)
+        assert hot.grade == cold.grade and hot.is_optimal(1e-7)
+        assert hot.options["iterations"] >= 0 and (not deferred or hot.options["kept"])
+        for name, y in cold.multipliers.items():
+            np.testing.assert_allclose(hot.multipliers[name], y, atol=1e-7)
+    assert kept >= 4

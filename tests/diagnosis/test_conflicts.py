@@ -16,7 +16,7 @@ import optfair as of
 import optfair.diagnosis.conflict as system_module
 from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System, find_conflict
 from optfair.diagnosis.diagnose import diagnose
-from optfair.diagnosis.infeasible import ElasticProblem, elastic_names
+from optfair.diagnosis.infeasible import ElasticProblem, elastic_names, least_relaxation
 from optfair.diagnosis.report import Clock
 
 ROOT = np.sqrt(2.0)
@@ -450,9 +450,21 @@ def test_a_changed_relaxation_is_rejected():
     values = {k: np.asarray(v, dtype=float) * 0.9 for k, v in r.solution.values.items()}
     assert not replace(r, solution=replace(r.solution, values=values)).verify()
     assert not replace(r, solution=replace(r.solution, objective=0.0)).verify()
-    assert not replace(r, elastic=("far",)).verify()
+    assert not replace(r, elastic=("near",)).verify()  # it does not hold without the other
+    assert r.of("near") is None and not replace(r, elastic=("sign",)).verify()
     other = evidence.alone["near"]
     assert not replace(evidence.alone["far"], solution=other.solution).verify()
+
+
+def test_what_gives_alone_in_all_is_the_least_of_it():
+    """One problem answers for both, as solving for it alone does."""
+    p, _ = lp()
+    system, clock = (r := diagnose(p)["relaxation"].evidence.together).system, Clock(None)
+    only = r.of("far")
+    alone = least_relaxation(system, ("far",), clock)
+    assert only.solution is r.solution and only.verify() and alone.verify()
+    assert only.total("far") == pytest.approx(alone.total("far"), rel=1e-9)
+    assert alone.of("far").solution is alone.solution
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-9, 1e9])
