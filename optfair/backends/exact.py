@@ -102,7 +102,9 @@ def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]
     kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
     asked, why = form, "no basis was found"
     for _ in range(ROUNDS):
-        said, last = solve_form(asked, nothing, asked.cost_scale("typical"), options, False, kept=kept)
+        said, last = solve_form(
+            asked, nothing, asked.cost_scale("typical"), options, False, kept=kept
+        )
         kept = last if last is not None else kept
         if kept is None or time.perf_counter() > end:
             break
