@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from optfair.backends.generic import run_generic
 from optfair.backends.request import RawPoint, refused_options
 from optfair.errors import SolverFailure
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile

@@ -323,6 +323,11 @@ class ConicForm:
         return lower_bound(self, x, z, self.objective(x))
 
     @cached_property
+    def faces(self) -> dict[Any, Any]:
+        """What `on_face` made of the program last, by the bases of its blocks."""
+        return {}
+
+    @cached_property
     def unit(self) -> float:
         """Least size an objective with these data is measured by: 1, or less for small numbers."""
         side = min(1.0, _largest(self.b)) or 1.0
