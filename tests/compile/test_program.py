@@ -64,14 +64,3 @@ def test_symmetric_variables_stay_symmetric():
     found, values = optimum(p)
     assert found == pytest.approx(3.0) and values["M"][0, 1] == values["M"][1, 0]
     assert [b.name for b in program(p).rows] == ["lower", "M symmetric"]
-
-
-def test_rows_keep_the_names_of_their_entries():
-    p = of.library.load("textbook/diet").problem()
-    r = program(p)
-    labels = {b.name: b.labels for b in (*r.columns, *r.rows)}
-    for name in p.variables:
-        assert labels[name] == p.entry_labels(name)
-    for name, t in p.constraints.items():
-        assert labels[name] == (t.labels() if t.labels else ())
-    assert any(labels[name] for name in p.constraints)
