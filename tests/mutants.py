@@ -280,9 +280,10 @@ class Kept:
         self.append([_digest([m.file]), _digest(tests), m.key, word])
 
     def append(self, line: list[Any]) -> None:
-        """Append a line."""
-        with self.path.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(line) + "\n")
+        """Append a line, whoever else does so."""
+        out = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(out, (json.dumps(line) + "\n").encode())
+        os.close(out)
 
 
 class Trials:
@@ -355,25 +356,19 @@ class Trials:
         package = _digest(sorted(f for part in folders for f in (ROOT / part).glob("*.py")))
         own = {item.nodeid: (package, _digest([item.path]), item.nodeid) for item in session.items}
         new = [item for item in session.items if own[item.nodeid] not in self.kept.calls]
-        ends = [self._recorded(session, new[k :: self.jobs]) for k in range(self.jobs)]
-        for read in ends:
-            with os.fdopen(read) as lines:
-                for test, cpu, names in map(json.loads, lines):
-                    here = {f: n for f, n in names.items() if Path(f).parent in folders}
-                    self.kept.append([*own[test], (cpu, here)])
-                    self.kept.calls[own[test]] = (cpu, here)
+        for k in range(self.jobs):
+            self._record(session, new[k :: self.jobs], own, folders)
+        for _ in range(self.jobs):
             os.wait()
+        self.kept = Kept()
         told = {t: self.kept.calls[key] for t, key in own.items() if key in self.kept.calls}
         return {t: (cpu, {f: {*n} for f, n in names.items()})
                 for t, (cpu, names) in told.items() if cpu is not None}  # fmt: skip
 
-    def _recorded(self, session: Any, items: list[Any]) -> int:
-        """Run some tests in a fork; return where it says what each of them called."""
-        read, write = os.pipe()
+    def _record(self, session: Any, items: list[Any], own: Any, folders: list[Path]) -> None:
+        """Run some tests in a fork, which keeps what each of them calls."""
         if os.fork() == 0:
-            os.close(read)
             _silent()
-            out = os.fdopen(write, "w")
             prefix, begun = str(ROOT) + os.sep, 0.0
             seen: dict[int, CodeType] = {}
 
@@ -396,17 +391,13 @@ class Trials:
                 sys.setprofile(None)
                 names: dict[str, list[str]] = {}
                 for code in seen.values():
-                    if code.co_filename.startswith(prefix):
-                        names.setdefault(code.co_filename.removeprefix(prefix), []).append(
-                            code.co_qualname
-                        )
+                    file = code.co_filename.removeprefix(prefix)
+                    if Path(file).parent in folders:
+                        names.setdefault(file, []).append(code.co_qualname)
                 cpu = time.process_time() - begun
                 right = session.testsfailed == failed and cpu <= 2.0 * TEST
-                out.write(json.dumps([item.nodeid, cpu if right else None, names]) + "\n")
-            out.close()
+                self.kept.append([*own[item.nodeid], (cpu if right else None, names)])
             os._exit(0)
-        os.close(write)
-        return read
 
 
 def _silent() -> None:
@@ -481,6 +472,7 @@ def main(arguments: list[str] | None = None) -> int:
     groups: dict[tuple[str, ...], list[Mutant]] = {}
     end, known = time.monotonic() + 60.0 * asked.minutes, listed()
     alike: dict[Path, list[str]] = {}
+    turn: dict[Mutant, int] = {}
     for file in files:
         alike.setdefault(folder_of(file), []).append(file)
     for together in alike.values():
@@ -490,8 +482,10 @@ def main(arguments: list[str] | None = None) -> int:
             own = drawn(file, files[file] if asked.count is None else asked.count)
             own = [m for m in mutants(file) if m.key in known] if asked.listed else own
             groups.setdefault(tests, []).extend(own)
+            turn |= {m: k for k, m in enumerate(own)}
     for tests, wanted in groups.items():
-        left = [m for m in wanted if Kept().word(m, tests) is None]
+        kept = Kept()
+        left = sorted((m for m in wanted if kept.word(m, tests) is None), key=turn.__getitem__)
         if left and time.monotonic() < end:
             tried(left, tests, asked.jobs, end)
     kept = Kept()

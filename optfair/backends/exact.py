@@ -102,9 +102,14 @@ def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]
     kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
     asked, why = form, "no basis was found"
     for _ in range(ROUNDS):
-        _, last = solve_form(asked, nothing, asked.cost_scale("typical"), options, False, kept=kept)
+        said, last = solve_form(
+            asked, nothing, asked.cost_scale("typical"), options, False, kept=kept
+        )
         kept = last if last is not None else kept
         if kept is None or time.perf_counter() > end:
+            break
+        if said.status == "infeasible":  # the last digits of dependent rows, magnified
+            why += ", and no point next to it satisfies the rows to the last digit"
             break
         found = _solved(form, *kept.nonbasic(), min(60.0, end - time.perf_counter()))
         if found is None:

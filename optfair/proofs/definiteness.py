@@ -358,7 +358,9 @@ def negative_direction(P: Any, size: float) -> Floats | None:
     if diagonal.min() < 0.0:
         tried.append(np.eye(1, n, int(diagonal.argmin())).ravel())
     if n <= DENSE:
-        values, vectors = np.linalg.eigh(P.toarray())
+        # near 1 by a power of two: products of the entries stay in the range of floats
+        near_one = np.ldexp(P.toarray(), -int(np.frexp(np.abs(P.data).max(initial=0.0))[1]))
+        values, vectors = np.linalg.eigh(near_one)
         if values[0] < 0.0:
             tried.insert(0, vectors[:, 0])
     elif not tried:

@@ -487,6 +487,8 @@ def tilted(
     side = np.concatenate(b_ub)
     elastic = -sp.eye_array(side.size, format="csr")[:, np.flatnonzero(side < 0.0)]
     columns = np.flatnonzero(neither)
+    if not all(np.isfinite(part).all() for part in (cost, side, most, both.data)):
+        return None
     solve: Any = scipy.optimize.linprog
     answer = solve(
         np.concatenate([cost, np.full(elastic.shape[1], ELASTIC)]),

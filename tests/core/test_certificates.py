@@ -77,3 +77,16 @@ def test_curvature_verifies_and_catches_a_false_claim() -> None:
     lie = replace(term, evidence=Evidence("disk", "affine", "Nonpositive", LP))
     false = p.with_terms(p.objective, {"disk": lie})
     assert "disk" in str(false.certificate.verify())
+
+
+def test_a_witness_of_an_objective_is_held_to_the_size_of_its_values() -> None:
+    x = cp.Variable(name="x")
+    rows = [x >= -1, x <= 1]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(1e9 - cp.square(x)), rows))
+    name = next(iter(p.objective))
+    ends = {"x": np.array(-1.0)}, {"x": np.array(1.0)}
+    assert not NonconvexityWitness(p, name, *ends).verify()  # 1 of 1e9 is less than 1e-6 of it
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(1e3 - cp.square(x)), rows))
+    assert NonconvexityWitness(q, name, *ends).verify()
+    assert not NonconvexityWitness(q, name, ends[0], ends[0]).verify()
+    assert not NonconvexityWitness(q, name, ends[0], {"x": np.array(1.1)}).verify()

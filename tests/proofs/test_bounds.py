@@ -16,6 +16,7 @@ from optfair.proofs import bounds
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
+from optfair.proofs.grade import reported, within
 from optfair.solution.conic_form import ConicForm
 
 
@@ -386,3 +387,15 @@ def test_what_bends_a_ray_is_said() -> None:
         form_of([[1.0, 1.0]], [0.0], (Cone("zero", 0, 1),), [-1.0, 0.0]),
         np.array([1.0, -1.0 + 1e-3]),
     )
+
+
+@pytest.mark.parametrize(
+    ("radius", "words"),
+    [(123456.0, "1.2e+05"), (9.99e-7, "9.9e-07"), (1e300, "1.0e+300"), (0.0, "0"), (np.inf, "inf")],
+)
+def test_a_radius_is_told_rounded_down(radius: float, words: str) -> None:
+    grade = within(radius, "column 'x'")
+    assert str(grade) == f"proved for |x| ≤ {words}" and float(words) <= radius
+    told = grade.to_dict()
+    assert told["radius"] == (None if radius == np.inf else radius) and told["sound"]
+    assert told["because"] == "column 'x'" and not reported("scip").to_dict()["sound"]

@@ -348,3 +348,29 @@ def test_a_raised_head_does_not_spoil_what_is_made_exact() -> None:
     found = residual_of(form, None, z, form.q)
     moved, cost = repaired(form, found, None, z, form.q, *form.column_bounds)
     assert (moved.size == 0.0).all() and 0.0 < cost < 1e-290
+
+
+def test_slacks_beyond_the_range_of_floats_are_no_costs_of_a_tilt() -> None:
+    A = np.array([[1.0, 1e300], [-1.0, 0.0], [0.0, -1.0], [1e300, 1.0]])
+    form = ConicForm(
+        sp.csc_array((2, 2)), np.array([-1.0, 1e-20]), 0.0, sp.csc_array(A),
+        np.array([1e15, 1e9, 1e-9, 1.0]), (Cone("nonneg", 0, 4),)
+    )  # fmt: skip
+    x, z = np.array([1e291, -1e291]), np.array([1.0, 1e-10, 1e300, 1e-10])
+    with np.errstate(all="ignore"):
+        found = residual_of(form, None, z, np.zeros(2))
+        assert tilted(form, found, x, z, np.full(2, -1.0), np.full(2, np.inf)) is None
+        bound = bounds_module.lower_bound(form, x, z)
+    assert bound.value < 0.0  # the origin is feasible, and costs nothing
+
+
+def test_eigenvalues_of_huge_matrices_are_found_in_another_unit() -> None:
+    huge = np.diag([0.0, 1e15, 1e-310, 1e8, 1e-8])
+    for (i, j), v in {(0, 2): -1e-160, (0, 3): -1e300, (0, 4): 2.0, (1, 2): 1e20, (1, 3): -1e-160,
+                      (1, 4): 1e-154, (2, 3): 1e-154, (2, 4): 1e-8, (3, 4): 1e15}.items():  # fmt: skip
+        huge[i, j] = huge[j, i] = v
+    refuted = definiteness(huge)
+    assert refuted.witness is not None and not refuted.accepted
+    v = [Fraction(float(part)) for part in refuted.witness]
+    exact = [[Fraction(part) for part in row] for row in huge.tolist()]
+    assert sum(v[i] * exact[i][j] * v[j] for i in range(5) for j in range(5)) < 0

@@ -175,3 +175,15 @@ def test_diagonal_variables_come_back_dense() -> None:
     d = cp.Variable((2, 2), diag=True, name="d")
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(d)), [cp.diag(d) >= 1])).solve()
     assert np.allclose(s["d"], np.eye(2))
+
+
+def test_a_gap_is_relative_to_what_varies_or_to_the_unit() -> None:
+    x = cp.Variable(2, name="x")
+    goal = cp.Minimize(x[0] + 2 * x[1] + 1000)
+    s = of.from_cvxpy(cp.Problem(goal, [cp.sum(x) >= 3, x >= 0])).solve()
+    assert s.objective == pytest.approx(1003.0)
+    for off in (0.3, 3.0):
+        assert replace(s, bound=s.objective - off).gap == pytest.approx(off / 3.0)
+    small = replace(s, objective=1000.0 + 1e-6, bound=1000.0, unit=1e-3)
+    assert small.gap == pytest.approx(1e-3) and replace(small, bound=1001.0).gap == 0.0
+    assert "proved" in repr(s) and f"reported by {s.solver}" in repr(replace(s, proof=None))
