@@ -568,7 +568,7 @@ def check_problem(value: Any, what: str = "problem") -> Problem | Taken:
 
         return Taken(from_cvxpy(value))
     raise DeclarationError(
-        f"{what} is a {type(value).__name__}, not a declared problem",
+        f"{what} is of type {type(value).__name__}, not a declared problem",
         remedy="give a Problem, or a cvxpy.Problem; an instance is library.load(NAME).problem()",
     )
 
