@@ -57,8 +57,10 @@ class Beside:
         m, n = A.shape
         by_row = sp.csr_array(A)
         psd = [c for c in cones if c.kind == "psd"]
-        block = np.concatenate([np.arange(c.start, c.stop) for c in psd] or [np.zeros(0, int)])
-        other = np.setdiff1d(np.arange(m), block)
+        inside = np.zeros(m, dtype=bool)
+        for c in psd:
+            inside[c.start : c.stop] = True
+        block, other = np.flatnonzero(inside), np.flatnonzero(~inside)
         if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
             return None
         column, entry = by_row.indices[by_row.indptr[block]], by_row.data[by_row.indptr[block]]
@@ -213,6 +215,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             log=print if log else None,
             **options,
         )
+        if ended.status == "time_limit" and ended.iterations == 0:
+            return RawPoint(ended.status, None, None)  # not a step was made
         ended = ended if beside is None else beside.ended(ended)
         if ended.status in ("optimal", "inaccurate") and short(form, ended.x, ended.z) > 0.0:
             ended = _on_face(form, ended, short, begin + left, **options)
