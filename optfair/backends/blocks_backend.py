@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.central_path import central_pair
 from optfair.backends.generic import run_generic
 from optfair.backends.interior_point import Ended, interior_point
 from optfair.backends.request import RawPoint
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 Indices = NDArray[np.int64]
+
+# Gap of a pair in many digits, as a share of the tolerance.
+CENTRAL = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +226,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             ended = _on_face(form, ended, short, begin + left, **options)
             if short(form, ended.x, ended.z) > 0.0:
                 ended = _nearer(form, ended, short, request.tolerance, begin + left, **options)
+            if short(form, ended.x, ended.z) > 0.0:
+                pair = central_pair(form, CENTRAL * request.tolerance, begin + left)
+                if pair is not None and short(form, *pair) == 0.0:
+                    return RawPoint("optimal", *pair)
         return RawPoint(ended.status, ended.x, ended.z)
 
     return run_generic(problem, profile, request, call, quadratic=False)

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.residual import (
     Residual,
@@ -218,11 +219,24 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
-    z = in_dual(form.cones, z)
-    if not np.isfinite(z).all():
+    near = in_dual(form.cones, z)
+    if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _lower_bound(form, x, z, upper)
+        return _in_digits(form, x, z, _lower_bound(form, x, near, upper))
+
+
+def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
+    """Return the bound of multipliers with many digits, where floats have too few for a proof."""
+    slight = SLIGHT * max(abs(found.value), form.unit)
+    if found.unpaid is None or found.unpaid.here <= slight or form.P.nnz:
+        return found
+    sharp = bound_nearby(form, z)
+    if sharp is None or not (sharp[0] >= found.value - slight and sharp[1] < found.unpaid.slope):
+        return found
+    at, size = np.arange(form.q.size), found.unpaid.size
+    here = float(sharp[1] * size)
+    return LowerBound(sharp[0], Unpaid(at, sharp[1], 0.0, size, here, _natural(form, at)))
 
 
 def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:
