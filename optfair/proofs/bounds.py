@@ -228,15 +228,16 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
     """Return the bound of multipliers with many digits, where floats have too few for a proof."""
-    slight = SLIGHT * max(abs(found.value), form.unit)
-    if found.unpaid is None or found.unpaid.here <= slight or form.P.nnz:
+    told = form.dual_objective(x, z)
+    slight = SLIGHT * max(abs(told), form.unit)
+    loss = told - found.value + (0.0 if found.unpaid is None else found.unpaid.here)
+    sharp = bound_nearby(form, z) if loss > slight else None
+    if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > told - loss + slight:
         return found
-    sharp = bound_nearby(form, z)
-    if sharp is None or not (sharp[0] >= found.value - slight and sharp[1] < found.unpaid.slope):
-        return found
-    at, size = np.arange(form.q.size), found.unpaid.size
-    here = float(sharp[1] * size)
-    return LowerBound(sharp[0], Unpaid(at, sharp[1], 0.0, size, here, _natural(form, at)))
+    at, size = np.arange(form.q.size), float(np.abs(x).max(initial=0.0))
+    return LowerBound(
+        sharp[0], Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, _natural(form, at))
+    )
 
 
 def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:
