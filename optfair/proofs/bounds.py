@@ -21,6 +21,7 @@ from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.residual import (
+    NEAR,
     Residual,
     absorbed,
     in_dual,
@@ -228,6 +229,9 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
     """Return the bound of multipliers with many digits, where floats have too few for a proof."""
+    left = np.abs(form.q + form.across.rows @ z).max(initial=0.0)
+    if not left <= NEAR * np.abs(z).max(initial=0.0):
+        return found  # they are not nearly right
     told = form.dual_objective(x, z)
     slight = SLIGHT * max(abs(told), form.unit)
     loss = told - found.value + (0.0 if found.unpaid is None else found.unpaid.here)

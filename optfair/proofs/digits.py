@@ -98,7 +98,7 @@ class SmallProgram:
         for c in self.cones:
             own = v[c.start : c.stop]
             if c.kind != "psd":
-                found += [row.reshape(*v.shape[1:], 1, 1) for row in own]
+                found += [own[[k]].reshape(*v.shape[1:], 1, 1) for k in range(len(own))]
                 continue
             i, j = c.places
             full = np.full((c.order, c.order, *v.shape[1:]), Decimal(0), dtype=object)
