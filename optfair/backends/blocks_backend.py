@@ -67,7 +67,8 @@ class Beside:
         block, other = np.flatnonzero(inside), np.flatnonzero(~inside)
         if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
             return None
-        column, entry = by_row.indices[by_row.indptr[block]], by_row.data[by_row.indptr[block]]
+        at = by_row.indptr[block]
+        column, entry = by_row.indices[at].astype(np.int64), by_row.data[at]
         if np.unique(column).size < column.size or not (entry != 0.0).all():
             return None
         loose = np.setdiff1d(np.arange(n), column)

@@ -84,8 +84,8 @@ class SmallProgram:
         short = form.b.size <= COLUMNS * ORDER
         if not (small and short and "psd" in kinds <= {"psd", "nonneg"}) or form.P.nnz:
             return None
-        numbers = (form.q, form.A.toarray(), form.b)
-        return cls(*map(decimals, numbers), form.cones)
+        q, A, b = decimals(form.q), decimals(form.A.toarray()), decimals(form.b)
+        return cls(q, A, b, form.cones)
 
     @cached_property
     def columns(self) -> list[Decimals]:
@@ -94,7 +94,7 @@ class SmallProgram:
 
     def matrices(self, v: Decimals) -> list[Decimals]:
         """Return the matrices of rows, or of the columns of many rows."""
-        half, found = Decimal(2).sqrt(), []
+        found = []
         for c in self.cones:
             own = v[c.start : c.stop]
             if c.kind != "psd":
@@ -102,25 +102,25 @@ class SmallProgram:
                 continue
             i, j = c.places
             full = np.full((c.order, c.order, *v.shape[1:]), Decimal(0), dtype=object)
-            full[i, j] = full[j, i] = (own.T / np.where(i == j, Decimal(1), half)).T
+            full[i, j] = full[j, i] = (own.T / _units(c)).T
             found.append(np.moveaxis(full, (0, 1), (-2, -1)))
         return found
 
     def rows(self, matrices: list[Decimals]) -> Decimals:
         """Return the rows of matrices."""
-        factor, left, found = Decimal(2).sqrt(), iter(matrices), []
+        left, found = iter(matrices), []
         for c in self.cones:
             if c.kind != "psd":
                 found += [next(left).reshape(1) for _ in range(c.stop - c.start)]
                 continue
             i, j = c.places
-            found.append(next(left)[i, j] * np.where(i == j, Decimal(1), factor))
+            found.append(next(left)[i, j] * _units(c))
         return np.concatenate(found)
 
     def across(self, Z: list[Decimals]) -> Decimals:
         """Return the products of the columns with matrices."""
         pairs = zip(self.columns, Z, strict=True)
-        return np.sum([(F * z).sum(axis=(1, 2)) for F, z in pairs], axis=0)
+        return np.asarray(np.sum([(F * z).sum(axis=(1, 2)) for F, z in pairs], axis=0))
 
     def combined(self, y: Decimals) -> list[Decimals]:
         """Return the sums of the matrices of the columns, so many of each."""
@@ -133,6 +133,11 @@ class SmallProgram:
             own = np.array([a.dot(f).dot(b) for f in F], dtype=object)
             M = M + own.reshape(len(F), -1).dot(F.reshape(len(F), -1).T)
         return inverse_root((M + M.T) / 2)
+
+
+def _units(c: Cone) -> Decimals:
+    """Return what the entries of a matrix are multiplied by in its rows."""
+    return np.array([Decimal(1) if own else Decimal(2).sqrt() for own in c.diagonal], dtype=object)
 
 
 def bound_nearby(form: ConicForm, z: Floats) -> tuple[float, float] | None:
@@ -198,10 +203,10 @@ def _inside(M: Decimals) -> bool:
 
 def _raised(M: Decimals) -> Decimals:
     """Return a matrix with as little on the diagonal as makes it one inside the cone."""
-    unit = np.trace(M) * decimals(np.eye(len(M)))
+    unit: Decimals = np.trace(M) * decimals(np.eye(len(M)))
     shares = (Decimal(0), *(Decimal(10) ** k for k in range(-20, -5)))
     inner = (raised for share in shares if _inside(raised := M + share * unit))
-    found = next(inner, None)
+    found: Decimals | None = next(inner, None)
     if found is None:
         raise np.linalg.LinAlgError("a matrix is not near the cone")
     return found

@@ -133,12 +133,13 @@ def _relaxed(
 ) -> tuple[ConicForm, dict[int, Floats]] | None:
     """Return the program with smaller blocks, and V⁺ of each; None where none is written down."""
     columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
-    blocks, parts, inverses, start = [], [], {}, 0
+    inverses: dict[int, Floats] = {}
+    blocks, parts, start = [], [], 0
     for k, c in enumerate(form.cones):
         cone, rows = c, columns[c.start : c.stop]
         made = _restricted(c, rows, bases[k]) if k in bases else None
         if made is not None:
-            (cone, rows), inverses[k] = made, np.linalg.pinv(bases[k])
+            (cone, rows), inverses[k] = made, np.asarray(np.linalg.pinv(bases[k]), dtype=float)
         blocks.append(replace(cone, start=start, stop=start + rows.shape[0]))
         parts.append(rows)
         start += rows.shape[0]
