@@ -237,6 +237,7 @@ def everything(quick: bool) -> Result:
         cases += [(1.1, True), (1.01, True)]
     return {
         "large": psd(100_000, 10),
+        "wide": psd(10_000, 50),
         "plain": against_plain(),
         "lipschitz": [lipschitz(30 if quick else 200, 10, K, costs) for K, costs in cases],
         "moments": moments(),

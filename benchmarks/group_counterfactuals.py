@@ -401,6 +401,7 @@ def must_reach(t: dict[str, Any]) -> list[Result]:
     listed = [
         ("PSD map, n = 100,000, d = 10: seconds", 0.5, large["seconds"], True),
         ("PSD map, n = 100,000, d = 10: megabytes over the data", 50.0, large["added"], True),
+        ("PSD map, n = 10,000, d = 50: seconds", 0.3, t["wide"]["seconds"], True),
         ("PSD map, n = 2,000: relative difference to plain CVXPY", 1e-7, plain["difference"], True),
         ("PSD map, n = 20,000: times as fast as plain CVXPY", 50.0, plain["ratio"], False),
         ("PSD = Gaussian with sample moments: relative", 1e-8, t["moments"]["reduced"], True),

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.central_path import central_pair
 from optfair.backends.generic import run_generic
 from optfair.backends.interior_point import Ended, interior_point
 from optfair.backends.request import RawPoint
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 Indices = NDArray[np.int64]
+
+# Gap of a pair in many digits, as a share of the tolerance.
+CENTRAL = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +61,14 @@ class Beside:
         m, n = A.shape
         by_row = sp.csr_array(A)
         psd = [c for c in cones if c.kind == "psd"]
-        block = np.concatenate([np.arange(c.start, c.stop) for c in psd] or [np.zeros(0, int)])
-        other = np.setdiff1d(np.arange(m), block)
+        inside = np.zeros(m, dtype=bool)
+        for c in psd:
+            inside[c.start : c.stop] = True
+        block, other = np.flatnonzero(inside), np.flatnonzero(~inside)
         if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
             return None
-        column, entry = by_row.indices[by_row.indptr[block]], by_row.data[by_row.indptr[block]]
+        at = by_row.indptr[block]
+        column, entry = by_row.indices[at].astype(np.int64), by_row.data[at]
         if np.unique(column).size < column.size or not (entry != 0.0).all():
             return None
         loose = np.setdiff1d(np.arange(n), column)
@@ -213,11 +220,17 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             log=print if log else None,
             **options,
         )
+        if ended.status == "time_limit" and ended.iterations == 0:
+            return RawPoint(ended.status, None, None)  # not a step was made
         ended = ended if beside is None else beside.ended(ended)
         if ended.status in ("optimal", "inaccurate") and short(form, ended.x, ended.z) > 0.0:
             ended = _on_face(form, ended, short, begin + left, **options)
             if short(form, ended.x, ended.z) > 0.0:
                 ended = _nearer(form, ended, short, request.tolerance, begin + left, **options)
+            if short(form, ended.x, ended.z) > 0.0:
+                pair = central_pair(form, CENTRAL * request.tolerance, begin + left)
+                if pair is not None and short(form, *pair) == 0.0:
+                    return RawPoint("optimal", *pair)
         return RawPoint(ended.status, ended.x, ended.z)
 
     return run_generic(problem, profile, request, call, quadratic=False)

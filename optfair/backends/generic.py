@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg as spla
 
 from optfair.backends.farkas import (
     InfeasibilityProof,
@@ -25,6 +28,7 @@ from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
+from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -54,6 +58,11 @@ class ReportedBound:
         return DualCheck(self.bound, 0.0, reported=self.by)
 
 
+# Slack of a row that is tight, as a share of its terms; what is added to equations that depend on
+# each other.
+TIGHT, SLIGHT = 1e-9, 1e-10
+# Entries of rows up to which a point is moved onto them.
+LARGEST = 300_000
 # Beyond this size of a coefficient solvers crash, or compute with infinity.
 HUGE = 1e21
 
@@ -140,6 +149,7 @@ def run_generic(
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
+    x = onto_rows(compiled.form, x, request.tolerance) if not problem.integers else x
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
     z = None if mixed else raw.z
@@ -156,6 +166,42 @@ def run_generic(
         proof = ConicProof(problem, compiled, x, z)
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
+
+
+def onto_rows(form: ConicForm, x: Floats, tolerance: float) -> Floats:
+    r"""Return a point near x that violates its rows by less, of linear rows and no others.
+
+    A method that sees rows in units of its own may leave one short in the units of its side. The
+    step solves :math:`\min \|D^{-1} d\|` subject to :math:`A_T d = s_T` over equalities and rows
+    that are tight, with D the distance to the bounds of each column: one that is at its bound
+    stays there.
+    """
+    b = np.abs(form.b)
+    size = np.maximum(b, min(1.0, float(b.max(initial=0.0))) or 1.0)
+
+    def short(x: Floats) -> tuple[Floats, float]:
+        s = form.slack(x)
+        off = np.where(form.equal, np.abs(s), np.maximum(-s, 0.0))
+        return s, float((off / size).max(initial=0.0))
+
+    s, worst = short(x)
+    linear = form.rows.nnz <= LARGEST and (form.equal | form.nonnegative).all()
+    if not (linear and tolerance < worst < np.inf):
+        return x
+    lower, upper = form.column_bounds
+    room = np.maximum(np.minimum(np.minimum(x - lower, upper - x), 1.0 + np.abs(x)), 0.0)
+    several = np.diff(form.rows.indptr) > 1
+    tight = np.flatnonzero(several & (form.equal | (s <= TIGHT * (form.sizes @ np.abs(x) + b))))
+    E = form.rows[tight] @ sp.diags_array(room)
+    both = [[sp.eye_array(x.size), E.T], [E, -SLIGHT * sp.eye_array(tight.size)]]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            factor = spla.splu(sp.block_array(both, format="csc"))
+        except RuntimeError:  # exactly singular
+            return x
+        near = x + room * factor.solve(np.concatenate([np.zeros(x.size), s[tight]]))[: x.size]
+    return near if short(near)[1] <= tolerance else x
 
 
 def work_of(compiled: Compiled, profile: SolverProfile, raw: RawPoint) -> dict[str, Any]:

@@ -18,8 +18,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.residual import (
+    NEAR,
     Residual,
     absorbed,
     in_dual,
@@ -218,11 +220,28 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
-    z = in_dual(form.cones, z)
-    if not np.isfinite(z).all():
+    near = in_dual(form.cones, z)
+    if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _lower_bound(form, x, z, upper)
+        return _in_digits(form, x, z, _lower_bound(form, x, near, upper))
+
+
+def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
+    """Return the bound of multipliers with many digits, where floats have too few for a proof."""
+    left = np.abs(form.q + form.across.rows @ z).max(initial=0.0)
+    if not left <= NEAR * np.abs(z).max(initial=0.0):
+        return found  # they are not nearly right
+    told = form.dual_objective(x, z)
+    slight = SLIGHT * max(abs(told), form.unit)
+    loss = told - found.value + (0.0 if found.unpaid is None else found.unpaid.here)
+    sharp = bound_nearby(form, z) if loss > slight else None
+    if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > told - loss + slight:
+        return found
+    at, size = np.arange(form.q.size), float(np.abs(x).max(initial=0.0))
+    return LowerBound(
+        sharp[0], Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, _natural(form, at))
+    )
 
 
 def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:

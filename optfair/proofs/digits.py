@@ -1,0 +1,212 @@
+"""Multipliers of small semidefinite programs in numbers of many digits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.proofs.cones import Cone
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+Decimals = NDArray[Any]  # of Decimal
+
+# Digits of every number, and a share of the largest that is far above what they lose.
+DIGITS, LOST = 60, Decimal("1e-45")
+# Columns and order of a block up to which programs are small.
+COLUMNS, ORDER = 30, 20
+# Steps towards multipliers that solve their equations and stay inside.
+STEPS = 12
+
+
+def many_digits() -> Any:
+    """Return a context in which numbers have many digits; what leaves their range raises."""
+    return localcontext(Context(DIGITS, traps=[InvalidOperation, DivisionByZero, Overflow]))
+
+
+def decimals(values: Any) -> Decimals:
+    """Return floats as they are."""
+    values = np.asarray(values, dtype=float)
+    return np.array([Decimal(v) for v in values.ravel().tolist()], object).reshape(values.shape)
+
+
+def root(M: Decimals) -> Decimals:
+    """Return the lower Cholesky factor; LinAlgError where a pivot is not positive."""
+    L = M.copy()
+    for k in range(len(L)):
+        if not L[k, k] > 0:
+            raise np.linalg.LinAlgError("a pivot is not positive")
+        L[k, k] = L[k, k].sqrt()
+        L[k + 1 :, k] = L[k + 1 :, k] / L[k, k]
+        L[k + 1 :, k + 1 :] = L[k + 1 :, k + 1 :] - np.outer(L[k + 1 :, k], L[k + 1 :, k])
+        L[k, k + 1 :] = Decimal(0)
+    return L
+
+
+def inverse_root(M: Decimals) -> Decimals:
+    """Return the inverse of the lower Cholesky factor."""
+    L = root(M)
+    X = decimals(np.eye(len(L)))
+    for i in range(len(L)):
+        X[i] = (X[i] - L[i, :i].dot(X[:i])) / L[i, i] if i else X[i] / L[i, i]
+    return X
+
+
+@dataclass(frozen=True, eq=False)
+class SmallProgram:
+    """A program of points, half-lines and small matrices in many digits.
+
+    Parameters
+    ----------
+    q : array (n,)
+    A, b : array (m, n), (m,)
+        With entries of matrices off the diagonal times the root of 2.
+    cones : tuple of Cone
+    """
+
+    q: Decimals
+    A: Decimals
+    b: Decimals
+    cones: tuple[Cone, ...]
+
+    @classmethod
+    def of(cls, form: ConicForm) -> SmallProgram | None:
+        """Return a linear program over small matrices; None where it is none."""
+        kinds = {c.kind for c in form.cones}
+        small = form.q.size <= COLUMNS and all(c.order <= ORDER for c in form.cones)
+        short = form.b.size <= COLUMNS * ORDER
+        if not (small and short and "psd" in kinds <= {"psd", "nonneg"}) or form.P.nnz:
+            return None
+        q, A, b = decimals(form.q), decimals(form.A.toarray()), decimals(form.b)
+        return cls(q, A, b, form.cones)
+
+    @cached_property
+    def columns(self) -> list[Decimals]:
+        """Matrices of the columns (n, k, k), block by block; a half-line is one of order 1."""
+        return self.matrices(self.A)
+
+    def matrices(self, v: Decimals) -> list[Decimals]:
+        """Return the matrices of rows, or of the columns of many rows."""
+        found = []
+        for c in self.cones:
+            own = v[c.start : c.stop]
+            if c.kind != "psd":
+                found += [own[[k]].reshape(*v.shape[1:], 1, 1) for k in range(len(own))]
+                continue
+            i, j = c.places
+            full = np.full((c.order, c.order, *v.shape[1:]), Decimal(0), dtype=object)
+            full[i, j] = full[j, i] = (own.T / _units(c)).T
+            found.append(np.moveaxis(full, (0, 1), (-2, -1)))
+        return found
+
+    def rows(self, matrices: list[Decimals]) -> Decimals:
+        """Return the rows of matrices."""
+        left, found = iter(matrices), []
+        for c in self.cones:
+            if c.kind != "psd":
+                found += [next(left).reshape(1) for _ in range(c.stop - c.start)]
+                continue
+            i, j = c.places
+            found.append(next(left)[i, j] * _units(c))
+        return np.concatenate(found)
+
+    def across(self, Z: list[Decimals]) -> Decimals:
+        """Return the products of the columns with matrices."""
+        pairs = zip(self.columns, Z, strict=True)
+        return np.asarray(np.sum([(F * z).sum(axis=(1, 2)) for F, z in pairs], axis=0))
+
+    def combined(self, y: Decimals) -> list[Decimals]:
+        """Return the sums of the matrices of the columns, so many of each."""
+        return [np.tensordot(y, F, axes=1) for F in self.columns]
+
+    def gram(self, left: list[Decimals], right: list[Decimals]) -> Decimals:
+        """Return the inverse Cholesky factor of the products of L F_i R with F_j."""
+        M = np.full((self.q.size, self.q.size), Decimal(0))
+        for F, a, b in zip(self.columns, left, right, strict=True):
+            own = np.array([a.dot(f).dot(b) for f in F], dtype=object)
+            M = M + own.reshape(len(F), -1).dot(F.reshape(len(F), -1).T)
+        return inverse_root((M + M.T) / 2)
+
+
+def _units(c: Cone) -> Decimals:
+    """Return what the entries of a matrix are multiplied by in its rows."""
+    return np.array([Decimal(1) if own else Decimal(2).sqrt() for own in c.diagonal], dtype=object)
+
+
+def bound_nearby(form: ConicForm, z: Floats) -> tuple[float, float] | None:
+    r"""Return a bound that multipliers with many digits prove near given ones.
+
+    The matrices that solve :math:`A^T z = -q` next to Z, measured by Z itself, are
+    :math:`Z + \sum_j y_j Z F_j Z`. Where the multipliers have no room around them in floats, these
+    are often inside all the same. A Cholesky factorisation that completes proves it, in numbers
+    whose rounding is far below what is taken off the diagonal (Rump 2006).
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program.
+    z : array (m,)
+        Multipliers, in the cones but for rounding.
+
+    Returns
+    -------
+    (value, slope) or None
+        The bound where every column is at most R in size is ``value - slope R``.
+    """
+    program = SmallProgram.of(form)
+    if program is None or not np.isfinite(z).all():
+        return None
+    try:
+        with many_digits():
+            return _bound_nearby(form, program, decimals(z))
+    except (np.linalg.LinAlgError, ArithmeticError):
+        return None
+
+
+def _bound_nearby(form: ConicForm, program: SmallProgram, z: Decimals) -> tuple[float, float]:
+    Z = [_raised(own) for own in program.matrices(z)]
+    for _ in range(STEPS):
+        root = program.gram(Z, Z)
+        y = root.T.dot(root.dot(-program.q - program.across(Z)))
+        moves = [own.dot(F).dot(own) for own, F in zip(Z, program.combined(y), strict=True)]
+        length = Decimal(1)
+        while not all(_inside(a + length * d) for a, d in zip(Z, moves, strict=True)):
+            length /= 2
+        Z = [a + length * (d + d.T) / 2 for a, d in zip(Z, moves, strict=True)]
+        if length == 1:
+            break
+    z = program.rows(Z)
+    for own in program.matrices(z):
+        inverse_root(own - LOST * np.trace(own) * decimals(np.eye(len(own))))
+    size = abs(program.A).T.dot(abs(z)) + abs(program.q)
+    slope = (abs(program.q + program.A.T.dot(z)) + LOST * size).sum()
+    value = Decimal(form.offset) - program.b.dot(z)
+    value -= LOST * (abs(Decimal(form.offset)) + abs(program.b).dot(abs(z)))
+    down, up = np.nextafter(float(value), -np.inf), np.nextafter(float(slope), np.inf)
+    return float(down), float(up)
+
+
+def _inside(M: Decimals) -> bool:
+    try:
+        root(M)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _raised(M: Decimals) -> Decimals:
+    """Return a matrix with as little on the diagonal as makes it one inside the cone."""
+    unit: Decimals = np.trace(M) * decimals(np.eye(len(M)))
+    shares = (Decimal(0), *(Decimal(10) ** k for k in range(-20, -5)))
+    inner = (raised for share in shares if _inside(raised := M + share * unit))
+    found: Decimals | None = next(inner, None)
+    if found is None:
+        raise np.linalg.LinAlgError("a matrix is not near the cone")
+    return found

@@ -1,0 +1,83 @@
+"""Multipliers in many digits: what they prove holds, and where floats have too few they prove it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from optfair.proofs.bounds import lower_bound
+from optfair.proofs.cones import Cone
+from optfair.proofs.digits import bound_nearby
+from optfair.solution.conic_form import ConicForm
+
+
+def form_of(
+    q: list[float], matrices: list[list[list[float]]], side: list[list[float]]
+) -> ConicForm:
+    """Return min q'x with side - sum x_j F_j semidefinite, and x_0 >= -1e9."""
+    n = len(side)
+    cones = (Cone("psd", 0, n * (n + 1) // 2, order=n),)
+    i, j = cones[0].places
+    unit = np.where(i == j, 1.0, np.sqrt(2.0))
+    A = np.column_stack([np.array(F)[i, j] * unit for F in matrices])
+    nothing = sp.csc_array((len(q), len(q)))
+    return ConicForm(nothing, np.array(q), 0.0, sp.csc_array(A), np.array(side)[i, j] * unit, cones)
+
+
+def thin(cost: float) -> ConicForm:
+    """min x + cost y, [[x, 1], [1, y]] semidefinite: 2 sqrt(cost), at x = sqrt(cost), y = 1 / x."""
+    first, second = [[-1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, -1.0]]
+    return form_of([1.0, cost], [first, second], [[0.0, 1.0], [1.0, 0.0]])
+
+
+@pytest.mark.parametrize("power", [4, 10, 24, 30])
+def test_thin_sets_of_multipliers_prove_their_optimum(power: int) -> None:
+    form = thin(4.0**-power)
+    best = 2.0 * 2.0**-power
+    # a multiplier off the diagonal a little too small, the others off by rounding
+    z = np.array([1.0 + 2.0**-52, -(2.0**-power) * (1.0 - 1e-7) * np.sqrt(2.0), 4.0**-power])
+    found = bound_nearby(form, z)
+    assert found is not None
+    value, slope = found
+    assert best * (1.0 - 1e-6) <= value <= best and 0.0 < slope < 1e-30
+    assert lower_bound(form, np.array([2.0**-power, 2.0**power]), z).value <= best
+
+
+def test_what_is_proved_holds_at_every_feasible_point() -> None:
+    rng = np.random.default_rng(0)
+    proved = 0
+    for _ in range(60):
+        n, k = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+        F = [M + M.T for M in rng.standard_normal((k, n, n))]
+        Z = (root := rng.standard_normal((n, n))) @ root.T
+        x, slack = rng.standard_normal(k), (root := rng.standard_normal((n, n))) @ root.T
+        q = [-float((M * Z).sum()) for M in F]
+        side = slack + sum(a * M for a, M in zip(x, F, strict=True))
+        form = form_of(q, [M.tolist() for M in F], side.tolist())
+        (c,) = form.cones
+        i, j = c.places
+        z = (Z + rng.choice([1e-12, 1e-3, 1.0]) * np.eye(n))[i, j]
+        found = bound_nearby(form, z * np.where(i == j, 1.0, np.sqrt(2.0)))
+        if found is not None:
+            proved += 1
+            inside = x * (1.0 - 1e-9)
+            room = float(np.linalg.eigvalsh(c.matrix(form.slack(inside)))[0])
+            assert room < 0.0 or found[0] - found[1] * np.abs(x).sum() <= form.objective(inside)
+    assert proved > 30
+
+
+def test_multipliers_that_are_none_prove_nothing() -> None:
+    form = thin(1e-4)
+    assert bound_nearby(form, np.array([1.0, np.nan, 1.0])) is None
+    assert bound_nearby(form, np.array([-1.0, 0.0, -1.0])) is None
+    without = thin(-1.0)  # no multipliers solve the equations inside the cone
+    found = bound_nearby(without, np.array([1.0, 0.0, 1e-3]))
+    assert found is None or found[1] > 1e-3
+
+
+def test_large_programs_are_left_alone() -> None:
+    n = 31
+    matrices = [np.diag(row).tolist() for row in -np.eye(n)]
+    form = form_of([1.0] * n, matrices, np.zeros((n, n)).tolist())
+    assert bound_nearby(form, np.ones(form.b.size)) is None
