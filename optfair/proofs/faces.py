@@ -139,7 +139,8 @@ def _relaxed(
         cone, rows = c, columns[c.start : c.stop]
         made = _restricted(c, rows, bases[k]) if k in bases else None
         if made is not None:
-            (cone, rows), inverses[k] = made, np.asarray(np.linalg.pinv(bases[k]), dtype=float)
+            cone, rows = made
+            inverses[k] = np.asarray(np.linalg.pinv(bases[k]), dtype=float)
         blocks.append(replace(cone, start=start, stop=start + rows.shape[0]))
         parts.append(rows)
         start += rows.shape[0]

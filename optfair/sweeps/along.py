@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -20,7 +21,7 @@ from cvxpy.constraints import Equality, Inequality
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.value_line import ValueLine
 from optfair.core.expressions import dense
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
@@ -227,12 +228,25 @@ def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
             )
         known = [term.labels()] if term.labels else []
         if name.startswith(f"{label}["):
-            known += [entry_names(label, axes, term.shape) for axes in ((), problem.axes(label))]
+            index = _index(name[len(label) :], term.shape)
+            if index is not None and not (known and name in known[0]):
+                return label, index
+            axes = problem.axes(label)
+            known += [entry_names(label, axes, term.shape)] if axes else []
         for names in known:
             if name in names:
                 at = np.unravel_index(list(names).index(name), term.shape, order="F")
                 return label, tuple(int(i) for i in at)
     return None
+
+
+def _index(text: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the index that "[2,0]" is in an array of a shape."""
+    if re.fullmatch(r"\[\d+(,\d+)*\]", text, re.ASCII) is None:
+        return None
+    at = tuple(map(int, text[1:-1].split(",")))
+    inside = len(at) == len(shape) and all(i < n for i, n in zip(at, shape, strict=True))
+    return at if inside else None
 
 
 def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:

@@ -340,3 +340,22 @@ def test_one_entry_of_many_right_hand_sides_moves_and_no_other() -> None:
         of.sweep(cone, "ball[0]", [0.0, 1.0])
     with pytest.raises(of.DeclarationError, match="not a declared problem"):
         of.sweep(of.library.load("diet"), "x", [0.0, 1.0])
+
+
+def test_an_index_is_read_without_the_names_of_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cp.Variable((3, 4), name="x")
+    need = np.arange(12.0).reshape(3, 4)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= need]), ["need"])
+
+    def never(*told: object) -> list[str]:
+        raise AssertionError(told)
+
+    labels = {"need": (["a", "b", "c"], ["0", "1", "2", "9"])}
+    named = of.sweep(p.with_labels(labels), "need[b,9]", [7.0, 8.0])
+    assert [q.value for q in named.points] == pytest.approx([66.0, 67.0])
+    monkeypatch.setattr("optfair.sweeps.along.entry_names", never)
+    s = of.sweep(p, "need[1,3]", [7.0, 8.0])
+    assert [q.value for q in s.points] == pytest.approx([66.0, 67.0])
+    for name in ("need[3,0]", "need[1]", "need[1,3,0]", "need[-1,0]", "need[1,]"):
+        with pytest.raises(of.errors.DeclarationError, match="no parameter or row"):
+            of.sweep(p, name, [1.0, 2.0])

@@ -24,7 +24,7 @@ from optfair.methods.fair_clustering.mass_rules import (
     compile_rules,
     warm_prices,
 )
-from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+from optfair.methods.fair_mixtures.problems import FairResponsibilities
 from optfair.numbers import Floats
 from optfair.proofs.rounding import loss
 
