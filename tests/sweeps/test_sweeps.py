@@ -330,3 +330,12 @@ def test_an_index_is_read_without_the_names_of_all_entries(monkeypatch: pytest.M
     for name in ("need[3,0]", "need[1]", "need[1,3,0]", "need[-1,0]", "need[1,]"):
         with pytest.raises(of.errors.DeclarationError, match="no parameter or row"):
             of.sweep(p, name, [1.0, 2.0])
+
+
+def test_a_smooth_piece_is_cut_into_as_many_parts_as_it_takes() -> None:
+    """The band of a parabola between two of its points is k² times as narrow on k parts."""
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) == b]))
+    for parts in (2, 3, 5, 7):
+        s = of.sweep(p, "b", (0.0, 4.0), width=0.5 / parts**2 * 1.05)
+        assert s.solves == parts + 1 and s.width <= 0.5 / parts**2 * 1.05
