@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise, product
@@ -20,7 +21,7 @@ from cvxpy.constraints import Equality, Inequality
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.value_line import ValueLine
 from optfair.core.expressions import dense
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
@@ -327,11 +328,18 @@ class Run:
             for at in new:
                 self.point(at)
             return
-        from joblib import Parallel, delayed
-
         # some pieces a process, so that a file has what is done and slow pieces even out
         size = max(1, len(new) // (4 * many))
-        pieces = [new[i : i + size] for i in range(0, len(new), size)]
+        try:
+            self._in_processes(many, [new[i : i + size] for i in range(0, len(new), size)])
+        except BrokenProcessPool:  # a process died, and took what the others were at with it
+            for at in new:
+                if at not in self.points:
+                    self._alone(at)
+
+    def _in_processes(self, many: int, pieces: Sequence[Sequence[tuple[float, ...]]]) -> None:
+        from joblib import Parallel, delayed
+
         told = self.problem, self.names, self.known, self.ends, self.functions, self.keep
         begun = Parallel(n_jobs=many, return_as="generator_unordered")(
             delayed(_piece)(*told, self.asked, piece) for piece in pieces
@@ -341,6 +349,14 @@ class Run:
             self.fresh += len(solved)
             if self.file is not None:
                 self.file.write(self.points)
+
+    def _alone(self, at: tuple[float, ...]) -> None:
+        """Solve at a value in a process of its own; where that dies too, the point says so."""
+        try:
+            self._in_processes(2, [[at]])
+        except BrokenProcessPool:
+            self.points[at] = Point(at, "SolverFailure: the process that solved here was killed")
+            self.fresh += 1
 
     def point(self, at: tuple[float, ...]) -> None:
         """Solve at a value, unless that was done."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core import html
+from optfair.core import display
 from optfair.errors import DeclarationError, needed
 from optfair.numbers import Floats
 from optfair.plots.axes import COLOURS, new_axes
@@ -291,7 +291,7 @@ class ParetoFront:
         return "\n".join([self._title, *lines, *more])
 
     def _repr_html_(self) -> str:
-        return html.lines(self._title) + html.table(*self._table())
+        return display.html_lines(self._title) + display.html_table(*self._table())
 
 
 def _within(values: Floats, halfspaces: Sequence[Halfspace], ranges: Floats) -> Floats:

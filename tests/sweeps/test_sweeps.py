@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -280,6 +282,33 @@ def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -
     )
     with pytest.raises(of.DeclarationError, match="n_jobs 0"):
         sweep(p, "t", given, n_jobs=0)
+
+
+class Deadly:
+    """A function of a solution that kills its process at a value, once or whenever it is asked."""
+
+    def __init__(self, mark: Path, once: bool) -> None:
+        self.mark, self.once = mark, once
+
+    def __call__(self, solution: of.Solution) -> float:
+        largest = float(solution["x"].max())
+        if largest > 1.9 and not (self.once and self.mark.exists()):
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return largest
+
+
+@pytest.mark.parametrize("once", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_process_that_is_killed_takes_no_other_point_with_it(tmp_path: Path, once: bool) -> None:
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) >= t]))
+    deadly = Deadly(tmp_path / "killed", once)
+    found = sweep(p, "t", [1.0, 2.0, 3.0, 4.0], functions={"largest": deadly}, n_jobs=2)
+    assert deadly.mark.exists() and len(found.points) == 4
+    for point in found.points[: 4 if once else 3]:
+        assert point.more["largest"] == pytest.approx(point.at[0] / 2, abs=1e-6)
+    if not once:
+        assert found.points[3].status == "SolverFailure: the process that solved here was killed"
 
 
 @pytest.mark.parametrize(
