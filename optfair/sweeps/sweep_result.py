@@ -311,7 +311,7 @@ def gaps(found: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
         t = min(max(t, a.at[0] + inner), b.at[0] - inner)
         lower, upper = found.band(t)
         width = (upper - lower) / spread
-        if wanted > 0.0 and (parts := math.ceil(math.sqrt(max(width, 0.0) / wanted))) in (3, 5, 7):
+        if wanted > 0.0 and (parts := math.ceil(math.sqrt(max(width, 0.0) / wanted))) in (3, 5):
             t = a.at[0] + (t - a.at[0]) * (1.0 - 1.0 / parts)
         pieces.append((width, t))
     return pieces
