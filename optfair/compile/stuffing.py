@@ -334,9 +334,10 @@ def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
         return _add_cost(e.args[0], -factor, to)
     if type(e) is reshape and e.size == 1:
         return _add_cost(e.args[0], factor, to)
-    if isinstance(e, multiply) and e.args[0].is_constant() and e.args[0].size == 1:
+    quadratic = isinstance(e, multiply) and isinstance(e.args[1], SymbolicQuadForm)
+    if quadratic and e.args[0].is_constant() and e.args[0].size == 1:
         inner = e.args[1]
-        if abs(factor) != 1.0 or not isinstance(inner, SymbolicQuadForm):
+        if abs(factor) != 1.0:
             return False
         return _add_cost(inner, factor * float(np.squeeze(dense(e.args[0].value))), to)
     if isinstance(e, SymbolicQuadForm):
@@ -367,16 +368,25 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         return False
     if type(e) is reshape and e.order == "F":
         return _add(e.args[0], sign, e.args[0].shape, to)
+    if type(e) is multiply and e.args[0].is_constant() and e.size:
+        each = dense(e.args[0].value)
+        if abs(sign) != 1.0 or e.args[1].shape != shape or np.ptp(each) != 0.0:
+            return False  # one product a number
+        factor = sign * float(each.flat[0])
+        return factor == 0.0 or _add(e.args[1], factor, shape, to)
     if type(e) is MulExpression and e.args[0].is_constant():
         seen, A = _seen(e.args[1]), e.args[0].value
-        if seen is None or len(e.args[1].shape) != 1 or not np.ndim(A):
+        if seen is None or len(e.args[1].shape) not in (1, 2) or not np.ndim(A):
             return False
-        if np.ndim(A) == 1 and isinstance(A, np.ndarray):
+        across = e.args[1].shape[1:]
+        if np.ndim(A) == 1 and isinstance(A, np.ndarray) and not across:
             row, at, data = np.zeros(A.size, dtype=np.intp), seen[1], A
         else:
             entries = sp.coo_array(A if np.ndim(A) == 2 else A.reshape((1, -1)))
-            row, at = entries.coords[0].astype(np.intp), seen[1][entries.coords[1]]
-            data = entries.data
+            each = np.arange(*(across or (1,)))[:, None]  # column by column
+            (down, along), (m, n) = entries.coords, entries.shape
+            row = np.ravel(down.astype(np.intp) + m * each)
+            at, data = seen[1][np.ravel(along + n * each)], np.tile(entries.data, each.size)
     elif type(e) is Sum and e.axis is None:
         seen = _seen(e.args[0])
         if seen is None:

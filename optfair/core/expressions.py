@@ -16,6 +16,7 @@ from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import BinaryOperator, DivExpression
 from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.atoms.atom import Atom
+from cvxpy.atoms.suppfunc import SuppFuncAtom
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
@@ -33,7 +34,21 @@ Values = Mapping[str, Any]
 
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
     """Return a copy of an expression or constraint with variables replaced, by ``id(variable)``."""
-    return expression.tree_copy(id_objects=dict(replacements))
+    try:
+        return expression.tree_copy(id_objects=dict(replacements))
+    except TypeError:  # a support function is copied by CVXPY without its set
+        supports = dict(_supports(expression, replacements))
+        if not supports:
+            raise
+        return expression.tree_copy(id_objects={**replacements, **supports})
+
+
+def _supports(node: Any, replacements: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+    """Yield (id, copy) of the support functions in an expression; their arguments are affine."""
+    if isinstance(node, SuppFuncAtom):
+        yield id(node), SuppFuncAtom(substitute(node.args[0], replacements), node._parent)
+    for arg in node.args:
+        yield from _supports(arg, replacements)
 
 
 def fresh_copy(variable: Any, *, integer: bool = False) -> Any:

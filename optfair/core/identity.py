@@ -51,9 +51,15 @@ def _arrived(leaf: Any) -> _Traveller:
 def _written_anew(value: Any) -> Any:
     """Return what CVXPY knows without what it has computed."""
     if isinstance(value, cp.Problem):
-        goal = value.objective.tree_copy()
-        return cp.Problem(goal, [c.tree_copy() for c in value.constraints])
-    return value.tree_copy() if isinstance(value, (cp.Expression, cp.Constraint)) else value
+        goal = substitute(value.objective, {})
+        return cp.Problem(goal, [substitute(c, {}) for c in value.constraints])
+    return substitute(value, {}) if isinstance(value, (cp.Expression, cp.Constraint)) else value
+
+
+def _unsolved(value: Any) -> Any:
+    """Return a problem of CVXPY without the solver that it keeps, which cannot travel."""
+    whole = isinstance(value, cp.Problem)
+    return cp.Problem(value.objective, value.constraints) if whole else value
 
 
 # By the id of the leaf in memory, which its traveller keeps alive.
@@ -94,7 +100,8 @@ class Origin:
             if isinstance(value, (cp.Problem, cp.Expression, cp.Constraint)):
                 leaves |= {id(v): v for v in (*value.variables(), *value.parameters())}
         travellers = [_travelling(v) for v in leaves.values()]
-        return _declared, (self.kind, dict(self.data), self.before, travellers)
+        data = {name: _unsolved(value) for name, value in self.data.items()}
+        return _declared, (self.kind, data, self.before, travellers)
 
     def has(self, term: Term) -> bool:
         """Whether declaring again gives the term, at some values of its parameters."""

@@ -312,7 +312,7 @@ class Run:
             if edge is not None:
                 self.point((edge,))
                 continue
-            wide = [g for g in gaps(self.result()) if g[0] > width and self.far(g[1])]
+            wide = [g for g in gaps(self.result(), width) if g[0] > width and self.far(g[1])]
             if not wide:
                 return
             widest = sorted(wide)[::-1][: min(many, points - self.fresh)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -419,8 +420,13 @@ def _along(p: Point, t: float, ends: tuple[float, float], sign: float) -> float:
     return sign * ((1.0 - share) * p.ends[0] + share * p.ends[1])
 
 
-def gaps(found: Sweep) -> list[tuple[float, float]]:
-    """Return (width over the range of the values, where it is that) of every piece."""
+def gaps(found: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
+    r"""Return (width over the range of the values, where to solve next) of every piece.
+
+    It is widest where the lines of its ends cross. Of a smooth piece k equal parts are each
+    :math:`k^2` times as narrow: where the width that is wanted takes an odd number of them, the next
+    point is at the end of one of the two in the middle, not at the crossing.
+    """
     solved = [p for p in found.points if p.solved]
     if len(solved) < 2:
         return []
@@ -443,7 +449,10 @@ def gaps(found: Sweep) -> list[tuple[float, float]]:
         inner = 0.02 * (b.at[0] - a.at[0])
         t = min(max(t, a.at[0] + inner), b.at[0] - inner)
         lower, upper = found.band(t)
-        pieces.append(((upper - lower) / spread, t))
+        width = (upper - lower) / spread
+        if wanted > 0.0 and (parts := math.ceil(math.sqrt(max(width, 0.0) / wanted))) in (3, 5):
+            t = a.at[0] + (t - a.at[0]) * (1.0 - 1.0 / parts)
+        pieces.append((width, t))
     return pieces
 
 

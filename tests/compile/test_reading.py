@@ -47,6 +47,13 @@ def terms():
         cp.NonNeg(y + 1),
         cp.Zero(z - t),
         2 * z <= 5,
+        0.3 * y - 0.1 * (A[:4] @ y + b[:4]) <= 7,
+        0 * z + t <= 5,
+        0.7 * cp.sum(x) >= -9,
+        A[:, :3] @ x <= 11,
+        sp.csr_array(A[:, :2]) @ x[1:] == np.outer(b, [1.0, 2.0]),
+        b[:3] @ x >= -8,
+        cp.abs(A[:2, :3] @ x) <= 40,
         0.1 * (3 * z + t) <= 5,
         y <= z + 10,
         A[0] @ y == A[1] @ y,
@@ -89,7 +96,9 @@ def test_rows_as_they_are_usually_written_need_no_matrices_of_cvxpy(monkeypatch)
     monkeypatch.setattr(stuffing, "_stuff_group", lambda *given: made.append(given))
     y = cp.Variable(4, name="y")
     goal = cp.Minimize(cp.quad_form(y, P) + b[:4] @ y)
-    rows = [A @ y <= b, y >= 0, cp.sum(y) == 1, cp.norm(A @ y - b) <= 9]
+    x = cp.Variable((4, 2), name="x")
+    rows = [A @ y <= b, y >= 0, cp.sum(y) == 1, cp.norm(A @ y - b) <= 9, 2 * y <= 9]
+    rows += [cp.abs(sp.csr_array(A) @ x) <= 0.5, b[:4] @ x == 0]
     compile_problem(of.from_cvxpy(cp.Problem(goal, rows)), "CLARABEL")
     assert not made
 

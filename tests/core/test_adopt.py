@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +107,39 @@ def test_variables_of_which_some_entries_are_whole(kind: str, optimum: float) ->
 
 
 def test_what_cannot_be_taken_apart_is_refused_by_name() -> None:
-    x, y = cp.Variable(2, name="x"), cp.Variable(2, name="y")
-    support = cp.suppfunc(x, [cp.norm(x) <= 1])
+    class Odd(cp.exp):  # type: ignore[misc,name-defined]
+        """An atom that is not made from its arguments alone."""
+
+        def __init__(self, x: Any, more: int) -> None:
+            super().__init__(x)
+
+    y = cp.Variable(name="y")
     with pytest.raises(of.UnsupportedProblem, match="cannot be taken apart"):
-        of.from_cvxpy(cp.Problem(cp.Minimize(support(y)), [y >= 1]))
+        of.from_cvxpy(cp.Problem(cp.Minimize(Odd(y, 1)), [y >= 1]))
+
+
+SETS: dict[str, Callable[[Any], list[Any]]] = {
+    "ball": lambda x: [cp.norm(x) <= 2, x >= -1],
+    "box": lambda x: [x <= 1, x >= -2, cp.sum(x) == 1],
+    "entropy": lambda x: [cp.sum(cp.kl_div(x, np.ones(3))) <= 1],
+    "matrix": lambda x: [cp.bmat([[1, x[0], x[1]], [x[0], 1, x[2]], [x[1], x[2], 1]]) >> 0],
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_support_functions_keep_their_set(name: str) -> None:
+    x, y = cp.Variable(3), cp.Variable(3, name="y")
+    support = cp.suppfunc(x, SETS[name](x))
+    rows = [cp.sum(y) >= 1, support(2 * y - 1) <= 40]
+    problem = cp.Problem(cp.Minimize(support(y) + cp.sum_squares(y - 1)), rows)
+    p = of.from_cvxpy(problem, ["sum", "limit"])
+    s = p.solve()
+    assert s.objective == pytest.approx(problem.solve(solver="CLARABEL"), abs=1e-5)
+    assert s.is_optimal(1e-6) and s.grade.sound and p.constraints["limit"].evidence.proof is None
+    again = pickle.loads(pickle.dumps(p.with_constraints(cap=y <= 0.36)))
+    assert again.solve().objective == pytest.approx(
+        cp.Problem(problem.objective, [*rows, y <= 0.36]).solve(solver="CLARABEL"), abs=1e-5
+    )
 
 
 C = np.array([[1.0], [2.0]])
