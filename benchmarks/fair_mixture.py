@@ -314,7 +314,7 @@ def large_line(file: str, method: str, jobs: int) -> Result:
 
 def projection(quick: bool) -> Result:
     """Compare the structured projection of responsibilities with a conic solver, and time it."""
-    from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+    from optfair.methods.fair_mixtures.problems import FairResponsibilities
 
     def problem(n: int, K: int) -> Any:
         rng = np.random.default_rng(0)

@@ -500,8 +500,7 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     from optfair.comparison.comparison import performance_profile
-    from optfair.plots.axes import legend_below, tidy
-    from optfair.plots.profile import plot_profile
+    from optfair.plots.axes import legend_below, plot_profile, tidy
 
     made = []
     if found["lines"]:

@@ -1,11 +1,15 @@
-"""What is claimed of linear programs with known optima, badly scaled, and of Netlib.
+"""What is claimed and what is proved: traps, badly scaled programs, public collections, and the cost.
 
-    python benchmarks/proofs.py [--quick] [--json] [--folder FOLDER]
+    python benchmarks/proofs.py [--quick] [--json] [--only NAME ...] [--smallest N] [--minutes M]
 
-Every program has a vertex and multipliers that are optimal by construction, in whole numbers;
-rows and columns are then multiplied by powers of ten from 1e-12 to 1e12. A claim is an answer
-that ``is_optimal``, Infeasible or Unbounded. Netlib is read from OPTFAIR_COLLECTIONS, where set; its
-proofs are saved and given to the stand-alone checker, in an interpreter without any package.
+One row a name: *traps* (the tests of tests/proofs/test_traps.py), *scaled* (linear programs with a
+vertex and multipliers that are optimal by construction, in whole numbers; rows and columns are then
+multiplied by powers of ten from 1e-12 to 1e12), *netlib* (at 1e-7, by default; the proofs are saved
+and given to the stand-alone checker, in an interpreter without any package), *exact* (Netlib by
+``solve(exact=True)``), *maros_meszaros* and *sdplib* (at 1e-6, of those that were solved), *psd* (a
+matrix of order 10,000), *cost* (verification beside the whole of a solve) and *mutants*. A claim is an
+answer that ``is_optimal``, Infeasible or Unbounded. Collections are read from OPTFAIR_COLLECTIONS;
+a row without its data says so, and is not reached.
 """
 
 from __future__ import annotations
@@ -17,25 +21,64 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 import cvxpy as cp
 import numpy as np
+import scipy.io
+import scipy.sparse as sp
 from machine import environment
+from public_collections import apart
 
 import optfair as of
 from optfair.backends.registry import profile
 from optfair.proofs import check_proof
+from optfair.proofs.definiteness import definiteness
 
+ROOT = Path(__file__).resolve().parents[1]
 SOLVERS = [None, "highs", "clarabel", "piqp", "scs", "glop"]
 TOLERANCE = 1e-7
+SOUND = ("proved", "within")  # grades in exact arithmetic: everywhere, or for |x| <= R
+Rows = tuple[list[dict[str, Any]], Any]
 
 
-def scaled(seed: int) -> tuple[Any, float]:
+def row(name: str, target: float, measured: float, least: bool = False) -> dict[str, Any]:
+    """Return a row: the target is the least that is wanted, or the most that is allowed."""
+    reached = measured >= target if least else measured <= target
+    return {"name": name, "target": target, "measured": measured, "reached": bool(reached)}
+
+
+def missing(name: str, target: float, why: str) -> dict[str, Any]:
+    """Return a row without a figure."""
+    return {"name": name, "target": target, "measured": None, "reached": False, "missing": why}
+
+
+def called(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command from the root of the checkout."""
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, cwd=ROOT, env=os.environ | path
+    )
+
+
+def traps(options: Any) -> Rows:
+    """Run the tests of what once was claimed and false."""
+    name = "traps: false claims"
+    done = called("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/proofs/test_traps.py")
+    last = (done.stdout.strip().splitlines() or [done.stderr.strip()])[-1]
+    if " passed" not in last and " failed" not in last:
+        return [missing(name, 0, "pytest does not run: pip install optfair[test]")], last
+    return [row(name, 0, int(last.partition(" failed")[0]) if " failed" in last else 0)], last
+
+
+def constructed(seed: int) -> tuple[Any, float]:
     """Return a linear program and its optimum: x and y are optimal before the scaling."""
     rng = np.random.default_rng(seed)
     n, m = int(rng.integers(2, 7)), int(rng.integers(2, 7))
@@ -71,6 +114,27 @@ def outcome(problem: Any, optimum: float, solver: str | None) -> str:
     return "reported, right" if right else "reported, wrong"
 
 
+def scaled(options: Any) -> Rows:
+    """Solve linear programs with known optima by every solver."""
+    count = 20 if options.quick else 400
+    found: dict[str, Counter[str]] = {str(s or "default"): Counter() for s in SOLVERS}
+    for seed in range(count):
+        problem, optimum = constructed(seed)
+        for solver in SOLVERS:
+            found[str(solver or "default")][outcome(problem, optimum, solver)] += 1
+    total: Counter[str] = sum(found.values(), Counter())
+    wrong = sum(v for k, v in total.items() if "WRONG" in k)
+    false = sum(v for k, v in total.items() if k.startswith("false"))
+    proved = sum(found["default"][f"{word}, right"] for word in SOUND) / count
+    what = f"{count} scaled programs x {len(SOLVERS)} solvers"
+    rows = [
+        row(f"{what}: wrong claims of an optimum", 0, wrong),
+        row(f"{what}: false Infeasible and Unbounded", 0, false),
+        row(f"{count} scaled programs: share proved by the default", 0.95, proved, least=True),
+    ]
+    return rows, {name: dict(c) for name, c in found.items()}
+
+
 def checked(solution: Any) -> dict[str, Any]:
     """Save a proof and give it to the stand-alone checker; say what it proved, and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
@@ -92,119 +156,165 @@ def checked(solution: Any) -> dict[str, Any]:
         }
 
 
-def netlib(folder: Path) -> list[dict[str, Any]]:
-    """Solve the linear programs of a collection and compare with its manifest."""
-    facts = tomllib.loads((folder / "MANIFEST.toml").read_text())
-    known = {}
+def members(name: str, options: Any) -> list[Any]:
+    """Return the members of a collection, the smallest files first; none where it is not there."""
+    known = name in of.library.collections()
+    every = of.library.collection(name) if known else ()
+    return sorted(every, key=lambda m: m.path.stat().st_size)[: options.smallest]
 
-    def walk(node: Any) -> None:
-        for entry in node.values() if isinstance(node, dict) else node:
-            if isinstance(entry, dict):
-                if "file" in entry or "path" in entry:
-                    known[Path(entry.get("file", entry.get("path", ""))).name] = entry
-                walk(entry)
-            elif isinstance(entry, list):
-                walk([e for e in entry if isinstance(e, dict)])
 
-    walk(facts)
+def shares(table: list[dict[str, Any]], wanted: Iterable[tuple[str, float, str]]) -> Rows:
+    """Return the share of a table that has each property, beside what it should be."""
+    if not table:
+        why = "OPTFAIR_COLLECTIONS names no folder that has it"
+        return [missing(name, target, why) for name, target, _ in wanted], []
+    return [
+        row(name, target, sum(bool(t.get(key)) for t in table) / len(table), least=True)
+        for name, target, key in wanted
+    ], table
+
+
+def solved(member: Any, **how: Any) -> dict[str, Any]:
+    """Solve a member of Netlib, and have its saved proof checked."""
+    begin = time.process_time()
+    told: dict[str, Any] = {"name": member.name}
+    try:
+        s = member.problem().solve(tolerance=TOLERANCE, **how)
+        told |= {"grade": str(s.grade), "proved": s.grade.word == "proved"}
+        told |= {"right": bool(member.agrees(s.objective, 1e-5)), "by": s.solver}
+        told["verified"] = told["right"] and not s.residuals().above(TOLERANCE)
+        told["cpu"] = time.process_time() - begin
+        return told | (checked(s) if "exact" not in how else {})
+    except of.OptfairError as e:
+        return told | {"grade": type(e).__name__, "why": f"{e.cause}: {e.evidence}",
+                       "cpu": time.process_time() - begin}  # fmt: skip
+
+
+def netlib(options: Any) -> Rows:
+    """Solve Netlib by default."""
+    table = [solved(m, time_limit=60.0) for m in members("netlib", options)]
+    return shares(
+        table,
+        [
+            ("Netlib at 1e-7: share verified and right", 1.0, "verified"),
+            ("Netlib at 1e-7: share proved by the default", 0.9, "proved"),
+            ("Netlib: share whose saved proof the stand-alone checker accepts", 0.9, "accepted"),
+        ],
+    )
+
+
+def exact(options: Any) -> Rows:
+    """Solve Netlib to the last digit."""
+    table = [solved(m, exact=True, time_limit=300.0) for m in members("netlib", options)]
+    name = "Netlib: share with an optimum in fractions"
+    return shares(table, [(name, 0.95, "proved")])
+
+
+def graded(collection: str) -> Callable[[Any], Rows]:
+    """Return what solves a collection and looks at the grades of the answers."""
+
+    def run(options: Any) -> Rows:
+        every = [apart(m.name, "default", 1e-6, 60.0) for m in members(collection, options)]
+        answers = [r for r in every if r["outcome"] in ("verified", "reported", "time limit")]
+        for r in answers:
+            r["sound"] = r["grade"].startswith("proved")
+        name = f"{collection}: share proved, or proved for |x| <= R, of the answers"
+        return shares(answers, [(name, 0.9, "sound")])[0], every
+
+    return run
+
+
+def psd(options: Any) -> Rows:
+    """Test the quadratic form of a public program of 10,000 variables."""
+    name, target = "CPU seconds of the test whether CVXQP1_L is convex", 0.5
+    known = [m for m in members("maros_meszaros", options) if m.path.stem == "CVXQP1_L"]
+    if not known:
+        return [missing(name, target, "OPTFAIR_COLLECTIONS names no folder that has it")], ""
+    P = sp.csc_array(scipy.io.loadmat(known[0].path)["P"])
+    seconds = []
+    for _ in range(3):
+        begin = time.process_time()
+        found = definiteness(P)
+        seconds.append(time.process_time() - begin)
+    if not found.accepted:
+        return [missing(name, target, str(found))], str(found)
+    return [row(name, target, min(seconds))], str(found)
+
+
+def cost(options: Any) -> Rows:
+    """Compare the seconds of verification with those of the whole solve, fewest of three."""
     table = []
-    for file in sorted((folder / "netlib").glob("*.mps*")):
-        begin = time.perf_counter()
-        try:
-            s = of.read(file).solve(tolerance=TOLERANCE, time_limit=60.0)
-            row = {"grade": s.grade.word, "objective": s.objective, "ended": s.status.termination}
-            row["verified"] = bool(not s.residuals().above(TOLERANCE))
-            row |= checked(s)
-        except of.OptfairError as e:
-            row = {
-                "grade": type(e).__name__,
-                "objective": None,
-                "ended": e.cause,
-                "verified": False,
-            }
-        stated = known.get(file.name, {})
-        value = stated.get("optimum", stated.get("value"))
-        if value is not None and row["objective"] is not None:
-            row["right"] = abs(row["objective"] - value) <= 1e-5 * max(1.0, abs(value))
-        table.append({"file": file.name, "seconds": time.perf_counter() - begin, **row})
-    return table
+    for m, n, density in ((10, 8, 0.5), (300, 200, 0.05), (2_000, 1_500, 0.04)):
+        rng = np.random.default_rng(m)
+        A = sp.random(m, n, density, random_state=m, format="csr")
+        x = cp.Variable(n, name="x")
+        inside = rng.random(n)
+        rows = [A @ x <= A @ inside + rng.random(m), x >= 0]
+        q = rng.normal(size=n) + A.T @ rng.random(m)
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(q @ x), [*rows, x <= 2]))
+        runs = [p.solve("highs").seconds for _ in range(3)]
+        verify = min(t["verify"] for t in runs)
+        share = min(t["verify"] / sum(t.values()) for t in runs)
+        table.append({"nonzeros": int(A.nnz), "verify": verify, "share": share})
+    *small, large = table
+    above = max(0.0 if t["verify"] <= 0.005 else t["share"] for t in small)
+    return [
+        row("verification from 1e5 nonzeros: share of a solve", 0.1, large["share"]),
+        row("verification below: share of a solve where above 5 ms", 0.25, above),
+    ], table
+
+
+def mutants(options: Any) -> Rows:
+    """Count the changes of the code that no test notices, and that are not listed with a reason."""
+    done = called("tests/mutants.py", "--json", "--minutes", str(options.minutes))
+    name = "mutants that survive without a reason"
+    lines = done.stdout.strip().splitlines()
+    if not lines:
+        return [missing(name, 0, done.stderr.strip()[-200:] or "no answer")], {}
+    told = json.loads(lines[-1])
+    if told["missing"]:
+        why = f"{told['missing']} of {told['tried'] + told['missing']} are not tried yet"
+        return [missing(name, 0, f"{why}; run it again")], told
+    return [row(name, 0, len(told["not listed"]))], told
+
+
+ROWS: dict[str, Callable[[Any], Rows]] = {
+    "traps": traps,
+    "scaled": scaled,
+    "netlib": netlib,
+    "exact": exact,
+    "maros_meszaros": graded("maros_meszaros"),
+    "sdplib": graded("sdplib"),
+    "psd": psd,
+    "cost": cost,
+    "mutants": mutants,
+}
+QUICK = ("scaled", "psd", "cost")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="20 programs instead of 400")
+    parser.add_argument("--quick", action="store_true", help="20 programs; no collections")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--folder", type=Path, help="collections; by default OPTFAIR_COLLECTIONS")
+    parser.add_argument("--only", nargs="+", choices=ROWS, help="these rows")
+    parser.add_argument("--smallest", type=int, help="so many members of a collection")
+    parser.add_argument("--minutes", type=float, default=30.0, help="of the mutation run")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    count = 20 if options.quick else 400
-    found: dict[str, Counter[str]] = {str(s or "default"): Counter() for s in SOLVERS}
-    for seed in range(count):
-        problem, optimum = scaled(seed)
-        for solver in SOLVERS:
-            found[str(solver or "default")][outcome(problem, optimum, solver)] += 1
-    total: Counter[str] = sum(found.values(), Counter())
-    wrong = sum(v for k, v in total.items() if "WRONG" in k)
-    false = sum(v for k, v in total.items() if k.startswith("false"))
-    targets = [
-        (f"{count} scaled programs x {len(SOLVERS)} solvers: wrong claims of an optimum", 0, wrong),
-        ("false Infeasible and Unbounded", 0, false),
-    ]
-    folder = options.folder or Path(os.environ.get("OPTFAIR_COLLECTIONS", "") or "nowhere")
-    table = netlib(folder) if (folder / "netlib").is_dir() and not options.quick else []
-    must_reach = [
-        {"name": n, "target": t, "measured": m, "reached": bool(m <= t)} for n, t, m in targets
-    ]
-    if table:
-        open_ones = sum(not row["verified"] for row in table)
-        must_reach.append(
-            {
-                "name": "Netlib not verified",
-                "target": 0,
-                "measured": open_ones,
-                "reached": open_ones == 0,
-            }
-        )
-        share = sum(row.get("accepted", False) for row in table) / len(table)
-        must_reach.append(
-            {
-                "name": "share of Netlib whose saved proof the stand-alone checker accepts",
-                "target": 0.9,
-                "measured": share,
-                "reached": share >= 0.9,
-            }
-        )
-    result = {
-        "must_reach": must_reach,
-        "scaled": {name: dict(c) for name, c in found.items()},
-        "netlib": table,
-        "environment": environment(),
-    }
+    found, details = [], {}
+    for name in options.only or (QUICK if options.quick else ROWS):
+        rows, details[name] = ROWS[name](options)
+        found += rows
+        if not options.json:
+            print(f"## {name}\n\n```json\n{json.dumps(details[name], indent=1)}\n```\n", flush=True)
     if options.json:
-        print(json.dumps(result))
+        print(json.dumps({"must_reach": found, **details, "environment": environment()}))
         return
-    print(f"## {count} linear programs with known optima, rows and columns scaled by 1e±12\n")
-    kinds = sorted(total)
-    print("| solver | " + " | ".join(kinds) + " |")
-    print("|---|" + "---:|" * len(kinds))
-    for name, c in found.items():
-        print(f"| {name} | " + " | ".join(str(c[k]) for k in kinds) + " |")
-    if table:
-        grades = Counter(row["grade"] for row in table)
-        print(f"\n## Netlib, {len(table)} files at {TOLERANCE:g}\n")
-        for grade, n in grades.most_common():
-            print(f"- {grade}: {n}")
-        print("\n| file | saved, s | MB | checked, s | stand-alone checker |")
-        print("|---|---:|---:|---:|---|")
-        for row in table:
-            parts = (
-                row.get(k, float("nan")) for k in ("save_seconds", "megabytes", "check_seconds")
-            )
-            figures = " | ".join(f"{part:.2f}" for part in parts)
-            print(f"| {row['file']} | {figures} | {row.get('checked', row['ended'])} |")
-    print()
-    for row in result["must_reach"]:
-        print(f"- {row['name']}: {row['measured']} (target {row['target']})")
+    print("| must reach | target | measured | |\n|---|---:|---:|---|")
+    for r in found:
+        verdict = r.get("missing") or ("reached" if r["reached"] else "NOT reached")
+        measured = "–" if r["measured"] is None else f"{r['measured']:.3g}"
+        print(f"| {r['name']} | {r['target']:g} | {measured} | {verdict} |")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ from optfair.methods.sparse_counterfactuals import ActionPlan as ActionPlan
 from optfair.methods.sparse_counterfactuals import SparseCounterfactuals as SparseCounterfactuals
 from optfair.solution.files import load_solution as load_solution
 from optfair.solution.residuals import residuals as residuals
-from optfair.solution.shadow_prices import shadow_prices as shadow_prices
+from optfair.solution.residuals import shadow_prices as shadow_prices
 from optfair.sweeps.along import sweep as sweep
 from optfair.sweeps.fronts import pareto as pareto
 from optfair.sweeps.ranges import sensitivity as sensitivity

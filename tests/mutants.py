@@ -1,11 +1,13 @@
 """Small changes to the code, each of which some test must notice: ``make mutants``.
 
-A mutant is one changed operator, comparison, constant or statement of one function. The tests
-that mirror its file run once with a record of the functions each of them calls; then every mutant
-runs in a fork of that process, with the function replaced in memory, against those tests only that
-call it, the quickest first. Which mutants are taken is drawn with a fixed seed. The
-files themselves are never edited. Survivors that are right are listed in mutants.toml, each with
-its reason. Exit: 1 when another one survives.
+A mutant is one changed operator, comparison, constant or statement of one function. The tests of
+the folder that mirrors its own, and others that name its file, run once with a record of the
+functions each of them calls; then every mutant runs in a fork of that process, with the function
+replaced in memory, against those tests only that call it: the nearest first, of these the quickest. Which mutants are taken
+is drawn with a fixed seed. The files themselves are never edited. What became of each is kept in
+.mutants.jsonl: a run that is stopped, or out of time, is taken up by the next; one that survived is
+tried anew once its tests change. Survivors that are right are listed in mutants.toml, each with its
+reason. Exit: 1 when another one survives, 2 when some are not tried yet.
 """
 
 # ruff: noqa: T201
@@ -16,6 +18,7 @@ import ast
 import contextlib
 import copy
 import gc
+import hashlib
 import json
 import os
 import random
@@ -25,7 +28,7 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,6 +39,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LISTED = Path(__file__).with_name("mutants.toml")
+KEPT = ROOT / ".mutants.jsonl"
 SEED = 16
 # What is mutated, and how many mutants of each file are drawn.
 SCOPE = {
@@ -46,6 +50,15 @@ SCOPE = {
     "optfair/methods/*/adapters/*.py": 5,
     "optfair/methods/*/algorithms/*.py": 5,
 }
+# Tests of the whole way from a declaration to a proof, which every file is tried by.
+WHOLE = (
+    "tests/backends/test_solve.py",
+    "tests/proofs/test_traps.py",
+    "tests/solution/test_honesty.py",
+    "tests/solution/test_tampering.py",
+)
+# Folders whose tests name files of others.
+NEAR = ("backends", "formats", "proofs", "compile", "core", "solution")
 # CPU seconds of one test, of the tests of one mutant; wall seconds of one mutant.
 TEST, TESTS, WALL = 1.0, 4.0, 200.0
 
@@ -238,12 +251,46 @@ def _constant(tree: ast.Module, name: str, module: str) -> Any:
     return space[name]
 
 
+def _digest(paths: Iterable[Any]) -> str:
+    """Return a fingerprint of some files."""
+    texts = b"\0".join(Path(ROOT, p).read_bytes() for p in paths)
+    return hashlib.sha256(texts).hexdigest()[:16]
+
+
+class Kept:
+    """What became of mutants in earlier runs, of code that has not changed since."""
+
+    def __init__(self, path: Path = KEPT) -> None:
+        self.path, self.words, self.calls = path, {}, {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError):  # a line cut off
+                code, tests, key, word = json.loads(line)
+                if isinstance(key, str):
+                    self.calls[code, tests, key] = word
+                else:
+                    self.words[code, tuple(key)] = (tests, word)
+
+    def word(self, m: Mutant, tests: tuple[str, ...]) -> str | None:
+        """Return what became of a mutant; a survivor's word goes stale with its tests."""
+        then, word = self.words.get((_digest([m.file]), m.key), ("", None))
+        return word if word == "killed" or then == _digest(tests) else None
+
+    def keep(self, m: Mutant, tests: tuple[str, ...], word: str) -> None:
+        """Append what became of a mutant."""
+        self.append([_digest([m.file]), _digest(tests), m.key, word])
+
+    def append(self, line: list[Any]) -> None:
+        """Append a line."""
+        with self.path.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+
+
 class Trials:
     """A plugin that runs collected tests once, then against every mutant of some files."""
 
-    def __init__(self, wanted: list[Mutant], jobs: int, end: float) -> None:
-        self.wanted, self.jobs, self.end = wanted, jobs, end
-        self.found: dict[Mutant, str] = {}
+    def __init__(self, wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -> None:
+        self.wanted, self.tests, self.jobs, self.end = wanted, tests, jobs, end
+        self.kept = Kept()
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Run the tests in forks, with and without mutants."""
@@ -253,22 +300,24 @@ class Trials:
         for m in [*self.wanted, None]:
             while running and (m is None or len(running) >= self.jobs):
                 self._reap(running)
-            if m is None:
-                break
-            tests = sorted((cpu, t) for t, (cpu, names) in called.items()
+            if m is None or time.monotonic() > self.end:
+                continue
+            own = {Path(t).relative_to(ROOT).as_posix() for t in tests_of(m.file)}
+            tests = sorted((t.partition("::")[0] not in own, cpu, t)
+                           for t, (cpu, names) in called.items()
                            if m.function in names.get(m.file, ())
                            or (m.function.isupper() and m.file in names))  # fmt: skip
             spent, some = 0.0, []
-            for cpu, t in tests:
+            for _, cpu, t in tests:
                 spent += cpu
                 if spent <= TESTS:
                     some.append(items[t])
-            if not some or time.monotonic() > self.end:
-                self.found[m] = "no test runs it" if not some else "not tried"
+            if not some:
+                self.kept.keep(m, self.tests, "no test runs it")
                 continue
             pid = os.fork()
             if pid == 0:
-                self._child(session, m, some, spent)
+                self._child(session, m, some, min(spent, TESTS))
             running[pid] = (m, time.monotonic())
         return True
 
@@ -280,7 +329,7 @@ class Trials:
                 os.waitpid(pid, 0)
                 done, status = pid, 9
             if done:
-                self.found[m] = "survives" if status == 0 else "killed"
+                self.kept.keep(m, self.tests, "killed" if status else "survives")
                 del running[pid]
                 mark = "." if status else "S"
                 os.write(2, mark.encode())
@@ -302,8 +351,27 @@ class Trials:
 
     def _called(self, session: Any) -> dict[str, tuple[float, dict[str, set[str]]]]:
         """Return CPU seconds of each quick test and the functions of the package it calls."""
+        folders = sorted({Path(m.file).parent for m in self.wanted})
+        package = _digest(sorted(f for part in folders for f in (ROOT / part).glob("*.py")))
+        own = {item.nodeid: (package, _digest([item.path]), item.nodeid) for item in session.items}
+        new = [item for item in session.items if own[item.nodeid] not in self.kept.calls]
+        ends = [self._recorded(session, new[k :: self.jobs]) for k in range(self.jobs)]
+        for read in ends:
+            with os.fdopen(read) as lines:
+                for test, cpu, names in map(json.loads, lines):
+                    here = {f: n for f, n in names.items() if Path(f).parent in folders}
+                    self.kept.append([*own[test], (cpu, here)])
+                    self.kept.calls[own[test]] = (cpu, here)
+            os.wait()
+        told = {t: self.kept.calls[key] for t, key in own.items() if key in self.kept.calls}
+        return {t: (cpu, {f: {*n} for f, n in names.items()})
+                for t, (cpu, names) in told.items() if cpu is not None}  # fmt: skip
+
+    def _recorded(self, session: Any, items: list[Any]) -> int:
+        """Run some tests in a fork; return where it says what each of them called."""
         read, write = os.pipe()
         if os.fork() == 0:
+            os.close(read)
             _silent()
             out = os.fdopen(write, "w")
             prefix, begun = str(ROOT) + os.sep, 0.0
@@ -317,7 +385,7 @@ class Trials:
                 raise TimeoutError
 
             signal.signal(signal.SIGVTALRM, late)
-            for item, after in zip(session.items, [*session.items[1:], None], strict=True):
+            for item, after in zip(items, [*items[1:], None], strict=True):
                 failed, begun = session.testsfailed, time.process_time()
                 seen.clear()
                 sys.setprofile(profile)
@@ -333,15 +401,12 @@ class Trials:
                             code.co_qualname
                         )
                 cpu = time.process_time() - begun
-                if session.testsfailed == failed and cpu <= 2.0 * TEST:
-                    out.write(json.dumps([item.nodeid, cpu, names]) + "\n")
+                right = session.testsfailed == failed and cpu <= 2.0 * TEST
+                out.write(json.dumps([item.nodeid, cpu if right else None, names]) + "\n")
             out.close()
             os._exit(0)
         os.close(write)
-        with os.fdopen(read) as lines:
-            told = [json.loads(line) for line in lines]
-        os.wait()
-        return {t: (cpu, {f: {*n} for f, n in names.items()}) for t, cpu, names in told}
+        return read
 
 
 def _silent() -> None:
@@ -351,34 +416,51 @@ def _silent() -> None:
 
 
 def tests_of(file: str) -> tuple[str, ...]:
-    """Return the test files of the folder that mirrors a file: those that name it, else all."""
+    """Return the test files that name a file; where none does, those of the folder that mirrors it."""
+    own = [t for t in naming(file) if t.parent == folder_of(file)] or naming(file)
+    return tuple(map(str, own or sorted(folder_of(file).glob("test_*.py"))))
+
+
+def naming(file: str) -> list[Path]:
+    """Return the test files, of any folder, that import a file or bear its name."""
+    module = ".".join(Path(file).with_suffix("").parts)
+    parent, _, stem = module.rpartition(".")
+    words = re.compile(
+        rf"{re.escape(module)}\b|{re.escape(parent)} import .*\b{stem}\b".replace("\\_", "_")
+    )
+    here = folder_of(file)
+    files = (t for f in {*NEAR, here.name} for t in here.parent.glob(f"{f}/test_*.py"))
+    every = {t: t.read_text(encoding="utf-8") for t in files}
+    return sorted(t for t, text in every.items() if words.search(text)
+                  or (t.stem == f"test_{stem}" and t.parent == here))  # fmt: skip
+
+
+def nets(files: Iterable[str]) -> tuple[str, ...]:
+    """Return the tests that files of one folder are tried by."""
+    found = {ROOT / t for t in WHOLE}
+    for file in files:
+        found |= {*folder_of(file).glob("test_*.py"), *naming(file)}
+    return tuple(sorted(map(str, found)))
+
+
+def folder_of(file: str) -> Path:
+    """Return the folder of tests that mirrors a file's own."""
     parts = Path(file).parts[1:]
-    folder = ROOT / "tests" / Path(*parts[: 2 if parts[0] == "methods" else 1])
-    every = [*folder.glob("test_*.py")]
-    module = rf"optfair\.{parts[0]}(\.| import .*\b){Path(file).stem}\b"
-    own = [t for t in every if re.search(module, t.read_text(encoding="utf-8"))]
-    own += [t for t in every if t.stem == f"test_{Path(file).stem}" and t not in own]
-    return tuple(str(t) for t in sorted(own or every))
+    return ROOT / "tests" / Path(*parts[: 2 if parts[0] == "methods" else 1])
 
 
-def tried(wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -> dict[Mutant, str]:
+def tried(wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -> None:
     """Try mutants that have the same tests, in a process of their own."""
-    read, write = os.pipe()
-    if os.fork() == 0:
-        trials = Trials(wanted, jobs, end)
+    pid = os.fork()
+    if pid == 0:
         os.chdir(ROOT)
         sys.path.insert(0, str(ROOT))
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
+        trials = Trials(wanted, tests, jobs, end)
         pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[trials])
-        with os.fdopen(write, "w") as out:
-            json.dump([trials.found.get(m, "not tried") for m in wanted], out)
         os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        told = answer.read()
-    os.wait()
-    return dict(zip(wanted, json.loads(told), strict=True))
+    os.waitpid(pid, 0)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -390,33 +472,50 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--listed", action="store_true", help="those of the list alone")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(arguments)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     counts = {f.relative_to(ROOT).as_posix(): n for g, n in SCOPE.items() for f in ROOT.glob(g)}
     files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
     groups: dict[tuple[str, ...], list[Mutant]] = {}
-    end, known, wrong = time.monotonic() + 60.0 * asked.minutes, listed(), 0
-    for file, count in files.items():
-        own = drawn(file, count if asked.count is None else asked.count)
-        own = [m for m in mutants(file) if m.key in known] if asked.listed else own
-        groups.setdefault(tuple(asked.tests or tests_of(file)), []).extend(own)
+    end, known = time.monotonic() + 60.0 * asked.minutes, listed()
+    alike: dict[Path, list[str]] = {}
+    for file in files:
+        alike.setdefault(folder_of(file), []).append(file)
+    for together in alike.values():
+        every = [f for f in counts if folder_of(f) == folder_of(together[0])]
+        tests = tuple(asked.tests or nets(every or together))
+        for file in together:
+            own = drawn(file, files[file] if asked.count is None else asked.count)
+            own = [m for m in mutants(file) if m.key in known] if asked.listed else own
+            groups.setdefault(tests, []).extend(own)
     for tests, wanted in groups.items():
-        found = tried(wanted, tests, asked.jobs, end) if wanted else {}
-        print("\n" + ", ".join(str(Path(t).relative_to(ROOT)) for t in tests))
-        for file in dict.fromkeys(m.file for m in wanted):
-            words = [w for m, w in found.items() if m.file == file]
-            told = {w: words.count(w) for w in dict.fromkeys(words)}
-            print(f"  {file}: {', '.join(f'{n} {w}' for w, n in told.items())}")
-        for m, word in found.items():
-            survives = word in ("survives", "no test runs it")
-            if (word == "killed") if asked.listed else (survives and m.key not in known):
-                wrong += 1
-                entry = [*m.key[1:4], *([m.nth] if m.nth else [])]
-                print(f"  {m.file}:{m.line} {word}: {json.dumps(entry, ensure_ascii=False)}")
-        sys.stdout.flush()
-    print(f"\n{wrong} {'listed are killed' if asked.listed else 'survivors are not listed'}")
-    return int(wrong > 0)
+        left = [m for m in wanted if Kept().word(m, tests) is None]
+        if left and time.monotonic() < end:
+            tried(left, tests, asked.jobs, end)
+    kept = Kept()
+    found = {m: kept.word(m, t) or "not tried" for t, wanted in groups.items() for m in wanted}
+    live = {m: word for m, word in found.items() if word in ("survives", "no test runs it")}
+    wrong = {m: w for m, w in live.items() if m.key not in known}
+    if asked.listed:
+        wrong = {m: w for m, w in found.items() if w == "killed"}
+    missing = [*found.values()].count("not tried")
+    if asked.json:
+        print(json.dumps({"tried": len(found) - missing, "missing": missing, "live": len(live),
+                          "not listed": [[*m.key] for m in wrong]}))  # fmt: skip
+        return 1 if wrong else 2 * (missing > 0)
+    for file in files:
+        words = [w for m, w in found.items() if m.file == file]
+        told = {w: words.count(w) for w in dict.fromkeys(words)}
+        print(f"{file}: {', '.join(f'{n} {w}' for w, n in told.items())}")
+    for m, word in wrong.items():
+        entry = [*m.key[1:4], *([m.nth] if m.nth else [])]
+        print(f"  {m.file}:{m.line} {word}: {json.dumps(entry, ensure_ascii=False)}")
+    said = "listed are killed" if asked.listed else "survivors are not listed"
+    print(f"\n{len(found)} mutants, {missing} not tried yet, {len(live)} survive; "
+          f"{len(wrong)} {said}")  # fmt: skip
+    return 1 if wrong else 2 * (missing > 0)
 
 
 if __name__ == "__main__":

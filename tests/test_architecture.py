@@ -22,10 +22,9 @@ PACKAGE = Path(optfair.__file__).parent
 LANGUAGE = {
     "errors": set(),
     "storage": {"errors"},
-    "locate": {"errors", "storage"},
     "attributes": {"errors"},
     "numbers": {"attributes", "errors"},
-    "registry": {"errors", "locate"},
+    "registry": {"errors", "storage"},
     "proofs": set(),
     "convexity": {"core", "errors", "numbers"},
     "core": {"convexity", "errors", "numbers", "proofs"},
@@ -33,17 +32,17 @@ LANGUAGE = {
     "compile": {"core", "errors", "numbers", "proofs", "solution", "storage"},
     "transforms": {"backends", "compile", "core", "errors", "numbers", "proofs", "solution"},
     "backends": {
-        *("compile", "convexity", "core", "errors", "locate", "numbers", "proofs", "registry"),
+        *("compile", "convexity", "core", "errors", "numbers", "proofs", "registry"),
         *("solution", "transforms"),
     },
-    "datasets": {"errors", "locate", "numbers", "storage"},
+    "datasets": {"errors", "numbers", "registry", "storage"},
     "diagnosis": {"backends", "compile", "core", "errors", "numbers", "transforms"},
     "formats": {
         *("backends", "compile", "core", "diagnosis", "errors", "numbers", "proofs", "storage"),
         "transforms",
     },
     "library": {
-        *("backends", "compile", "convexity", "core", "datasets", "errors", "formats", "locate"),
+        *("backends", "compile", "convexity", "core", "datasets", "errors", "formats"),
         *("numbers", "registry", "storage", "transforms"),
     },
     "metrics": set(),
@@ -67,14 +66,13 @@ ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.backends.branching"),
-    ("core/verbs.py", "optfair.transforms.softening"),
+    ("core/verbs.py", "optfair.transforms.relaxation"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.files"),
     ("core/verbs.py", "optfair.formats.proof_file"),
     ("core/verbs.py", "optfair.compile.pyomo"),
     ("core/verbs.py", "optfair.compile.conic_proof"),
     ("core/verbs.py", "optfair.solution.residuals"),
-    ("core/verbs.py", "optfair.solution.shadow_prices"),
     ("core/verbs.py", "optfair.solution.files"),
 }
 ADAPTERS = {
@@ -264,7 +262,6 @@ SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "__main__.py": "what python -m optfair runs",
     "convexity/steps.py": "the one limit on work that expressions, searches and derivatives count",
-    "solution/shadow_prices.py": "the only place where a sign is turned into a price",
 }
 
 

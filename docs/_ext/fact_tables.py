@@ -16,7 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import optfair as of
 from optfair.backends.registry import profiles
-from optfair.locate import fact_files, load_facts
+from optfair.registry import fact_files, load_facts
 
 # LP < QP < ... as in the classes, integer ones after the continuous
 ORDER = ("LP", "QP", "QCQP", "SOCP", "SDP", "CONIC", "NLP")

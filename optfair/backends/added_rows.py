@@ -17,7 +17,7 @@ from optfair.core.certificate import Certificate
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import ClassError, Infeasible, SolverFailure, needed
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from optfair.backends.request import Outcome, Request
 from optfair.backends.tangents import local_optimum
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.calculus import Boxes, halved
 from optfair.convexity.derivatives import values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import Leaf, Node, affine, linear
+from optfair.convexity.hessians import Boxes, halved
 from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built

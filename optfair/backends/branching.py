@@ -23,7 +23,7 @@ from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

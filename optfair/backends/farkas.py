@@ -25,7 +25,7 @@ from optfair.proofs.cones import Cone
 from optfair.proofs.grade import within
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

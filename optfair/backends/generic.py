@@ -83,6 +83,7 @@ def run_generic(
     *,
     start: Start | None = None,
     quadratic: bool = True,
+    arranged: Problem | None = None,
 ) -> Outcome:
     """Compile through CVXPY's reductions, let ``call`` solve, and read the result by name.
 
@@ -100,10 +101,15 @@ def run_generic(
         Prepares a warm start and says "used", or why not.
     quadratic : bool
         Whether a quadratic objective stays one.
+    arranged : Problem, optional
+        What is compiled in its place: the relaxation, where the interface whose arrangement of
+        rows the solver takes has no integers.
     """
     begin = time.perf_counter()
     compiled = compile_problem(
-        problem, profile.compile_as or profile.cvxpy_name, quadratic=quadratic
+        problem if arranged is None else arranged,
+        profile.compile_as or profile.cvxpy_name,
+        quadratic=quadratic,
     )
     refuse_size(profile, compiled_size(compiled.form), lambda: open_takers(problem))
     _refuse_magnitude(compiled)

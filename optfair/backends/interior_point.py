@@ -42,8 +42,9 @@ EARLY = 1e-2
 NEAR = 500.0
 # Steps to the center of a pair that falls short.
 CENTERING = 3
-# Pairs that are tried after the one that falls least short of a proof.
-TRIES = 4
+# Pairs that are tried after the one that falls least short of a proof; one is better that falls
+# short by this share of it.
+TRIES, BETTER = 4, 0.9
 # Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
 EVIDENT = 1e-8
 
@@ -230,7 +231,8 @@ class _Method:
                 worse += 1
                 lacking, now = self._centered(short, now)
                 if lacking < nearest[0]:
-                    nearest, worse = (lacking, now), 0
+                    worse = 0 if lacking < BETTER * nearest[0] else worse
+                    nearest = (lacking, now)
                 if lacking == 0.0 or (worse >= TRIES and np.isfinite(nearest[0])):
                     break
             if error <= tolerance:
@@ -280,8 +282,9 @@ class _Method:
             found = short(*self._pair(now))
             if not found < lacking:
                 break
+            more = found < BETTER * lacking
             lacking, best = found, replace(now, error=best.error)
-            if lacking == 0.0:
+            if lacking == 0.0 or not more:
                 break
         return lacking, best
 

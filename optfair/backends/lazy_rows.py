@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from optfair.backends.farkas import carriers, claimed_infeasible, proved_infeasible
 from optfair.backends.request import Outcome, Request
 from optfair.backends.row_relaxation import Relaxation, RelaxedPoint, RowMultipliers, repaired
+from optfair.backends.terminal import round_progress
 from optfair.compile.conic_proof import form_check
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
@@ -214,33 +214,8 @@ def _purge(relaxation: Relaxation, point: RelaxedPoint) -> None:
         relaxation.add(name, found.rows[found.size > INACTIVE * found.size.max()])
 
 
-# Progress of row generation on the terminal.
-
-
-@contextmanager
-def row_progress(verbose: int) -> Iterator[Callable[[RowRound], None] | None]:
-    """Yield a callback that shows rounds as they end, or None when ``verbose`` is 0."""
-    if not verbose:
-        yield None
-        return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    with console.status("lazy rows: first rows") as status:
-        count = 0
-
-        def report(entry: RowRound) -> None:
-            nonlocal count
-            count += 1
-            line = (
-                f"lazy rows: round {count}, {entry.rows} rows, bound {entry.bound:.10g},"
-                f" worst violation {entry.violation:.1e}"
-            )
-            status.update(line)
-            if verbose >= 2:
-                console.log(line)
-
-        yield report
+def _shown(entry: RowRound) -> str:
+    return f"{entry.rows} rows, bound {entry.bound:.10g}, worst violation {entry.violation:.1e}"
 
 
 # Route of the structure ``many-rows``: a few of them, generated, with the certificate of all.
@@ -260,7 +235,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     relaxation = Relaxation(problem)
     counts = relaxation.counts
     compiled_at = time.perf_counter()
-    with row_progress(request.verbose) as report:
+    with round_progress(request.verbose, "lazy rows", "first rows", _shown) as report:
         result = generate_rows(
             relaxation,
             start={name: _first(name, count, request) for name, count in counts.items()},

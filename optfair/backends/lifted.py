@@ -16,7 +16,7 @@ from optfair.core.canonical import Draft
 from optfair.core.classify import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import substitute
 from optfair.core.problem import Declaration, Problem
-from optfair.core.quadratic_map import NotQuadratic, is_quadratic, quadratic_map
+from optfair.core.quadratics import NotQuadratic, is_quadratic, quadratic_map
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:

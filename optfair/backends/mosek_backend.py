@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from optfair.backends.generic import run_generic
 from optfair.backends.request import RawPoint, refused_options
 from optfair.errors import SolverFailure
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
@@ -33,7 +34,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         return _call(form, integer, profile.name, scale, options, log)
 
     # it takes quadratic objectives with linear constraints only
-    return run_generic(problem, profile, request, call, quadratic=False)
+    arranged = relaxed(problem)
+    return run_generic(problem, profile, request, call, quadratic=False, arranged=arranged)
 
 
 def build_task(form: ConicForm, integer: NDArray[np.bool_], scale: float = 1.0) -> Any:

@@ -11,7 +11,7 @@ from optfair import registry
 from optfair.backends.profile import Refusal, SolverProfile
 from optfair.backends.registry import open_takers, profile, profiles, refuse_unlicensed, takers
 from optfair.errors import NotInstalled, UnsupportedProblem
-from optfair.locate import fact_files, load_facts
+from optfair.registry import fact_files, load_facts
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair.errors import DeclarationError, nearest
-from optfair.locate import load_facts
+from optfair.registry import load_facts
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

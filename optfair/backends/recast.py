@@ -16,7 +16,7 @@ from optfair.convexity.reading import leaf_of
 from optfair.convexity.recast import Recast, recast
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.errors import (
     Infeasible,
     SolverFailure,

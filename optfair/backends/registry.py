@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optfair.backends.profile import SolverProfile, load_profile
 from optfair.errors import NotLicensed, OptfairError, SizeLimited, UnsupportedProblem, nearest
-from optfair.locate import fact_files
+from optfair.registry import fact_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,6 +18,7 @@ from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
 from optfair.backends.policy import choose
 from optfair.backends.profile import SolverProfile
+from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.expressions import check_parameters
@@ -157,6 +158,10 @@ def solve(
         begin,
         isolate=isolate,
     )
+    changed = warm_start is not None or options or isolate or verbose or exact or write_back
+    plain = solver is None and cuts is None and solutions is None and not changed
+    if plain and (near := again(problem, request)) is not None:
+        return near
 
     def ask(stated: Problem, *, by_default: bool = False) -> Solution:
         if by_default:
@@ -186,6 +191,8 @@ def solve(
                 remedy="leave out write_back, and read solution[NAME]",
             )
         problem.write_back(found)
+    if plain:
+        remember(problem, found)
     rest = time.perf_counter() - begin - sum(found.seconds.values())
     return replace(found, seconds={**found.seconds, "other": max(0.0, rest)})
 

@@ -20,16 +20,16 @@ from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.intervals import Interval
+from optfair.convexity.powers import line_of
 from optfair.convexity.proof import CurvatureProof
 from optfair.convexity.prove import proved_where
-from optfair.convexity.quadratics import line_of
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.convexity.witness import within
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, Verdict, drift
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats

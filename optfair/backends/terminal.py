@@ -150,27 +150,38 @@ def muted() -> Iterator[None]:
 
 
 @contextmanager
-def round_progress(verbose: int, what: str) -> Iterator[Callable[[Any], None] | None]:
-    """Yield a callback that shows rounds as they end, or None when ``verbose`` is 0."""
+def round_progress(
+    verbose: int, what: str, first: str, line: Callable[[Any], str]
+) -> Iterator[Callable[[Any], None] | None]:
+    """Yield a callback that shows rounds as they end, or None when ``verbose`` is 0.
+
+    Parameters
+    ----------
+    verbose : int
+        From 2 on every round stays on the terminal.
+    what : str
+        Who works.
+    first : str
+        What is shown before the first round has ended.
+    line : callable
+        What is said of a round.
+    """
     if not verbose:
         yield None
         return
     from rich.console import Console
 
     console = Console(stderr=True)
-    with console.status(f"{what}: first prices") as status:
+    with console.status(f"{what}: {first}") as status:
         count = 0
 
         def report(entry: Any) -> None:
             nonlocal count
             count += 1
-            line = (
-                f"{what}: round {count}, {entry.rows} free rows, {entry.arcs} arcs,"
-                f" bound {entry.bound:.10g}, gap {entry.gap:.1e}"
-            )
-            status.update(line)
+            shown = f"{what}: round {count}, {line(entry)}"
+            status.update(shown)
             if verbose >= 2:
-                console.log(line)
+                console.log(shown)
 
         yield report
 

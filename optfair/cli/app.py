@@ -23,7 +23,7 @@ from optfair.cli.console import (
     table,
 )
 from optfair.cli.explain import diagnose, explain, prove, verify
-from optfair.cli.grade import exercise, grade, quiz
+from optfair.cli.learning import exercise, grade, quiz
 from optfair.cli.solve import export, read, solve, sweep
 from optfair.errors import DataError, OptfairError, nearest
 
@@ -54,7 +54,9 @@ def _version(asked: bool) -> None:
 
 COMMANDS = (solve, explain, prove, verify, diagnose, sweep, read, export, compare, cluster)
 for command in (*COMMANDS, exercise, grade, quiz):
-    app.command()(command)
+    # values such as -1,1 are no options
+    numbers = {"ignore_unknown_options": True} if command is sweep else {}
+    app.command(context_settings=numbers)(command)
 
 
 @app.callback()
@@ -176,7 +178,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
 ) -> None:
     """Tour with two pictures, on data shipped with the package."""
-    from optfair.cli.demo import demo as make
+    from optfair.cli.learning import demo as make
 
     with reporting(False):
         make(out)

@@ -14,13 +14,13 @@ from optfair.cli.console import (
     FAILED,
     Json,
     check_output,
+    check_page,
     document,
     lines,
     reporting,
     table,
     write_files,
 )
-from optfair.cli.page import check_page
 from optfair.errors import DataError
 
 LABELS = "cluster"
@@ -95,8 +95,8 @@ def cluster(
     """Cluster the rows of a CSV file fairly, with a certificate."""
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
-    from optfair.cli.clustering import clustered
     from optfair.cli.question import Question, read_table, split_names
+    from optfair.cli.report import clustered
 
     with reporting(as_json):
         _check_outputs(file, out, report, force)

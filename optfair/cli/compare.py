@@ -17,13 +17,16 @@ from optfair.cli.console import (
     Json,
     Problems,
     check_output,
+    check_page,
     document,
+    inline_svg,
     lines,
+    page,
     reporting,
     table,
+    text_of,
     write_files,
 )
-from optfair.cli.page import check_page, inline_svg, page, text_of
 from optfair.errors import DataError
 from optfair.formats.text import readable
 
@@ -280,7 +283,7 @@ def _solver(row: Any) -> dict[str, str]:
 def _pictures(c: Comparison) -> list[dict[str, Any]]:
     from markupsafe import Markup
 
-    from optfair.plots.profile import plot_profile
+    from optfair.plots.axes import plot_profile
 
     profile = c.profile()
     if not any(r.size for r in profile.ratios.values()):

@@ -20,7 +20,7 @@ from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
 from optfair.core.adopt import from_cvxpy
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.formats.files import read

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from optfair.comparison.run import OUTCOMES, Run
-from optfair.core import html
+from optfair.core import display
 from optfair.errors import DataError, nearest, needed
 from optfair.numbers import Floats, check_names, check_positive, checked, floats
 from optfair.storage import check_record, read_json, write_whole
@@ -492,8 +492,12 @@ class Comparison:
             first,
             *_,
         ) = repr(self).splitlines()
-        conflicts = "".join(html.lines(f"CONFLICT {text}") for text in self.conflicts())
-        return html.lines(first) + html.table(head, map(_line, self.summary())) + conflicts
+        conflicts = "".join(display.html_lines(f"CONFLICT {text}") for text in self.conflicts())
+        return (
+            display.html_lines(first)
+            + display.html_table(head, map(_line, self.summary()))
+            + conflicts
+        )
 
 
 def _rank(row: Summary) -> tuple[bool, float, float, str]:

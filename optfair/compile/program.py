@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.quadratic import quadratic_terms
-from optfair.core.quadratic_map import QuadraticMap
+from optfair.core.quadratics import QuadraticMap
 from optfair.errors import DeclarationError
 from optfair.numbers import Floats
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import built, reduction
 from optfair.core.expressions import Values, check_parameters
-from optfair.core.quadratic_map import NotQuadratic, QuadraticMap, quadratic_map
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import UnsupportedProblem
 from optfair.numbers import Floats
 

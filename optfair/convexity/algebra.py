@@ -185,15 +185,7 @@ class Algebra:
                     return None
                 if (c == 1.0).all() and isinstance(inner, Leaf):
                     return None
-                rest = linear(
-                    [
-                        (
-                            matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)),
-                            inner,
-                        )
-                    ],
-                    np.zeros(c.size),
-                )
+                rest = _picked(M, inner)
                 if rest is node:
                     return None
                 if a == 1:
@@ -270,15 +262,7 @@ class Algebra:
             M, inner = node.parts[0]
             if (np.diff(M.indptr) == 1).all() and not (M.data == 1.0).all():
                 c = np.abs(M.data)
-                rest = linear(
-                    [
-                        (
-                            matrix(sp.csr_array((np.ones(c.size), M.indices, M.indptr), M.shape)),
-                            inner,
-                        )
-                    ],
-                    np.zeros(c.size),
-                )
+                rest = _picked(M, inner)
                 return self.scaled(c, self._absolute(rest))
         inner, _ = self._without_sign(node)
         if isinstance(inner, Product):
@@ -376,3 +360,9 @@ def _exact_power(value: Any, n: int) -> Any:
     inverse = 1.0 / power
     p, e = exact_product(inverse, power)
     return inverse if (p == 1.0).all() and (e == 0.0).all() else None
+
+
+def _picked(M: Any, inner: Node) -> Node:
+    """Return the entries of an expression that a matrix with one number a row picks."""
+    ones = sp.csr_array((np.ones(M.nnz), M.indices, M.indptr), M.shape)
+    return linear([(matrix(ones), inner)], np.zeros(M.nnz))

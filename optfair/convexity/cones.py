@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.checker import Step
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, affine
 from optfair.convexity.polynomials import Quadratic, coefficients, expand, quadratic, quadratic_of
-from optfair.convexity.proof import CurvatureProof
-from optfair.convexity.quadratics import line_of, quadratic_form, ratio
+from optfair.convexity.powers import line_of, quadratic_form, ratio
+from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import signed_factors
 from optfair.convexity.theorems import perspective_of

@@ -30,8 +30,8 @@ def exact_sum(a: Any, b: Any) -> tuple[Any, Any]:
 
 def exact_product(a: Any, b: Any) -> tuple[Any, Any]:
     """Return p, e with p + e = a b exactly (Dekker), NaN in e where it is not known."""
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
     with np.errstate(all="ignore"):
-        a, b = np.broadcast_arrays(np.asarray(a, dtype=float), np.asarray(b, dtype=float))
         p = a * b
         ca, cb = 134217729.0 * a, 134217729.0 * b
         ah, bh = ca - (ca - a), cb - (cb - b)
@@ -118,7 +118,8 @@ class Interval:
         return bool(np.all((other.low <= self.low) & (self.high <= other.high)))
 
     def __getitem__(self, at: Any) -> Interval:
-        return Interval(self.low[at], self.high[at])
+        low = self.low[at]
+        return Interval(low, low if self.low is self.high else self.high[at])
 
     def meet(self, other: Interval) -> Interval:
         """Return the intersection of enclosures of the same numbers."""
@@ -143,13 +144,30 @@ class Interval:
         return self + (-other)
 
     def __mul__(self, other: Interval) -> Interval:
-        ends = [(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
-        low: Any = np.inf
-        high: Any = -np.inf
-        for a, b in ends:
-            p, e = exact_product(a, b)
-            low, high = np.minimum(low, _down(p, e)), np.maximum(high, _up(p, e))
-        return Interval(np.asarray(low), np.asarray(high))
+        if other.low is other.high:
+            return self.scaled(other.low)
+        if self.low is self.high:
+            return other.scaled(self.low)
+        # all products of an end and an end at once: arrays are short, calls are dear
+        rank = max(self.low.ndim, other.low.ndim)
+        ours, theirs = (
+            np.stack([i.low, i.high]).reshape(2, *(1,) * (rank - i.low.ndim), *i.shape)
+            for i in (self, other)
+        )
+        p, e = exact_product(ours[:, None], theirs)
+        return Interval(
+            np.asarray(_down(p, e).min(axis=(0, 1))), np.asarray(_up(p, e).max(axis=(0, 1)))
+        )
+
+    def scaled(self, factor: Floats) -> Interval:
+        """Return the intervals times numbers."""
+        if self.low is self.high:
+            p, e = exact_product(self.low, factor)
+            return Interval(_down(p, e), _up(p, e))
+        up = np.asarray(factor) >= 0.0
+        ends = np.stack([np.where(up, self.low, self.high), np.where(up, self.high, self.low)])
+        p, e = exact_product(ends, factor)
+        return Interval(_down(p[0], e[0]), _up(p[1], e[1]))
 
     def __truediv__(self, other: Interval) -> Interval:
         return self * other.reciprocal()
@@ -218,7 +236,7 @@ class Interval:
             rows = np.flatnonzero(counts > k)
             at = M.indptr[rows] + k
             factor = M.data[at].reshape((-1,) + (1,) * len(rest))
-            part = Interval.exactly(factor) * self[M.indices[at]]
+            part = self[M.indices[at]].scaled(factor)
             if rows.size == M.shape[0]:
                 total = total + part if k else part
                 continue

@@ -1,4 +1,4 @@
-"""Rules of powers: monomials, ratios of powers, norms and means."""
+"""Rules of powers: monomials, ratios, norms and means; quadratics by exact matrices and Lorentz cones."""
 
 from __future__ import annotations
 
@@ -6,11 +6,54 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.expression import Call, Node, Product, Sum, affine, raw_product, select
-from optfair.convexity.rules import Goal, Kind, is_exponential, opposite, rule, signed_factors
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Opaque,
+    Product,
+    Sum,
+    affine,
+    linear,
+    raw_product,
+    scalars,
+    select,
+)
+from optfair.convexity.intervals import Interval
+from optfair.convexity.polynomials import (
+    Polynomial,
+    Quadratic,
+    TooLarge,
+    coefficients,
+    expand,
+    inertia,
+    is_polynomial,
+    quadratic,
+    quadratic_of,
+)
+from optfair.convexity.rules import (
+    Goal,
+    Kind,
+    along,
+    is_exponential,
+    opposite,
+    rule,
+    signed_factors,
+)
+from optfair.core.quadratics import (
+    NotQuadratic,
+    QuadraticMap,
+    is_quadratic,
+    quadratic_curvature,
+    quadratic_map,
+)
+
+# Rules of powers: monomials, ratios of powers, norms and means.
 
 
 def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Fraction]] | None:
@@ -191,3 +234,280 @@ def _positive_number(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
     if affine(inner) or (r.low >= 0.0).all():
         return [Goal(inner, kind)]
     return [Goal(inner, opposite(kind))] if (r.high <= 0.0).all() else None
+
+
+# Rules of quadratics: exact matrices, Lorentz cones, ratios to affine functions.
+
+#: Variables of a quadratic whose matrix is eliminated in fractions.
+VARIABLES = 40
+
+
+def few(node: Node) -> bool:
+    """Return whether a node is a number of few scalars."""
+    return node.size == 1 and len(scalars(node)) <= VARIABLES
+
+
+def definite_matrix(matrix: list[list[Fraction]], kind: Kind) -> bool:
+    """Return whether a rational matrix is semidefinite with the sign of a curvature."""
+    positive, negative, _ = inertia(matrix)
+    return negative == 0 if kind == "convex" else positive == 0
+
+
+# --- quadratics ----------------------------------------------------------------------------------
+
+
+@rule(
+    "quadratic",
+    "a quadratic is convex exactly when its matrix is positive semidefinite",
+    "x*x + 3*x*y + 4*y*y",
+)
+def _quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not few(node) or not isinstance(node, (Sum, Product)):
+        return None
+    q = quadratic(node)
+    return [] if q is not None and definite_matrix(q.form, kind) else None
+
+
+@rule(
+    "quadratic of many variables",
+    "its matrix P has P + d I positive semidefinite, d rounding, proved by a factorisation (Rump 2006)",
+    "v @ v + 2*(v[0]*v[1]) | | v=50",
+)
+def large_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    """Ask the factorisation of the library."""
+    if not isinstance(node, Opaque) or node.size != 1 or not is_quadratic(node.expression):
+        return None
+    found = quadratic_curvature(node.expression)
+    if found is None:
+        return None
+    return [] if (found.up if kind == "convex" else found.down).accepted else None
+
+
+@rule("quadratic part", "a quadratic that is convex, plus the rest", "x*x - x*y + y*y + exp(x)")
+def _quadratic_part(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Sum) or not few(node):
+        return None
+    two: list[Any] = []
+    rest: list[Any] = []
+    for M, n in node.parts:
+        if affine(n) or not n.leaves:
+            continue
+        q = quadratic(linear([(M, n)], np.zeros(1)))
+        (rest if q is None else two).append((M, n))
+    if len(two) < 2 or not rest:
+        return None
+    return [Goal(linear(part, np.zeros(1)), kind) for part in (two, rest)]
+
+
+@rule(
+    "norm of an affine map",
+    "q^p is convex for p >= 1/2 when [P b; b' c] of q = x'Px + 2b'x + c is positive semidefinite: q is a squared norm",
+    "sqrt(x*x - 2*x*y + 2*y*y + 1)",
+)
+def _root_of_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if (
+        kind == "concave"
+        or not isinstance(node, Product)
+        or len(node.factors) != 1
+        or not few(node)
+    ):
+        return None
+    base, p = node.factors[0]
+    if p < Fraction(1, 2):
+        return None
+    q = quadratic(base)
+    return [] if q is not None and definite_matrix(q.matrix, "convex") else None
+
+
+def _lorentzian(q: Quadratic, sheet: Node, a: Algebra, strictly: bool) -> bool:
+    """Whether q is negative wherever the affine sheet is 0, so that q > 0 lies on one side of it."""
+    normal = coefficients(sheet, q.entries)
+    if normal is None or not any(normal[:-1]):
+        return False
+    r = a.domain.range(sheet)
+    if not (r.low >= 0.0).all():
+        return False
+    positive, negative, zero = inertia(q.on_hyperplane(normal))
+    if positive:
+        return False
+    if not strictly or bool((r.low > 0.0).all()):
+        return True
+    # with sheet = 0 allowed, q must be negative there but for the apex
+    if q.homogeneous and not normal[-1]:
+        return negative == len(q.entries) - 1
+    return zero == 0
+
+
+@rule(
+    "one positive eigenvalue",
+    "q^p, 0 < p <= 1/2, and log q are concave where q > 0 and l > 0, when q is negative semidefinite on l = 0 (Lorentz cone)",
+    "log(x*y - z*z) | x>=1, y>=1, z<=0.5, z>=-0.5",
+)
+def _sheet(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if kind == "convex" or not few(node) or not isinstance(data, Node):
+        return None
+    strictly = False
+    if isinstance(node, Call) and node.function == "log":
+        base = node.args[0]
+    elif isinstance(node, Product) and len(node.factors) == 1:
+        base, p = node.factors[0]
+        if not 0 < p <= Fraction(1, 2):
+            return None
+        strictly = True
+    else:
+        return None
+    q = quadratic(base)
+    if q is None:
+        return None
+    return [] if _lorentzian(q, data, a, strictly) else None
+
+
+def ratio(node: Node, a: Algebra) -> tuple[float, Polynomial, Node] | None:
+    """Return (sign, numerator, denominator) of a product over one affine denominator of one sign."""
+    if not isinstance(node, Product) or node.size != 1:
+        return None
+    below = [n for n, p in node.factors if p == -1 and affine(n)]
+    if len(below) != 1 or any(p < 0 for n, p in node.factors if n is not below[0]):
+        return None
+    den, sign = below[0], 1.0
+    r = a.domain.range(den)
+    if not (r.low >= 0.0).all():
+        if not (r.high <= 0.0).all():
+            return None
+        den, sign = a.scaled(-1.0, den), -1.0
+    rest = [(n, p) for n, p in node.factors if n is not below[0]]
+    terms: Polynomial = {(): Fraction(1)}
+    try:
+        if rest:
+            terms = expand(raw_product(rest))
+    except TooLarge:
+        return None
+    return sign, terms, den
+
+
+def remainder(terms: Polynomial, den: Node) -> list[list[Fraction]] | None:
+    """Return the matrix of what is left of a quadratic after division by an affine function."""
+    q = quadratic_of(terms, [n for m in expand(den) for n, _ in m])
+    if q is None:
+        return None
+    normal = coefficients(den, q.entries)
+    return None if normal is None or not any(normal[:-1]) else q.on_hyperplane(normal)
+
+
+@rule(
+    "quadratic over affine",
+    "q/l with l > 0 is l times a convex function of x/l, plus affine terms, exactly when q is positive semidefinite on l = 0",
+    "(x*x + y*y)/(x + y) | x>=0.1, y>=0.1",
+)
+def _over_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not few(node):
+        return None
+    found = ratio(node, a)
+    if found is None:
+        return None
+    sign, terms, den = found
+    if not is_polynomial(terms):
+        return None
+    left = remainder(terms, den)
+    return [] if left is not None and definite_matrix(left, along(kind, sign)) else None
+
+
+@rule(
+    "ratios of one variable",
+    "(a x + b)/(c x + d) is convex where c (b c - a d)/(c x + d) >= 0, entry by entry",
+    "sum(v/(5 - v)) | v<=4 | v=30",
+)
+def _linear_fractional(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Product) or len(node.factors) != 2:
+        return None
+    exponents = {p: n for n, p in node.factors}
+    if set(exponents) != {Fraction(1), Fraction(-1)}:
+        return None
+    num, den = exponents[Fraction(1)], exponents[Fraction(-1)]
+    first, second = line_of(num), line_of(den)
+    if first is None or second is None:
+        return None
+    (leaf, i, p, b), (other, j, c, d) = first, second
+    if leaf is not other or not (i == j).all():
+        return None
+    r = a.domain.range(den)
+    if not ((r.low >= 0.0) | (r.high <= 0.0)).all():
+        return None
+    exact = Interval.exactly
+    bend = exact(c) * (exact(b) * exact(c) - exact(p) * exact(d))
+    sign = np.where(r.low >= 0.0, 1.0, -1.0) * (1.0 if kind == "convex" else -1.0)
+    bend = bend * exact(sign)
+    return [] if (bend.low >= 0.0).all() else None
+
+
+def line_of(node: Node) -> tuple[Leaf, Any, Any, Any] | None:
+    """Return (leaf, places, slopes, constants) of a node each entry of which has one variable."""
+    if isinstance(node, Leaf):
+        return node, np.arange(node.size), np.ones(node.size), np.zeros(node.size)
+    if isinstance(node, Sum) and len(node.parts) == 1 and isinstance(node.parts[0][1], Leaf):
+        M, leaf = node.parts[0]
+        if isinstance(leaf, Leaf) and (np.diff(M.indptr) == 1).all():
+            return leaf, M.indices, M.data, node.constant
+    return None
+
+
+def quadratic_form(
+    expression: Any, *, rows: bool = False, found: QuadraticMap | None = None
+) -> Any:
+    """Return a quadratic as x'Px + b'x + c with P believed to be proved; None where it is none.
+
+    Parameters
+    ----------
+    expression : cvxpy.Expression
+        Scalar, of degree two, of a curvature that was proved.
+    rows : bool
+        Whether it becomes rows of cones: then a diagonal matrix is written as squares, which need
+        no factorisation. An objective keeps its matrix, on the variables themselves.
+    found : QuadraticMap, optional
+        Its coefficients, where they are known.
+    """
+    variables = sorted(expression.variables(), key=lambda v: v.id)
+    offsets, size = {}, 0
+    for v in variables:
+        offsets[v.id] = size
+        size += v.size
+    try:
+        found = quadratic_map(expression, offsets, size) if found is None else found
+    except NotQuadratic:
+        return None
+    i, j = found.pairs
+    Q = sp.csr_array(found.Q)
+    half = sp.csc_array((Q.data, (i[Q.indices], j[Q.indices])), shape=(size, size))
+    P = sp.csc_array((half + half.T) * 0.5)
+    flat = [v if len(v.shape) == 1 else cp.reshape(v, (v.size,), order="F") for v in variables]
+    A = sp.csr_array(found.A)
+    total: Any = float(found.b[0])
+    for v, x in zip(variables, flat, strict=True):
+        own = A[:, offsets[v.id] : offsets[v.id] + v.size]
+        if own.nnz:
+            total = total + (own.toarray()[0] @ x if 2 * own.nnz > v.size else cp.sum(own @ x))
+    if not P.nnz:
+        return total if isinstance(total, cp.Expression) else cp.Constant(total)
+    diagonal = P.diagonal()
+    sign = 1.0 if diagonal.sum() >= 0.0 else -1.0
+    is_diagonal = P.nnz == np.count_nonzero(diagonal)
+    if rows and is_diagonal and (sign * diagonal >= 0.0).all():
+        x = cp.hstack(flat)
+        used = np.flatnonzero(diagonal)
+        squares = cp.sum_squares(cp.multiply(np.sqrt(np.abs(diagonal[used])), x[used]))
+        return total + sign * squares
+    blocks = [slice(offsets[v.id], offsets[v.id] + v.size) for v in variables]
+    inside = sum(P[b, b].nnz for b in blocks)
+    if inside < P.nnz:  # products of different variables
+        x = cp.hstack(flat)
+        used = np.flatnonzero(np.diff(P.indptr))
+        core = sp.csc_array(P[used][:, used])
+        return total + sign * cp.quad_form(x[used], cp.psd_wrap(sign * core))
+    for b, x in zip(blocks, flat, strict=True):
+        part: Any = sp.csc_array(P[b, b])
+        own = part.diagonal()
+        if part.nnz == own.size == np.count_nonzero(own == own[0]):
+            total = total + float(own[0]) * cp.sum_squares(x)
+        elif part.nnz:
+            total = total + sign * cp.quad_form(x, cp.psd_wrap(sign * part))
+    return total

@@ -35,7 +35,7 @@ from optfair.convexity.expression import (
     text,
 )
 from optfair.convexity.intervals import Interval
-from optfair.core.quadratic_map import (
+from optfair.core.quadratics import (
     _affine,
     _count,
     _dense,

@@ -34,7 +34,7 @@ from optfair.convexity.search import Search
 from optfair.convexity.steps import Exhausted, limited
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.errors import OptfairError
 
 Way = Literal["itself", "logarithm", "level"]

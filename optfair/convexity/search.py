@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.calculus import BOXES, CUT, SECONDS, WHOLE, Boxes, bends, halved
-from optfair.convexity.checker import Step
 from optfair.convexity.derivatives import hessian_on
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import (
@@ -27,10 +25,11 @@ from optfair.convexity.expression import (
     scalars,
     subnodes,
 )
+from optfair.convexity.hessians import BOXES, CUT, SECONDS, WHOLE, Boxes, bends, gram, halved
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, quadratic
+from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind
-from optfair.convexity.squares import gram
 from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 
@@ -115,11 +114,15 @@ class Search:
 
     def _broken(self, goal: Goal, domain: Domain, context: Any) -> bool:
         """Whether some chord speaks against a claim, in floats: then no time is spent on it."""
-        key = (goal.node, context)
-        if key not in self._samples:
-            self._samples[key] = sample(goal.node, domain, 200)
-        found = self._samples[key]
+        found = self.sampled(goal.node, domain, context)
         return found is not None and found.worst(goal.kind) is not None
+
+    def sampled(self, node: Node, domain: Domain, context: Any = ()) -> Sample | None:
+        """Return a few chords of a node, the same whenever they are asked for."""
+        key = (node, context)
+        if key not in self._samples:
+            self._samples[key] = sample(node, domain, 200)
+        return self._samples[key]
 
     def _all(
         self, goals: Sequence[Goal], domain: Domain, context: Any, depth: int

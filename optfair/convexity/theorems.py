@@ -33,7 +33,7 @@ from optfair.convexity.polynomials import (
     from_monomials,
     multiplied,
 )
-from optfair.convexity.quadratics import definite_matrix
+from optfair.convexity.powers import definite_matrix
 from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
 
 # --- sums taken apart ------------------------------------------------------------------------------

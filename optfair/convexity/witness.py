@@ -255,27 +255,24 @@ def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
     return bool(_feasible(shaped, domain, 1, exactly=True, beside=False).all())
 
 
-def chord(node: Node, domain: Domain, kind: Kind, count: int = 2000) -> Chord | None:
-    """Search for a chord that refutes a curvature, and show it exactly."""
-    rounds = [sample(node, domain, count, seed) for seed in (1, 2)]
+def chord(
+    node: Node, domain: Domain, kind: Kind, count: int = 2000, few: Sample | None = None
+) -> Chord | None:
+    """Search for a chord that refutes a curvature, beside those at hand, and show it exactly."""
+    rounds = [few, *(sample(node, domain, count, seed) for seed in (1, 2))]
     rounds.append(_downhill(node, domain, kind))
-    best: Chord | None = None
-    for found in rounds:
-        place = None if found is None else found.worst(kind)
-        if found is None or place is None:
-            continue
-        i, k = place
-        exact = _exact(
-            node,
-            domain,
-            kind,
-            i,
-            {n: v[:, k] for n, v in found.first.items()},
-            {n: v[:, k] for n, v in found.second.items()},
-        )
-        if exact is not None and (best is None or exact.gap > best.gap):
-            best = exact
-    return best
+    chords = [shown(node, domain, kind, found) for found in rounds if found is not None]
+    return max((c for c in chords if c is not None), key=lambda c: c.gap, default=None)
+
+
+def shown(node: Node, domain: Domain, kind: Kind, found: Sample) -> Chord | None:
+    """Return the chord of a sample that speaks most against a curvature, if it does exactly."""
+    place = found.worst(kind)
+    if place is None:
+        return None
+    i, k = place
+    first = {leaf: x[:, k] for leaf, x in found.first.items()}
+    return _exact(node, domain, kind, i, first, {n: x[:, k] for n, x in found.second.items()})
 
 
 def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
@@ -336,7 +333,7 @@ def _exact(
     second: dict[Leaf, Floats],
 ) -> Chord | None:
     """Return a chord whose gap is proved, by enclosures at three exact points."""
-    middle = {}
+    three = {}  # both ends and the middle, as columns
     for leaf, a in first.items():
         b, box = second[leaf], domain.box(leaf)
         if not (
@@ -344,17 +341,16 @@ def _exact(
         ):
             return None
         both = Interval.exactly(a / 2) + Interval.exactly(b / 2)
-        middle[leaf] = both  # where the midpoint is no float, an enclosure of it
-    for point in (first, second):
-        if not _feasible({n: v[:, None] for n, v in point.items()}, domain, 1, exactly=True).all():
-            return None
-    scalar = select(node, [entry])
-    shaped = [{n: Interval.exactly(v[:, None]) for n, v in p.items()} for p in (first, second)]
-    shaped.append({n: v[:, None] for n, v in middle.items()})
-    found = [values(scalar, {n: v for n, v in p.items() if n in scalar.leaves}) for p in shaped]
-    if any(f is None for f in found):
+        # where the midpoint is no float, an enclosure of it
+        three[leaf] = Interval(np.stack([a, b, both.low], 1), np.stack([a, b, both.high], 1))
+    ends_only = {leaf: x.low[:, :2] for leaf, x in three.items()}
+    if not _feasible(ends_only, domain, 2, exactly=True).all():
         return None
-    fa, fb, fm = (f[0] for f in found if f is not None)
+    scalar = select(node, [entry])
+    found = values(scalar, {leaf: x for leaf, x in three.items() if leaf in scalar.leaves})
+    if found is None:
+        return None
+    fa, fb, fm = (found[0][k] for k in range(3))
     mean = (fa + fb) * Interval.exactly(0.5)
     ends = (float(mean.low.item()), float(mean.high.item()))
     inside = (float(fm.low.item()), float(fm.high.item()))

@@ -23,9 +23,8 @@ from cvxpy.reductions.solvers.solver import expand_cones
 from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
-from optfair.core.curvature import quadratic_curvature
 from optfair.core.expressions import refuse_nonfinite
-from optfair.core.quadratic_map import is_quadratic
+from optfair.core.quadratics import is_quadratic, quadratic_curvature
 from optfair.errors import UnsupportedProblem
 
 if TYPE_CHECKING:
@@ -360,7 +359,7 @@ def _disciplined(
         Nothing proves a curvature, or no cones are known for what is proved.
     """
     from optfair.convexity.cones import disciplined
-    from optfair.convexity.quadratics import quadratic_form
+    from optfair.convexity.powers import quadratic_form
 
     of_constraint = not sign and isinstance(written, (Inequality, NonPos))
     if not sign and not of_constraint:

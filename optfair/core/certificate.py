@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core import html
+from optfair.core import display
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.verbs import CertificateVerbs
@@ -54,7 +54,7 @@ class Verdict:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html.verdict(self)
+        return display.html_verdict(self)
 
 
 class Certificate(CertificateVerbs, ABC):

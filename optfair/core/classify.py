@@ -11,7 +11,7 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D, Zero
 
 from optfair.core.canonical import Draft
-from optfair.core.curvature import proved_assertions, quadratic_curvature
+from optfair.core.display import latex as as_latex
 from optfair.core.expressions import (
     Evaluator,
     Values,
@@ -21,9 +21,8 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     variable_names,
 )
-from optfair.core.latex import latex as as_latex
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.quadratic_map import is_quadratic
+from optfair.core.quadratics import is_quadratic, proved_assertions, quadratic_curvature
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError
 from optfair.numbers import Floats

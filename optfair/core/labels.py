@@ -225,7 +225,22 @@ def _shape(problem: Problem, name: str) -> tuple[int, ...]:
     return tuple(held[name].shape)
 
 
-class Labelled(Mapping[str, Any]):
+class Named(Mapping[str, Any]):
+    """Entries by name, which notebooks complete."""
+
+    _entries: Mapping[str, Any]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._entries)
+
+
+class Labelled(Named):
     """Numbers by name, which also answer to labels of entries.
 
     Parameters
@@ -260,15 +275,6 @@ class Labelled(Mapping[str, Any]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or (isinstance(name, str) and self.get(name) is not None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def __repr__(self) -> str:
         return repr(self._entries)

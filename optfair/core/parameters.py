@@ -20,9 +20,9 @@ from optfair.core.classify import (
     objective_term,
     right_hand_side,
 )
-from optfair.core.curvature import proved_assertions
+from optfair.core.display import latex as as_latex
 from optfair.core.expressions import Evaluator, Written, substitute
-from optfair.core.latex import latex as as_latex
+from optfair.core.quadratics import proved_assertions
 from optfair.core.term import ConstraintTerm, Term, family
 from optfair.errors import DeclarationError, OptfairError, nearest
 

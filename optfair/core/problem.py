@@ -12,6 +12,13 @@ import cvxpy as cp
 from optfair.core import composition
 from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
 from optfair.core.composition import Parts, Rule
+from optfair.core.display import (
+    Explanation,
+    describe,
+    explain,
+    explain_change,
+    formulation,
+)
 from optfair.core.expressions import (
     Values,
     check_parameters,
@@ -19,14 +26,8 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
+from optfair.core.identity import Origin, packed
 from optfair.core.labels import Labels
-from optfair.core.printing import (
-    Explanation,
-    describe,
-    explain,
-    explain_change,
-    formulation,
-)
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import (
     LAZY_ROWS,
@@ -37,7 +38,6 @@ from optfair.core.term import (
     Term,
     family,
 )
-from optfair.core.travel import Origin, packed
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
 from optfair.numbers import Taken, check_mapping, check_text, checked
@@ -84,7 +84,7 @@ def proved_terms(declared: Declaration) -> Declaration:
     terms = (*declared.objective, *declared.constraints)
     if not any("nonlinear" in t.evidence.problem_class.cones or t.evidence.proof for t in terms):
         return declared
-    from optfair.convexity.terms import settled
+    from optfair.convexity.prove import settled
 
     objective, constraints = settled(declared.objective, declared.constraints, declared.sense)
     return replace(declared, objective=objective, constraints=constraints)
@@ -568,7 +568,7 @@ def check_problem(value: Any, what: str = "problem") -> Problem | Taken:
 
         return Taken(from_cvxpy(value))
     raise DeclarationError(
-        f"{what} is a {type(value).__name__}, not a declared problem",
+        f"{what} is of type {type(value).__name__}, not a declared problem",
         remedy="give a Problem, or a cvxpy.Problem; an instance is library.load(NAME).problem()",
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from optfair.core.certificate import Certificate, DualProof, Optimality
-from optfair.core.labels import frame
+from optfair.core.labels import Named, frame
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DeclarationError, nearest
 from optfair.numbers import check_positive, checked
@@ -40,11 +40,11 @@ class Status:
         return self.termination
 
 
-class LazyValues(Mapping[str, Any]):
+class LazyValues(Named):
     """Mapping whose entries may be functions, called when first read."""
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
-        self._entries = dict(entries)
+        self._entries: dict[str, Any] = dict(entries)
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -65,15 +65,6 @@ class LazyValues(Mapping[str, Any]):
         if name not in self:
             return default
         return self[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def __reduce__(self) -> Any:
         return type(self), ({name: self[name] for name in self._entries},)
@@ -139,6 +130,18 @@ class Solution(SolutionVerbs):
         object.__setattr__(self, "values", p.labelled(self.values, "values"))
         multipliers = p.labelled(self.multipliers, "multipliers")
         object.__setattr__(self, "multipliers", multipliers)
+
+    @classmethod
+    def deferred(cls, bound: Callable[[], float], **fields: Any) -> Solution:
+        """Return a solution whose bound is proved already, and computed when it is first read."""
+        made = object.__new__(cls)
+        made.__dict__.update(fields, _bound=bound)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "bound": self.bound}
+        state.pop("_bound", None)
+        return state
 
     def __getitem__(self, name: str) -> Any:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
 
-from optfair.core import html
+from optfair.core import display
 from optfair.errors import DeclarationError, nearest
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ProblemVerbs:
         return list(cast("Problem", self).variables)
 
     def _repr_html_(self) -> str:
-        return html.problem(cast("Problem", self))
+        return display.html_problem(cast("Problem", self))
 
     if not TYPE_CHECKING:  # what is not there stays an error to type checkers
 
@@ -129,8 +129,8 @@ class ProblemVerbs:
         return conic_proof(cast("Problem", self), facts, x, z)
 
     def soften(self, name: str, weight: float) -> Self:
-        """Replace a constraint by a penalty on its violation; see `optfair.transforms.softening`."""
-        from optfair.transforms.softening import soften
+        """Replace a constraint by a penalty on its violation; see `optfair.transforms.relaxation`."""
+        from optfair.transforms.relaxation import soften
 
         softened: Self = soften(cast("Problem", self), name, weight)
         return softened
@@ -140,7 +140,7 @@ class CertificateVerbs:
     """Verbs of `Certificate`."""
 
     def _repr_html_(self) -> str:
-        return html.certificate(cast("Certificate", self))
+        return display.html_certificate(cast("Certificate", self))
 
     def save(self, path: str | Path) -> None:
         """Write a proof file that can be checked without this library; see `optfair.load_proof`."""
@@ -188,12 +188,15 @@ class SolutionVerbs:
         return list(cast("Solution", self).values)
 
     def _repr_html_(self) -> str:
-        return html.solution(cast("Solution", self))
+        return display.html_solution(cast("Solution", self))
 
     if not TYPE_CHECKING:  # what is not there stays an error to type checkers
 
         def __getattr__(self, name: str) -> Any:
-            """Say how values and objective are asked for."""
+            """Compute a bound that was not asked for yet; say how values and objective are."""
+            if name == "bound" and "_bound" in self.__dict__:
+                self.__dict__["bound"] = self.__dict__["_bound"]()
+                return self.__dict__["bound"]
             advice = dict.fromkeys(
                 ("value", "optimal_value", "fun", "obj"), "write solution.objective"
             )
@@ -212,7 +215,7 @@ class SolutionVerbs:
     @property
     def shadow_price(self) -> Mapping[str, NDArray[Any]]:
         """Map from constraint to d(optimum)/d(right-hand side); see `optfair.shadow_prices`."""
-        from optfair.solution.shadow_prices import shadow_prices
+        from optfair.solution.residuals import shadow_prices
 
         return shadow_prices(cast("Solution", self))
 

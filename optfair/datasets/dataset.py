@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest, needed
-from optfair.locate import load_facts
 from optfair.numbers import Floats, check_mapping, check_matrix
+from optfair.registry import load_facts
 from optfair.storage import read_toml
 
 # A data set: named columns with their licence and citation.

@@ -14,10 +14,10 @@ from optfair.backends.solve import solve
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import family
+from optfair.diagnosis.conflict import FeasiblePoint, System
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
-from optfair.diagnosis.system import FeasiblePoint, System
 from optfair.errors import (
     DeclarationError,
     Infeasible,

@@ -18,12 +18,11 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
-from optfair.diagnosis.conflict import Conflict, find_conflict
+from optfair.diagnosis.conflict import Answer, Conflict, System, find_conflict
 from optfair.diagnosis.report import Clock, Finding
-from optfair.diagnosis.system import Answer, System
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
 from optfair.numbers import Floats
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 # Least relaxations: by how much constraints in conflict would have to give.
 

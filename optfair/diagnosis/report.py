@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from optfair.core import html
+from optfair.core import display
 from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import DeclarationError, nearest
 
@@ -74,8 +74,8 @@ class Finding:
 
     def _repr_html_(self) -> str:
         do = "".join(f"<p>do: {escape(remedy)}</p>" for remedy in self.remedies)
-        rows = html.table(self.head, self.rows) if self.rows else ""
-        return html.lines("\n".join([self.title, *self.lines])) + rows + do
+        rows = display.html_table(self.head, self.rows) if self.rows else ""
+        return display.html_lines("\n".join([self.title, *self.lines])) + rows + do
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding, ready for JSON, with the outcome of its verification."""
@@ -146,8 +146,10 @@ class Diagnosis:
     def _repr_html_(self) -> str:
         found = "".join(finding._repr_html_() for finding in self.findings)
         stopped = f" ({self.stopped})" if self.stopped else ""
-        checked = html.folded("what was looked at", html.lines("\n".join(self.checked)))
-        return html.lines(f"{self.verdict}{stopped}") + found + checked
+        checked = display.html_folded(
+            "what was looked at", display.html_lines("\n".join(self.checked))
+        )
+        return display.html_lines(f"{self.verdict}{stopped}") + found + checked
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)

@@ -19,7 +19,7 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError
 from optfair.numbers import Floats
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled

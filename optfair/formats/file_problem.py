@@ -19,10 +19,9 @@ from optfair.core.labels import Labelled
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
-from optfair.formats.entry_names import Families, suffixed
 from optfair.formats.file_terms import BlockTerm, constraints, objective
-from optfair.formats.layout import Layout, Rows, RowsInProgress, unique_names
-from optfair.transforms.integrality import relax_integrality
+from optfair.formats.layout import Families, Layout, Rows, RowsInProgress, suffixed, unique_names
+from optfair.transforms.relaxation import relax_integrality
 
 # Semicontinuous columns, special ordered sets and indicators, as binaries and bounds.
 #

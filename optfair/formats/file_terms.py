@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.formats.entry_names import Families, Family, suffixed
-from optfair.formats.layout import Layout, Rows, unique_names
+from optfair.formats.layout import Families, Family, Layout, Rows, suffixed, unique_names
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import definiteness
 

@@ -17,8 +17,8 @@ from optfair.core.problem import check_problem
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
 from optfair.formats.cbf import cbf_lines, read_cbf
-from optfair.formats.entry_names import entry_names, file_name
 from optfair.formats.file_problem import FileProblem
+from optfair.formats.layout import entry_names, file_name
 from optfair.formats.lp import lp_lines, read_lp
 from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines

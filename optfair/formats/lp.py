@@ -13,9 +13,8 @@ import scipy.sparse as sp
 
 from optfair.compile.program import Program
 from optfair.errors import DataError
-from optfair.formats.entry_names import entry_names
 from optfair.formats.file_problem import add_indicator, add_semicontinuous, add_special_ordered_set
-from optfair.formats.layout import Products, Rows, RowsInProgress
+from optfair.formats.layout import Products, Rows, RowsInProgress, entry_names
 from optfair.formats.text import Source, number
 
 # Write a program in LP format (the dialect of CPLEX).

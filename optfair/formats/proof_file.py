@@ -27,7 +27,7 @@ from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Optimality, Verdict, drift
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_path, checked
@@ -42,7 +42,7 @@ from optfair.proofs.portable import (
     vector_record,
 )
 from optfair.storage import read_json, write_text
-from optfair.transforms.integrality import relaxed
+from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair.errors import DataError, nearest
-from optfair.locate import check_keys
+from optfair.registry import check_keys
 from optfair.storage import read_toml
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from optfair.core.problem import Problem
 from optfair.core.problem_class import ProblemClass
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, Unbounded, nearest
-from optfair.locate import check_keys, fact_files, load_facts
+from optfair.registry import check_keys, fact_files, load_facts
 
 FOLDER = "exercises/"
 _KEYS = ("schema", "title", "source", "task", "hints", "class", "sense", "objective", "prices")

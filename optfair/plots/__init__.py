@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from optfair import registry
-from optfair.plots.profile import plot_profile
+from optfair.plots.axes import plot_profile
 
 __all__ = ("plot_profile", *registry.names("plots"))
 

@@ -400,7 +400,7 @@ def _total(
     """Return a float below what multipliers prove, the unpaid columns left out."""
     lower, upper = boxes.of(found)
     paid = found.cost(lower, upper, ~found.unpaid(lower, upper))
-    value, spared = _value(form, x, z)
+    value, spared = value_of(form, x, z)
     total = value - spared + paid - spent
     return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
 
@@ -422,7 +422,7 @@ def _natural(form: ConicForm, at: Ints) -> float:
     return float(1.0 / share[share > 0.0].min(initial=1.0))
 
 
-def _value(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
+def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
     """Return a center and radius of -½ x'Px - b'z + offset."""
     center, radius = dot(form.b, z)
     value = form.offset - center

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,8 @@ DENSE, FULL = 400, 4_000
 FRACTIONS = 40_000
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
-# Shifts that are tried, in units of the rounding of the largest row, before it is given up.
-SHIFTS = (4.0, 64.0, 1024.0, 16384.0, 262144.0)
+# Least and largest shift that is tried, in units of the rounding of the largest row.
+SHIFTS = (4.0, 262144.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,15 +232,18 @@ def _shift(core: Any, size: float) -> tuple[float, Floats | None]:
     factor = _factorisation(core)
     if np.isfinite(proved := factor(core, 0.0)) and proved <= UNIT * size:
         return proved, None
-    least = np.inf
-    for step in SHIFTS:
+    least, (step, largest) = np.inf, (k * UNIT * size for k in SHIFTS)
+    while True:
         # a singular matrix has large factors next to it, and these large errors
-        proved = factor(core, step * UNIT * size)
+        proved = factor(core, step)
         if proved > least:
             break
         least = min(least, proved)
-        if proved <= 2.0 * step * UNIT * size:
+        if proved <= 3.0 * step or step >= largest:
             break
+        # its error falls as the shift grows: both are least where they are equal
+        evened = sqrt(step * proved) if np.isfinite(proved) else 0.0
+        step = min(max(16.0 * step, evened), largest)
     if np.isfinite(least):
         return least, None
     v = negative_direction(core, size)

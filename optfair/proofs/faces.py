@@ -101,24 +101,55 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     Face or None
         None where no block has a face that can be written down.
     """
-    columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
-    blocks, parts, own, bases, start = [], [], [], {}, 0
+    bases = {}
     for k, c in enumerate(form.cones):
-        at = slice(c.start, c.stop)
-        cone, rows, multipliers = c, columns[at], z[at]
-        made = _restricted(c, rows, multipliers) if c.kind == "psd" else None
-        if made is not None:
-            cone, rows, multipliers, bases[k] = made
-        blocks.append(replace(cone, start=start, stop=start + multipliers.size))
-        parts.append(rows)
-        own.append(multipliers)
-        start += multipliers.size
+        if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
+            V = _basis(c.matrix(z[c.start : c.stop]))
+            if V is not None and np.count_nonzero(V) ** 2 <= PRODUCTS:
+                bases[k] = V
     if not bases:
+        return None
+    key = tuple((k, V.shape, V.tobytes()) for k, V in bases.items())
+    if key not in form.faces:  # other multipliers of the same program are often on the same
+        form.faces.clear()
+        form.faces[key] = _relaxed(form, bases)
+    known = form.faces[key]
+    if known is None:
+        return None
+    smaller, inverses = known
+    own = []
+    for k, c in enumerate(form.cones):
+        multipliers = z[c.start : c.stop]
+        if k in inverses:
+            W = inverses[k] @ c.matrix(multipliers) @ inverses[k].T
+            multipliers = (0.5 * (W + W.T))[smaller.cones[k].places]
+        own.append(multipliers)
+    used = {k: bases[k] for k in inverses}
+    return Face(smaller, np.concatenate(own), form.cones, used)
+
+
+def _relaxed(
+    form: ConicForm, bases: dict[int, Floats]
+) -> tuple[ConicForm, dict[int, Floats]] | None:
+    """Return the program with smaller blocks, and V⁺ of each; None where none is written down."""
+    columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
+    inverses: dict[int, Floats] = {}
+    blocks, parts, start = [], [], 0
+    for k, c in enumerate(form.cones):
+        cone, rows = c, columns[c.start : c.stop]
+        made = _restricted(c, rows, bases[k]) if k in bases else None
+        if made is not None:
+            cone, rows = made
+            inverses[k] = np.asarray(np.linalg.pinv(bases[k]), dtype=float)
+        blocks.append(replace(cone, start=start, stop=start + rows.shape[0]))
+        parts.append(rows)
+        start += rows.shape[0]
+    if not inverses:
         return None
     both = sp.csc_array(sp.vstack(parts))
     A, q = _without_copies(both[:, :-1], form.q)
-    smaller = replace(form, q=q, A=A, b=both[:, [-1]].toarray().ravel(), cones=tuple(blocks))
-    return Face(smaller, np.concatenate(own), form.cones, bases)
+    b = both[:, [-1]].toarray().ravel()
+    return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), inverses
 
 
 def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
@@ -159,24 +190,26 @@ def _denominators(Y: Floats) -> Floats:
         near = left & (np.abs(np.round(Y * d) - Y * d) <= 1e-6).all(axis=0)
         common[near], left = d, left & ~near
     for j in np.flatnonzero(left):
-        parts = {Fraction(v).limit_denominator(COPIES).denominator for v in Y[:, j].tolist()}
-        common[j] = min(math.lcm(*parts), COPIES)
+        own = 1
+        _, at = np.unique(np.round(Y[:, j], 9), return_index=True)
+        for v in Y[at, j].tolist():
+            own = math.lcm(own, Fraction(v).limit_denominator(COPIES).denominator)
+            if own >= COPIES:  # they are of no integers
+                break
+        common[j] = min(own, COPIES)
     return common
 
 
-def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats, Floats] | None:
-    """Return a block on its face: cone, rows with the sides as last column, multipliers, basis."""
-    if c.root == 1.0 or c.order > LARGEST:
-        return None
-    Z = c.matrix(z)
-    V, known = _basis(Z), _declared(c, rows)
-    if V is None or known is None or np.count_nonzero(V) ** 2 > PRODUCTS:
+def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:
+    """Return a block on its face, and its rows with the sides as last column."""
+    known = _declared(c, rows)
+    if known is None:
         return None
     declared, off_by = known
-    (i, j), place, (n, r) = c.places, np.arange(z.size), V.shape
+    (i, j), place, (n, r) = c.places, np.arange(rows.shape[0]), V.shape
     off = i != j
     at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
-    full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, z.size))
+    full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, place.size))
     own = replace(c, order=r, root=1.0)
     p, q = own.places
     across = sp.kron(sp.csc_array(V), sp.csc_array(V), format="csc")[:, p * r + q].T @ full
@@ -190,9 +223,7 @@ def _restricted(c: Cone, rows: Any, z: Floats) -> tuple[Cone, Any, Floats, Float
         raised = side + float(size.sum(axis=1).max()) * (1.0 + 1e-9)
         side = np.where(p == q, np.nextafter(raised, np.inf), side)
         found = sp.csr_array(sp.hstack([found[:, :-1], sp.csr_array(side[:, None])]))
-    inverse = np.linalg.pinv(V)
-    W = inverse @ Z @ inverse.T
-    return own, found, 0.5 * (W + W.T)[p, q], V
+    return own, found
 
 
 def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:

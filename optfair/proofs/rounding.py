@@ -54,12 +54,6 @@ def loss(count: float, size: float) -> float:
     return float(gamma(2.0 * count + 32.0)) * abs(size) * (1.0 + 1e-6) + 1e-300
 
 
-def outward(value: Any, radius: Any) -> tuple[Any, Any]:
-    """Return floats below value - radius and above value + radius."""
-    low = np.nextafter(value - radius, -np.inf)
-    return low, np.nextafter(value + radius, np.inf)
-
-
 def product(A: Any, x: Floats) -> tuple[Floats, Floats]:
     r"""Return a center and a radius that enclose the exact :math:`A x`.
 

@@ -1,2 +1,2 @@
-from optfair.rows.row_source import Chunk as Chunk
-from optfair.rows.row_source import RowSource as RowSource
+from optfair.rows.sources import Chunk as Chunk
+from optfair.rows.sources import RowSource as RowSource

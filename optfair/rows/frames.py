@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import Floats, Indices, check_matrix, check_seed, check_table, real, whole
+from optfair.numbers import (
+    Floats,
+    Indices,
+    check_choice,
+    check_matrix,
+    check_seed,
+    check_table,
+    real,
+    whole,
+)
 
 # What users hand to estimators: arrays or data frames, groups as labels or as a column, and parameters.
 
@@ -101,9 +110,7 @@ def check_parameters(model: Any) -> None:
         Naming the parameter.
     """
     for name, known in KNOWN.items():
-        value = getattr(model, name)
-        if not isinstance(value, str) or value not in known:
-            raise DeclarationError(f"unknown {name} {value!r}", remedy=nearest(str(value), known))
+        check_choice(getattr(model, name), name, known)
     for name in ("n_clusters", "max_iter", "partition_size"):
         if not _whole(getattr(model, name)) or getattr(model, name) < 1:
             raise DeclarationError(

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from optfair.errors import DataError, NotInstalled, SolverFailure, nearest
+from optfair.errors import DataError, SolverFailure, nearest, needed
 from optfair.numbers import check_fit
-from optfair.rows.row_source import CHUNK, Chunk, RowSource, chunk_of
+from optfair.rows.sources import CHUNK, Chunk, RowSource, chunk_of
 
 # Rows of a parquet dataset, read in batches of columns.
 
@@ -79,12 +79,7 @@ class ParquetRows(RowSource):
         return tuple(n for n in self._dataset().schema.names if n not in taken)
 
     def _dataset(self) -> Any:
-        try:
-            from pyarrow import dataset
-        except ImportError:
-            raise NotInstalled(
-                "reading parquet needs pyarrow", remedy='pip install "optfair[tables]"'
-            ) from None
+        dataset = needed("pyarrow.dataset", 'pip install "optfair[tables]"')
         if not Path(self.path).exists():
             raise DataError(f"there is no parquet dataset {self.path}", remedy="check the path")
         try:

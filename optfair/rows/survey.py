@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.numbers import LARGEST, Floats, Indices, encode_groups
-from optfair.rows.row_source import CHUNK, Chunk, RowSource
+from optfair.rows.sources import CHUNK, Chunk, RowSource
 
 # Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000

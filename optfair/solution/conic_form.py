@@ -218,9 +218,13 @@ class ConicForm:
             return None
         m, n = self.A.shape
         # what is tiny in its row and in its column is rounding, and says nothing of units
-        in_row, in_column = np.zeros(m), np.zeros(n)
+        in_row, in_column, joined = np.zeros(m), np.zeros(n), np.zeros(n)
         np.maximum.at(in_row, row, sizes)
         np.maximum.at(in_column, column, sizes)
+        # nor does the row of a bound, which has the unit of its column in any case
+        several = np.bincount(row, minlength=m)[row] > 1
+        np.maximum.at(joined, column[several], sizes[several])
+        in_column = np.where(joined > 0.0, joined, in_column)
         most = in_column[in_column > 0.0]
         alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
         if alike and sizes.min() >= SMALL and sizes.max() <= LARGE:
@@ -239,10 +243,11 @@ class ConicForm:
         logs, row = np.log2(sizes), block[row]
         rows, columns = np.zeros(m), np.zeros(n)
         in_row = np.maximum(np.bincount(row, minlength=m), 1)
-        in_column = np.maximum(np.bincount(column, minlength=n), 1)
+        weight = np.asarray(several[told] | (joined[column] == 0.0), dtype=float)
+        in_column = np.maximum(np.bincount(column, weight, minlength=n), 1)
         for _ in range(BALANCING):
             rows = -np.bincount(row, logs + columns[column], m) / in_row
-            columns = -np.bincount(column, logs + rows[row], n) / in_column
+            columns = -np.bincount(column, weight * (logs + rows[row]), n) / in_column
             if held is not None:
                 columns[held] = 0.0
         rows, sides = rows[block], np.abs(self.b)
@@ -316,6 +321,11 @@ class ConicForm:
     def lower_bound(self, x: Floats, z: Floats) -> LowerBound:
         """Return the bound that the pair proves, in exact arithmetic."""
         return lower_bound(self, x, z, self.objective(x))
+
+    @cached_property
+    def faces(self) -> dict[Any, Any]:
+        """What `on_face` made of the program last, by the bases of its blocks."""
+        return {}
 
     @cached_property
     def unit(self) -> float:

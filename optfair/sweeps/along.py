@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise, product
@@ -19,7 +21,7 @@ from cvxpy.constraints import Equality, Inequality
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.value_line import ValueLine
 from optfair.core.expressions import dense
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
@@ -226,12 +228,25 @@ def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
             )
         known = [term.labels()] if term.labels else []
         if name.startswith(f"{label}["):
-            known += [entry_names(label, axes, term.shape) for axes in ((), problem.axes(label))]
+            index = _index(name[len(label) :], term.shape)
+            if index is not None and not (known and name in known[0]):
+                return label, index
+            axes = problem.axes(label)
+            known += [entry_names(label, axes, term.shape)] if axes else []
         for names in known:
             if name in names:
                 at = np.unravel_index(list(names).index(name), term.shape, order="F")
                 return label, tuple(int(i) for i in at)
     return None
+
+
+def _index(text: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the index that "[2,0]" is in an array of a shape."""
+    if re.fullmatch(r"\[\d+(,\d+)*\]", text, re.ASCII) is None:
+        return None
+    at = tuple(map(int, text[1:-1].split(",")))
+    inside = len(at) == len(shape) and all(i < n for i, n in zip(at, shape, strict=True))
+    return at if inside else None
 
 
 def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
@@ -313,11 +328,18 @@ class Run:
             for at in new:
                 self.point(at)
             return
-        from joblib import Parallel, delayed
-
         # some pieces a process, so that a file has what is done and slow pieces even out
         size = max(1, len(new) // (4 * many))
-        pieces = [new[i : i + size] for i in range(0, len(new), size)]
+        try:
+            self._in_processes(many, [new[i : i + size] for i in range(0, len(new), size)])
+        except BrokenProcessPool:  # a process died, and took what the others were at with it
+            for at in new:
+                if at not in self.points:
+                    self._alone(at)
+
+    def _in_processes(self, many: int, pieces: Sequence[Sequence[tuple[float, ...]]]) -> None:
+        from joblib import Parallel, delayed
+
         told = self.problem, self.names, self.known, self.ends, self.functions, self.keep
         begun = Parallel(n_jobs=many, return_as="generator_unordered")(
             delayed(_piece)(*told, self.asked, piece) for piece in pieces
@@ -327,6 +349,14 @@ class Run:
             self.fresh += len(solved)
             if self.file is not None:
                 self.file.write(self.points)
+
+    def _alone(self, at: tuple[float, ...]) -> None:
+        """Solve at a value in a process of its own; where that dies too, the point says so."""
+        try:
+            self._in_processes(2, [[at]])
+        except BrokenProcessPool:
+            self.points[at] = Point(at, "SolverFailure: the process that solved here was killed")
+            self.fresh += 1
 
     def point(self, at: tuple[float, ...]) -> None:
         """Solve at a value, unless that was done."""

@@ -268,6 +268,9 @@ class _Front:
         given = dict(zip((w.name() for w in self.weights), weights, strict=True))
         return self.sum.at(given)
 
+    def _alone(self, goal: _Goal) -> Problem:
+        return self.plain.with_terms({goal.name: goal.term}, self.plain.constraints)
+
     def _read(self, p: Point, weights: Any, levels: Any = None) -> FrontPoint | None:
         if not p.solved:
             return None
@@ -293,8 +296,9 @@ class _Front:
                 f"level of {h.name}": h.expression <= levels[j]
                 for j, h in enumerate(self.goals[:i])
             }
-            here = self.plain.with_terms({g.name: g.term}, self.plain.constraints)
-            point = self._taken(here.with_constraints(held), np.eye(len(levels))[i], levels.copy())
+            point = self._taken(
+                self._alone(g).with_constraints(held), np.eye(len(levels))[i], levels.copy()
+            )
             size = max(1.0, abs(point.values[i]))
             straight = g.term.evidence.problem_class.name == "LP"
             slack = (SLACK if straight else CURVED_SLACK) * size
@@ -304,8 +308,10 @@ class _Front:
     def ends(self) -> None:
         """Minimise each objective alone for the ranges, then with a little of the others."""
         k = len(self.goals)
-        for i in range(k):
-            self._taken(self._at(np.eye(k)[i]), np.eye(k)[i])
+        for i, g in enumerate(self.goals):
+            # one compiled form serves all weights; 0 times what is not convex has none
+            here = self._at(np.eye(k)[i]) if self.convex else self._alone(g)
+            self._taken(here, np.eye(k)[i])
         alone = np.array([p.values for p in self.points])
         rough = np.ptp(alone, axis=0)
         small = rough <= NO_RANGE * np.maximum(1.0, np.abs(alone).max(axis=0))

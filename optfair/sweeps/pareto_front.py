@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core import html
+from optfair.core import display
 from optfair.errors import DeclarationError, needed
 from optfair.numbers import Floats
 from optfair.plots.axes import COLOURS, new_axes
@@ -132,7 +132,8 @@ class ParetoFront:
         made = []
         for i in kept:
             # a bound that is only reported counts where it says much more
-            word = "proved" if sound[i] <= max(2.0 * every[i], CLOSE) else "reported"
+            enough = np.isfinite(sound[i]) and sound[i] <= max(2.0 * every[i], CLOSE)
+            word = "proved" if enough else "reported"
             own = sound[i] if word == "proved" else every[i]
             told = tuple(float(s * v) for s, v in zip(senses, values[i], strict=True))
             made.append(replace(points[i], values=told, within=float(own), grade=word))
@@ -290,7 +291,7 @@ class ParetoFront:
         return "\n".join([self._title, *lines, *more])
 
     def _repr_html_(self) -> str:
-        return html.lines(self._title) + html.table(*self._table())
+        return display.html_lines(self._title) + display.html_table(*self._table())
 
 
 def _within(values: Floats, halfspaces: Sequence[Halfspace], ranges: Floats) -> Floats:

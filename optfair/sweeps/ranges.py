@@ -24,9 +24,9 @@ from optfair.backends.linear_program import Kept, solve_form
 from optfair.backends.policy import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core import html
+from optfair.core import display
 from optfair.errors import ClassError, NotInstalled, UnsupportedProblem
-from optfair.solution.shadow_prices import shadow_price_sign
+from optfair.solution.residuals import shadow_price_sign
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -132,7 +132,7 @@ class Ranges:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return html.lines(repr(self))
+        return display.html_lines(repr(self))
 
 
 def sensitivity(solution: Solution) -> Ranges:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.compile.value_line import ValueLine
-from optfair.core import html
+from optfair.core import display
 from optfair.errors import DeclarationError, NotInstalled
 from optfair.plots.axes import COLOURS, new_axes
 from optfair.sweeps.value_function import Dependence
@@ -232,7 +232,7 @@ class Sweep:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return html.lines(repr(self))
+        return display.html_lines(repr(self))
 
 
 def _lines(sign: float) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, Unbounded
 from optfair.numbers import Floats, Indices, checked
 from optfair.proofs.cones import Cone
-from optfair.transforms.integrality import check_origin, recovered
+from optfair.transforms.relaxation import check_origin, recovered
 
 # The dual as a declared problem: one variable per constraint, one constraint per variable.
 

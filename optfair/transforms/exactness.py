@@ -15,7 +15,7 @@ from optfair.compile.quadratic import QuadraticForms, quadratic_terms
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.core.problem import check_problem
-from optfair.core.quadratic_map import QuadraticMap
+from optfair.core.quadratics import QuadraticMap
 from optfair.errors import ClassError, DataError
 from optfair.numbers import Floats, check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid

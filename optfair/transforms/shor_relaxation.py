@@ -21,7 +21,7 @@ from optfair.transforms.exactness import (
     QuadraticLagrangian,
     quadratic_lagrangian,
 )
-from optfair.transforms.integrality import check_origin, recovered
+from optfair.transforms.relaxation import check_origin, recovered
 
 # From the moment matrix of a relaxation to a point of the quadratic problem.
 

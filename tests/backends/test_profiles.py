@@ -12,8 +12,7 @@ import optfair as of
 from optfair.backends.profile import SolverProfile, load_profile
 from optfair.backends.registry import profile, profiles
 from optfair.core.problem_class import ProblemClass
-from optfair.locate import fact_files, load_facts
-from optfair.registry import route
+from optfair.registry import fact_files, load_facts, route
 
 BACKENDS = Path(of.__file__).parent / "backends"
 GOOD = """schema = 1

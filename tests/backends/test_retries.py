@@ -17,8 +17,8 @@ from optfair.backends.profile import Retry, SolverProfile, load_profile
 from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
 from optfair.errors import DeclarationError
-from optfair.locate import fact_files
 from optfair.proofs.grade import reported
+from optfair.registry import fact_files
 
 
 def program() -> Any:

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 
 import optfair as of
-from optfair.cli.demo import demo
+from optfair.cli.learning import demo
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_it_prints_each_step(tmp_path, capsys):
 
 
 def test_without_matplotlib_it_says_so_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("optfair.cli.demo.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("optfair.cli.learning.importlib.util.find_spec", lambda name: None)
     with pytest.raises(of.NotInstalled, match=r"optfair\[plot\]"):
         demo(tmp_path)
     assert not list(tmp_path.iterdir())

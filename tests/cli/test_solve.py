@@ -178,6 +178,9 @@ def test_a_sweep_prints_its_band_and_writes_its_points(diet: Path, tmp_path: Pat
     picture = tmp_path / "points.png"
     run("sweep", diet, "minimum_nutrition[1]", "0:3000:1500", "-o", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
+    below = run("sweep", diet, "minimum_nutrition[1]", "-1,-5e-1", "--json")
+    assert [p["value"] for p in json.loads(below.stdout)["points"]] == pytest.approx([88.2, 88.2])
+    assert run("sweep", diet, "minimum_nutrition[1]", "-1:1:1", "--wide", "1").exit_code == 2
     record = json.loads(run("sweep", "diet", "minimum nutrition[C]", "0,3000", "--json").stdout)
     assert [p["grade"] for p in record["points"]] == ["proved", "proved"]
 

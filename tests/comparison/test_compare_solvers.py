@@ -19,7 +19,7 @@ from optfair.comparison import compare_solvers
 from optfair.comparison.compare import subjects
 from optfair.comparison.run import measured
 from optfair.comparison.server import in_fork, run_instance
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 
 
 def small(shift=1.0, name="x"):
@@ -367,7 +367,7 @@ def test_bad_solvers(tmp_path, monkeypatch):
         compare_solvers("textbook/diet", ["higs"])
     with pytest.raises(of.DeclarationError, match="no solver to compare"):
         compare_solvers("textbook/diet", [])
-    facts = (of.locate.folders("solvers")[0] / "scs.toml").read_text()
+    facts = (of.registry.folders("solvers")[0] / "scs.toml").read_text()
     facts = facts.replace('name = "scs"', 'name = "absent"').replace(
         'module = "scs"', 'module = "no_such_module_of_ours"'
     )

@@ -11,11 +11,10 @@ import sympy
 
 import optfair as of
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.checker import Step
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Product, Sum, select
 from optfair.convexity.grammar import parse, parse_bounds
-from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.rules import RULES
 from optfair.convexity.theorems import abstracted, perspective_of
 

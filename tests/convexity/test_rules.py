@@ -12,11 +12,10 @@ from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
 from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
 import optfair as of
-from optfair.convexity.checker import TABLES, Step, faults
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import select
 from optfair.convexity.grammar import parse, parse_bounds
-from optfair.convexity.proof import CurvatureProof, CurvatureWitness
+from optfair.convexity.proof import TABLES, CurvatureProof, CurvatureWitness, Step, faults
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import exponent, read
 from optfair.convexity.rules import RULES, Goal

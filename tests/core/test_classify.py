@@ -10,7 +10,7 @@ from cvxpy.atoms.affine import wraps
 
 import optfair as of
 from optfair.core.classify import constraint_term, objective_term
-from optfair.core.quadratic_map import degree
+from optfair.core.quadratics import degree
 
 x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")
 NAMES = {x.id: "x", y.id: "y"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.latex import latex
+from optfair.core.display import latex
 
 VOID = {"br", "hr", "img", "meta"}
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.fingerprint import fingerprint
+from optfair.core.identity import fingerprint
 
 
 def trip(thing: Any) -> Any:

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import optfair as of
-import optfair.diagnosis.system as system_module
-from optfair.diagnosis.conflict import Conflict, find_conflict
+import optfair.diagnosis.conflict as system_module
+from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System, find_conflict
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.infeasible import ElasticProblem, elastic_names
 from optfair.diagnosis.report import Clock
-from optfair.diagnosis.system import FeasiblePoint, System
 
 ROOT = np.sqrt(2.0)
 

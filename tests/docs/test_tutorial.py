@@ -35,6 +35,7 @@ def expected(printed: dict[str, str]) -> None:
     assert first[0] == "QP" and len(first) >= 6
     answer = dict(line.split(" ", 1) for line in printed["answer.py"].splitlines())
     assert answer["earned"] == "347.231 proved"
+    assert {"rye", "wheat", "brioche"} <= answer.keys()
     text = " ".join(PAGE.read_text("utf-8").split())
     for name, unit in (
         ("ovens", "an oven hour"),
@@ -83,5 +84,6 @@ def test_from_an_empty_folder_to_a_comparison(tmp_path: Path) -> None:
     expected({line.removeprefix("python "): out for line, out in printed.items()})
     assert "convex" in printed['optfair explain "0.1*h**2 + 1/h" --where "h>=1"']
     assert "347.23" in printed["optfair solve bakery.mps"]
+    assert "rye" in printed["optfair solve bakery.mps"]
     assert "proved" in printed["optfair verify bakery.proof.json"]
     assert all(name in printed["python compared.py"] for name in ("clarabel", "scs"))

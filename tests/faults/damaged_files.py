@@ -23,7 +23,7 @@ from harness import told
 
 import optfair as of
 from optfair.comparison import Comparison
-from optfair.locate import load_facts
+from optfair.registry import load_facts
 
 SECONDS = 2.0
 MEMORY = 500 << 20

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.compile.program import Block
-from optfair.formats.entry_names import Families, entry_names
 from optfair.formats.files import export, read
+from optfair.formats.layout import Families, entry_names
 
 
 def problem():

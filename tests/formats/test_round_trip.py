@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.compile.program import program
 from optfair.core.certificate import search_witness
-from optfair.formats.entry_names import entry_names, file_name
 from optfair.formats.files import export, read
+from optfair.formats.layout import entry_names, file_name
 
 NAMES = of.library.names()
 # the widest instances say nothing a smaller one does not

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.library.enumeration import enumerated
-from optfair.methods.textbook.integer_programs import IntegerLeastSquares, Knapsack
+from optfair.library.certification import enumerated
+from optfair.methods.textbook.combinatorics import IntegerLeastSquares, Knapsack
 from optfair.methods.textbook.portfolios import CardinalityPortfolio, MinimumVariance
-from optfair.transforms.integrality import relax_integrality
+from optfair.transforms.relaxation import relax_integrality
 
 
 def test_knapsack_by_hand():

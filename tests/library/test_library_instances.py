@@ -10,8 +10,7 @@ import pytest
 
 import optfair as of
 from optfair.backends.registry import profile, profiles
-from optfair.library.certification import solved_with
-from optfair.library.enumeration import ENUMERATION, tree_bound
+from optfair.library.certification import ENUMERATION, solved_with, tree_bound
 
 NAMES = of.library.names()
 INSTANCES = {name: of.library.load(name) for name in NAMES}
@@ -158,7 +157,7 @@ def test_an_instance_without_a_second_solver_is_not_certified():
 
 def test_tree_bound_agrees_with_enumeration():
     rng = np.random.default_rng(4)
-    from optfair.methods.textbook.integer_programs import Knapsack
+    from optfair.methods.textbook.combinatorics import Knapsack
 
     values, weights = rng.integers(5, 40, 7).astype(float), rng.integers(3, 20, 7).astype(float)
     p = Knapsack(values=values, weights=weights, capacity=35.0)

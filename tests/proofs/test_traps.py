@@ -279,3 +279,14 @@ def test_a_cost_below_all_others_is_a_cost() -> None:
         except of.SolverFailure:
             continue
         assert s.grade.word != "proved"
+
+
+def test_the_bound_of_a_column_says_nothing_of_its_unit() -> None:
+    # beside the 1 of its bound the second column of the first rows looks like rounding
+    A = [[3e-16, 4e-24, 4e-10, -2e-14], [3e-8, 0.0, -3e-2, -1e-6]]
+    A += [[2e-16, 2e-24, -2e-10, 3e-14], [-1e-12, -4e-20, -2e-6, -3e-10]]
+    z = cp.Variable(4, name="z")
+    rows = [np.array(A) @ z <= [1.8e-11, 1e-3, 3.1e-11, -3.2e-7], z >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(np.array([-1.4e-3, 4e-12, 1.9e3, 8e-2]) @ z), rows))
+    s = p.solve(tolerance=1e-7)
+    assert s.objective == pytest.approx(-18.0, rel=1e-6) and s.grade.sound

@@ -15,7 +15,7 @@ import pytest
 import optfair as of
 from optfair import registry
 from optfair.backends.registry import profiles
-from optfair.locate import method_folders
+from optfair.registry import method_folders
 
 INSTALLED = Path(__file__).with_name("installed")
 

@@ -9,8 +9,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import DataError
-from optfair.rows.row_source import Chunk, MatrixRows, RowSource
-from optfair.rows.sources import row_source
+from optfair.rows.sources import Chunk, MatrixRows, RowSource, row_source
 from optfair.rows.survey import surveyed
 
 RNG = np.random.default_rng(0)

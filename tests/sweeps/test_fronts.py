@@ -12,6 +12,7 @@ import pytest
 
 import optfair as of
 from optfair.sweeps import ParetoFront
+from optfair.sweeps.pareto_front import FrontPoint
 
 RNG = np.random.default_rng(3)
 
@@ -126,6 +127,25 @@ def test_what_does_not_trade_is_one_point_and_files_go_on(tmp_path: Path) -> Non
     again = of.pareto(p, goals, method="epsilon", points=5, save=file)
     np.testing.assert_allclose(again.values, first.values)
     assert sum(q.solution is None for q in again) >= 3
+
+
+def test_a_single_objective_that_is_not_convex() -> None:
+    """Nothing is multiplied by a weight of 0: the concave distance and a cost, over a box."""
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]))
+    front = of.pareto(p, {"far": -cp.sum_squares(x - 0.3), "cost": cp.sum(x)}, points=5)
+    low, high = front.values.min(axis=0), front.values.max(axis=0)
+    assert low == pytest.approx([-0.98, 0.0], abs=1e-6) and high[1] == pytest.approx(2.0, abs=1e-6)
+
+
+def test_what_no_bound_is_near_is_not_called_proved() -> None:
+    p, goals, _ = linear()
+    front = of.pareto(p, goals, points=4)
+    point = FrontPoint((1.0, 2.0), (), ())
+    made = ParetoFront.of(
+        p, front.names, front.senses, "weighted", [point], [], front.ranges, front.convex
+    )
+    assert made[0].within == np.inf and made[0].grade == "reported" == made.grade
 
 
 def test_what_is_no_front_is_refused() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -282,6 +284,33 @@ def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -
         sweep(p, "t", given, n_jobs=0)
 
 
+class Deadly:
+    """A function of a solution that kills its process at a value, once or whenever it is asked."""
+
+    def __init__(self, mark: Path, once: bool) -> None:
+        self.mark, self.once = mark, once
+
+    def __call__(self, solution: of.Solution) -> float:
+        largest = float(solution["x"].max())
+        if largest > 1.9 and not (self.once and self.mark.exists()):
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return largest
+
+
+@pytest.mark.parametrize("once", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_process_that_is_killed_takes_no_other_point_with_it(tmp_path: Path, once: bool) -> None:
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) >= t]))
+    deadly = Deadly(tmp_path / "killed", once)
+    found = sweep(p, "t", [1.0, 2.0, 3.0, 4.0], functions={"largest": deadly}, n_jobs=2)
+    assert deadly.mark.exists() and len(found.points) == 4
+    for point in found.points[: 4 if once else 3]:
+        assert point.more["largest"] == pytest.approx(point.at[0] / 2, abs=1e-6)
+    if not once:
+        assert found.points[3].status == "SolverFailure: the process that solved here was killed"
+
+
 @pytest.mark.parametrize(
     "make", [lambda e: e <= 3, lambda e: cp.Constant(3) >= e, lambda e: e - 3 <= 0]
 )
@@ -311,3 +340,22 @@ def test_one_entry_of_many_right_hand_sides_moves_and_no_other() -> None:
         of.sweep(cone, "ball[0]", [0.0, 1.0])
     with pytest.raises(of.DeclarationError, match="not a declared problem"):
         of.sweep(of.library.load("diet"), "x", [0.0, 1.0])
+
+
+def test_an_index_is_read_without_the_names_of_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cp.Variable((3, 4), name="x")
+    need = np.arange(12.0).reshape(3, 4)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= need]), ["need"])
+
+    def never(*told: object) -> list[str]:
+        raise AssertionError(told)
+
+    labels = {"need": (["a", "b", "c"], ["0", "1", "2", "9"])}
+    named = of.sweep(p.with_labels(labels), "need[b,9]", [7.0, 8.0])
+    assert [q.value for q in named.points] == pytest.approx([66.0, 67.0])
+    monkeypatch.setattr("optfair.sweeps.along.entry_names", never)
+    s = of.sweep(p, "need[1,3]", [7.0, 8.0])
+    assert [q.value for q in s.points] == pytest.approx([66.0, 67.0])
+    for name in ("need[3,0]", "need[1]", "need[1,3,0]", "need[-1,0]", "need[1,]"):
+        with pytest.raises(of.errors.DeclarationError, match="no parameter or row"):
+            of.sweep(p, name, [1.0, 2.0])

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.methods.textbook.integer_programs import Knapsack
+from optfair.methods.textbook.combinatorics import Knapsack
 from optfair.transforms.duality import dualize
-from optfair.transforms.integrality import relax_integrality
+from optfair.transforms.relaxation import relax_integrality
 
 
 def knapsack(seed: int, n: int = 6) -> Any:

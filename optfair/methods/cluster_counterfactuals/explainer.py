@@ -22,13 +22,13 @@ from optfair.methods.cluster_counterfactuals.partition import Partition, read_cl
 from optfair.methods.cluster_counterfactuals.rules import check_cluster, check_factual
 from optfair.numbers import (
     Floats,
+    check_count,
     check_names,
     check_number,
     check_table,
     check_text,
     checked,
     real,
-    whole,
 )
 from optfair.rows.frames import checked_rows, column_names
 
@@ -226,7 +226,7 @@ class ClusterExplainer:
 
     # --- explaining ----------------------------------------------------------------------
 
-    @checked(diverse=check_text)
+    @checked(k=check_count, diverse=check_text)
     def explain(
         self, x: Any, target: int | None = None, *, k: int = 1, diverse: str | None = None
     ) -> Explanation:
@@ -252,14 +252,15 @@ class ClusterExplainer:
         Raises
         ------
         DataError
-            NaN, a row that does not fit the clusters.
+            NaN, a row that does not fit the clusters, k below 1.
         DeclarationError
-            Not a cluster, k below 1.
+            Not a cluster.
         Infeasible
             No cluster, or not the one asked for, can be reached.
         """
-        y = check_factual(self._one(x), self.clusters.dimension, self.features)
-        kind = self._diversity(target, k, diverse)
+        kind = _diversity(target, k, diverse)
+        row = np.asarray(self._ordered(x)) if hasattr(x, "columns") else x
+        y = check_factual(row, len(self.features), self.features)
         if target is None:
             targets = self._ranked(y, k if kind == "targets" else 1)
         else:
@@ -271,19 +272,6 @@ class ClusterExplainer:
             return Explanation((self._points.answer(y, targets[0]),), kind)
         found = [self._points.answer(y, targets[0], h) for h in held]
         return Explanation(tuple(sorted(found, key=lambda c: c.distance)), kind)
-
-    def _diversity(self, target: Any, k: Any, diverse: str | None) -> str:
-        if not whole(k) or k < 1:
-            raise DeclarationError(f"k={k!r} is not a positive integer", remedy="give e.g. 3")
-        kind = diverse if diverse is not None else ("targets" if target is None else "feature sets")
-        if kind not in DIVERSITY:
-            raise DeclarationError(f"diverse={kind!r}", remedy=nearest(str(kind), DIVERSITY))
-        if kind == "targets" and target is not None and k > 1:
-            raise DeclarationError(
-                "one target is given, and counterfactuals with different targets are asked for",
-                remedy="leave target out, or diverse='feature sets'",
-            )
-        return kind
 
     def _ranked(self, y: Floats, count: int) -> list[int]:
         """Return the nearest other clusters, the nearest first."""
@@ -380,9 +368,6 @@ class ClusterExplainer:
     def _rows(self, X: Any) -> Floats:
         return check_matrix_of(self._ordered(X), self.clusters.dimension)
 
-    def _one(self, x: Any) -> Any:
-        return np.asarray(self._ordered(x)) if hasattr(x, "columns") else x
-
     def _ordered(self, X: Any) -> Any:
         """Return a data frame with its columns in our order; anything else as it is."""
         names = column_names(X)
@@ -442,6 +427,19 @@ def check_matrix_of(X: Any, columns: int) -> Floats:
             remedy="give the columns of the fit",
         )
     return checked_rows(X)
+
+
+def _diversity(target: Any, k: int, diverse: str | None) -> str:
+    """Return in what several counterfactuals differ."""
+    kind = diverse if diverse is not None else ("targets" if target is None else "feature sets")
+    if kind not in DIVERSITY:
+        raise DeclarationError(f"diverse={kind!r}", remedy=nearest(str(kind), DIVERSITY))
+    if kind == "targets" and target is not None and k > 1:
+        raise DeclarationError(
+            "one target is given, and counterfactuals with different targets are asked for",
+            remedy="leave target out, or diverse='feature sets'",
+        )
+    return kind
 
 
 def _brief(value: Any) -> str:

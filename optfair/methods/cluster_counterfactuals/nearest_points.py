@@ -20,6 +20,7 @@ from optfair.methods.cluster_counterfactuals.algorithms.batches import (
     join,
     linear,
     quadratic,
+    satisfied,
 )
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
     Pencil,
@@ -39,8 +40,6 @@ Labels = NDArray[np.intp]
 
 # What vectorised algorithms know of; anything else is solved row by row.
 KNOWN = {"immutable", "bounds", "direction"}
-# A constraint broken by less than this share of its terms holds.
-HOLDS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,39 +147,36 @@ class TargetTable:
         target : int
             The cluster to reach.
         """
-        n, d = Y.shape
-        found, settled = Batch.empty(n, d), np.ones(n, dtype=bool)
-        if self.against == "pair":
-            for s in np.unique(source):
-                at = np.flatnonzero(source == s)
-                others = [k for k in range(self.clusters.size) if k != target]
-                rivals = others if s == target else [int(s)]
-                part, settled[at] = self._beating(Y[at], rivals, target)
-                found.put(at, part)
-        else:
-            rivals = [k for k in range(self.clusters.size) if k != target]
-            part, settled = self._beating(Y, rivals, target)
-            found.put(slice(None), part)
+        others = [k for k in range(self.clusters.size) if k != target]
+        if self.against == "all":
+            return self._beating(Y, others, target)
+        found, settled = Batch.empty(*Y.shape), np.ones(len(Y), dtype=bool)
+        for s in np.unique(source):
+            at = np.flatnonzero(source == s)
+            rivals = others if s == target else [int(s)]
+            part, settled[at] = self._beating(Y[at], rivals, target)
+            found.put(at, part)
         return found, settled
 
     def _beating(self, Y: Floats, rivals: list[int], target: int) -> tuple[Batch, Flags]:
         moves = self.options.moves(Y)
         sides = [self.clusters.boundary(k, target, self.plausibility) for k in rivals]
-        if not self.options.free.any():
+        if not moves.free.any():
             return _unmoved(Y, sides)
-        if all(self._straight(b) for b in sides):
+        straight = [b.straight(moves.free) for b in sides]
+        if all(straight):
             return linear(Y, sides, moves), np.ones(len(Y), dtype=bool)
         loose = Moves(moves.free, moves.metric)
         each = [
             linear(Y, [b], moves)
-            if self._straight(b)
+            if flat
             else quadratic(Y, b, loose, self._pencil(k, target, b, loose))
-            for k, b in zip(rivals, sides, strict=True)
+            for k, b, flat in zip(rivals, sides, straight, strict=True)
         ]
         # every single boundary is a relaxation: the farthest of their points bounds the whole
         farthest = np.stack([b.objective for b in each]).argmax(axis=0)
         best = join(each, farthest)
-        settled = self._holds(Y, best, sides, moves, farthest)
+        settled = satisfied(Y, best, sides, moves, farthest)
         if not settled.all():
             several = Several(sides, moves.free, moves.own_metric())
             for i in np.flatnonzero(~settled):
@@ -191,31 +187,12 @@ class TargetTable:
                     settled[i] = True
         return best, settled
 
-    def _straight(self, boundary: Boundary) -> bool:
-        return boundary.linear or not boundary.curvature(np.flatnonzero(self.options.free))[0].any()
-
     def _pencil(self, rival: int, target: int, boundary: Boundary, moves: Moves) -> Pencil:
         known = self._pencils.get((rival, target))
         if known is None:
             D, noise = boundary.curvature(np.flatnonzero(moves.free))
             known = self._pencils[rival, target] = Pencil.of(D, moves.own_metric(), noise=noise)
         return known
-
-    def _holds(
-        self, Y: Floats, best: Batch, sides: list[Boundary], moves: Moves, own: Labels
-    ) -> Flags:
-        """Return whether points satisfy everything; a row without a point is settled too."""
-        reached = np.isfinite(best.objective)
-        Z = np.where(reached[:, None], best.points, Y)
-        # the boundary that a point was made for is met by construction, up to rounding
-        above = np.stack([b.value(Z) / (1.0 + np.abs(b.value(Y))) for b in sides])
-        above[own, np.arange(len(Y))] = 0.0
-        holds = (above <= HOLDS).all(axis=0)
-        if moves.lower is not None and moves.upper is not None:
-            slack = HOLDS * (1.0 + np.abs(Z))
-            inside = (moves.lower - slack <= Z) & (moves.upper + slack >= Z)
-            holds &= inside[:, moves.free].all(axis=1)
-        return np.asarray(holds | ~reached)
 
 
 def _unmoved(Y: Floats, sides: list[Boundary]) -> tuple[Batch, Flags]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import Floats, Indices, check_matrix, check_vector, floats
+from optfair.numbers import Flags, Floats, Indices, check_matrix, check_vector, floats
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
@@ -49,6 +49,10 @@ class Boundary:
     def linear(self) -> bool:
         """Whether it has no curvature at all."""
         return self.Q is not None and (self.Q is self.P or bool((self.Q == self.P).all()))
+
+    def straight(self, free: Flags) -> bool:
+        """Whether it has no curvature in the features that may change."""
+        return self.linear or not self.curvature(np.flatnonzero(free))[0].any()
 
     def value(self, Z: Floats) -> Floats:
         """Return g at one point (d,) or at rows (n, d)."""

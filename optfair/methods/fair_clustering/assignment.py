@@ -17,7 +17,7 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError
-from optfair.library.construction import dataset_rows, named_centers
+from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.cost_rules import (

@@ -17,7 +17,7 @@ from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import ClassError, DataError, DeclarationError, nearest
-from optfair.library.construction import dataset_rows, named_centers
+from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.numbers import check_matrix, check_number, check_text, check_vector, checked, floats

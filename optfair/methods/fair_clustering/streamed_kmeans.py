@@ -50,8 +50,7 @@ from optfair.rows.restarts import (
     step_progress,
     unfinished,
 )
-from optfair.rows.row_source import RowSource
-from optfair.rows.sources import row_source
+from optfair.rows.sources import RowSource, row_source
 from optfair.rows.survey import Survey, surveyed
 
 # Fair k-means on rows that are read in passes: exact assignments, and centers from their sums.

@@ -28,7 +28,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     select_arcs,
     spread,
 )
-from optfair.rows.row_source import Chunk
+from optfair.rows.sources import Chunk
 from optfair.rows.survey import Rows, Survey
 
 # One pass of fair k-means over a chunk: sums of the rows that are settled, and the few that are not.

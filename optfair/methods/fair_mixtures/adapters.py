@@ -10,7 +10,7 @@ import numpy as np
 
 from optfair.backends.request import Outcome, Request
 from optfair.backends.terminal import round_progress
-from optfair.methods.fair_clustering.adapters.mass_dual import PricedProof
+from optfair.methods.fair_clustering.adapters.mass_dual import PricedProof, price_round
 from optfair.methods.fair_clustering.algorithms.entropic_projection import (
     project,
 )
@@ -24,7 +24,7 @@ from optfair.methods.fair_clustering.mass_rules import (
     compile_rules,
     warm_prices,
 )
-from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+from optfair.methods.fair_mixtures.problems import FairResponsibilities
 from optfair.numbers import Floats
 from optfair.proofs.rounding import loss
 
@@ -45,7 +45,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     start = warm_prices(p, request)
     rules = compile_rules(p)
     compiled_at = time.perf_counter()
-    with round_progress(request.verbose, "entropic projection") as report:
+    with round_progress(
+        request.verbose, "entropic projection", "first prices", price_round
+    ) as report:
         result = project(
             p.log_prob,
             p.data["groups"],

@@ -9,6 +9,7 @@ import numpy as np
 from optfair.methods.fair_mixtures.gaussians import Gaussians, Moments
 from optfair.numbers import Floats, Indices
 from optfair.rows.frames import MixedRows
+from optfair.rows.sources import Summed
 
 # Categorical parts of mixture components: one multinoulli per column and component.
 
@@ -151,7 +152,7 @@ def _floored(counts: Floats, before: Floats, floor: float) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(Summed):
     """Sums over rows; ``s + t`` are those of both chunks, ``a * s`` those of weighted rows.
 
     Parameters
@@ -167,13 +168,6 @@ class Statistics:
     mass: Floats
     moments: Moments | None
     counts: Floats | None
-
-    def __add__(self, other: Statistics) -> Statistics:
-        pair = self.moments, other.moments
-        both = None if pair[0] is None or pair[1] is None else pair[0] + pair[1]
-        tables = self.counts, other.counts
-        sums = None if tables[0] is None or tables[1] is None else tables[0] + tables[1]
-        return Statistics(self.mass + other.mass, both, sums)
 
     def __rmul__(self, factor: float) -> Statistics:
         return Statistics(

@@ -14,6 +14,7 @@ from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOra
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.numbers import Floats, Indices
 from optfair.rows.frames import MixedRows
+from optfair.rows.sources import Summed
 
 # Rows with their groups and weights: what the algorithms for mixtures run on.
 
@@ -172,7 +173,7 @@ class Farthest:
 
 
 @dataclass(frozen=True, eq=False)
-class Expectation:
+class Expectation(Summed):
     r"""Sums of an E-step with prices Λ; ``a + b`` are those of both chunks.
 
     .. math::
@@ -197,21 +198,13 @@ class Expectation:
     statistics: Statistics
     farthest: Farthest
 
-    def __add__(self, other: Expectation) -> Expectation:
-        return Expectation(
-            self.value + other.value,
-            self.masses + other.masses,
-            self.statistics + other.statistics,
-            self.farthest + other.farthest,
-        )
-
     def objective(self, prices: Floats) -> float:
         """Return F; the weights of all rows must have total 1."""
         return self.value + float((prices * self.masses).sum())
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(Summed):
     """Sums that describe a fitted mixture on rows; ``a + b`` are those of both chunks.
 
     Attributes
@@ -235,17 +228,6 @@ class Summary:
     plain_labels: Floats
     cost: float
     count: int
-
-    def __add__(self, other: Summary) -> Summary:
-        return Summary(
-            self.log_likelihood + other.log_likelihood,
-            self.fair + other.fair,
-            self.plain + other.plain,
-            self.fair_labels + other.fair_labels,
-            self.plain_labels + other.plain_labels,
-            self.cost + other.cost,
-            self.count + other.count,
-        )
 
 
 class Passes(Protocol):

@@ -295,15 +295,6 @@ class Gaps:
         apart = np.abs(self.pairs @ fractions)
         return float(apart.mean(axis=0).max())
 
-    def subgradient(self, fractions: Floats) -> Floats:
-        """Return a subgradient of Δ at fractions (G, K)."""
-        D = self.pairs
-        apart = D @ fractions
-        worst = int(np.abs(apart).mean(axis=0).argmax())
-        found = np.zeros_like(fractions)
-        found[:, worst] = np.sign(apart[:, worst]) @ D / len(D)
-        return found
-
 
 def penalty_step(
     gradient: Floats,

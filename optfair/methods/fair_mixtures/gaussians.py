@@ -9,6 +9,7 @@ from scipy.linalg import solve_triangular
 
 from optfair.errors import DataError
 from optfair.numbers import Floats, Indices
+from optfair.rows.sources import Summed
 
 SHAPES = ("shared", "spherical", "diag", "tied", "full")
 # Shapes whose scale is a Cholesky factor.
@@ -18,7 +19,7 @@ TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class Moments(Summed):
     r"""Sums over rows that Gaussian parts are estimated from; those of two chunks add up.
 
     Parameters
@@ -36,9 +37,6 @@ class Moments:
     mass: Floats
     first: Floats
     second: Floats
-
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(self.mass + other.mass, self.first + other.first, self.second + other.second)
 
     def __mul__(self, factor: float) -> Moments:
         return Moments(factor * self.mass, factor * self.first, factor * self.second)

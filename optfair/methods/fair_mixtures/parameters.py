@@ -15,7 +15,7 @@ from optfair.methods.fair_mixtures.expectation import Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.numbers import LARGEST, Floats, check_matrix, check_seed, real, whole
+from optfair.numbers import LARGEST, Floats, check_choice, check_matrix, check_seed, real, whole
 from optfair.rows.frames import Columns
 
 # Parameters of FairMixture, checked before anything is computed.
@@ -44,9 +44,7 @@ def check_settings(model: Any) -> None:
         Naming the parameter.
     """
     for name, known in KNOWN.items():
-        value = getattr(model, name)
-        if not isinstance(value, str) or value not in known:
-            raise DeclarationError(f"unknown {name} {value!r}", remedy=nearest(str(value), known))
+        check_choice(getattr(model, name), name, known)
     if model.fairness is not None and model.fairness not in FAIRNESS:
         raise DeclarationError(
             f"unknown fairness {model.fairness!r}",

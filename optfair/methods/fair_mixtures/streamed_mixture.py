@@ -29,8 +29,7 @@ from optfair.methods.fair_mixtures.mixture_fit import FitRows, fit_mixture
 from optfair.methods.fair_mixtures.parameters import check_settings
 from optfair.numbers import Floats, Indices
 from optfair.rows.frames import Columns, MixedRows
-from optfair.rows.row_source import Chunk, RowSource
-from optfair.rows.sources import code_columns, row_source, with_codes
+from optfair.rows.sources import Chunk, RowSource, Summed, code_columns, row_source, with_codes
 from optfair.rows.survey import Survey, surveyed
 
 # The passes of a fair mixture over rows that are never held.
@@ -55,16 +54,11 @@ class _Map:
 
 
 @dataclass(frozen=True, eq=False)
-class _Both:
+class _Both(Summed):
     """What one reading of rows gives to the projection and, where wanted, to the M-step."""
 
     passed: MassPass
     step: Expectation | None
-
-    def __add__(self, other: _Both) -> _Both:
-        steps = self.step, other.step
-        both = None if steps[0] is None or steps[1] is None else steps[0] + steps[1]
-        return _Both(self.passed + other.passed, both)
 
 
 def _both(

@@ -21,7 +21,7 @@ from optfair.core.problem_class import ProblemClass
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
-from optfair.library.construction import dataset_rows
+from optfair.library.instance import dataset_rows
 from optfair.methods.group_counterfactuals.group_problem import GroupProblem
 from optfair.numbers import (
     Floats,

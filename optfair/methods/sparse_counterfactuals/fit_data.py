@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError
 from optfair.features.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.couplings import (
     COUPLINGS,
@@ -117,8 +117,7 @@ def check_parameters(estimator: Any) -> None:
         value = getattr(estimator, name)
         if name in OPEN and not isinstance(value, str) and np.ndim(value) == 2:
             continue
-        if not isinstance(value, str) or value not in known:
-            raise DeclarationError(f"unknown {name} {value!r}", remedy=nearest(str(value), known))
+        check_choice(value, name, known)
     named = isinstance(estimator.attribution, str)
     if named and estimator.attribution == "rb-shap" and estimator.background is None:
         raise DeclarationError(

@@ -2,7 +2,13 @@ from optfair.methods.textbook.allocation import CobbDouglas as CobbDouglas
 from optfair.methods.textbook.allocation import Diet as Diet
 from optfair.methods.textbook.allocation import Transport as Transport
 from optfair.methods.textbook.allocation import WaterFilling as WaterFilling
+from optfair.methods.textbook.combinatorics import IntegerLeastSquares as IntegerLeastSquares
+from optfair.methods.textbook.combinatorics import Knapsack as Knapsack
+from optfair.methods.textbook.combinatorics import LovaszTheta as LovaszTheta
+from optfair.methods.textbook.combinatorics import MaxCutRelaxation as MaxCutRelaxation
+from optfair.methods.textbook.combinatorics import RobustKnapsack as RobustKnapsack
 from optfair.methods.textbook.estimation import MaximumEntropy as MaximumEntropy
+from optfair.methods.textbook.estimation import NearestCorrelation as NearestCorrelation
 from optfair.methods.textbook.estimation import RidgeRegression as RidgeRegression
 from optfair.methods.textbook.estimation import SimplexRegression as SimplexRegression
 from optfair.methods.textbook.geometry import BallProjection as BallProjection
@@ -10,12 +16,6 @@ from optfair.methods.textbook.geometry import ChebyshevCenter as ChebyshevCenter
 from optfair.methods.textbook.geometry import HiddenConvexForm as HiddenConvexForm
 from optfair.methods.textbook.geometry import SmallestBall as SmallestBall
 from optfair.methods.textbook.geometry import TrustRegion as TrustRegion
-from optfair.methods.textbook.integer_programs import IntegerLeastSquares as IntegerLeastSquares
-from optfair.methods.textbook.integer_programs import Knapsack as Knapsack
-from optfair.methods.textbook.integer_programs import RobustKnapsack as RobustKnapsack
 from optfair.methods.textbook.portfolios import CardinalityPortfolio as CardinalityPortfolio
 from optfair.methods.textbook.portfolios import MinimumVariance as MinimumVariance
 from optfair.methods.textbook.portfolios import RiskBudget as RiskBudget
-from optfair.methods.textbook.semidefinite_programs import LovaszTheta as LovaszTheta
-from optfair.methods.textbook.semidefinite_programs import MaxCutRelaxation as MaxCutRelaxation
-from optfair.methods.textbook.semidefinite_programs import NearestCorrelation as NearestCorrelation

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -258,7 +260,7 @@ def test_bad_input_is_refused_in_the_users_words(kmeans, mixture, X, flowers):
             lambda: ClusterExplainer(kmeans).explain_many(X[:2], [9, 1]),
         ),
         (of.DeclarationError, "time_limit -1", lambda: ClusterExplainer(kmeans, time_limit=-1)),
-        (of.DeclarationError, "k=0", lambda: ClusterExplainer(kmeans).explain(X[0], k=0)),
+        (of.DataError, "k is 0", lambda: ClusterExplainer(kmeans).explain(X[0], k=0)),
         (
             of.DeclarationError,
             "one target is given",
@@ -274,6 +276,40 @@ def test_bad_input_is_refused_in_the_users_words(kmeans, mixture, X, flowers):
         with pytest.raises(error, match=words) as e:
             call()
         assert e.value.cause
+
+
+def way(call):
+    """Return the files that a call enters, in order; each function counts when it is first called."""
+    home = f"{Path(of.__file__).parent}/"
+    known, files = set(), []
+
+    def step(frame, event, _):
+        code = frame.f_code
+        inside = code.co_filename.startswith(home) and not code.co_name.startswith("<")
+        if event == "call" and inside and code not in known:
+            known.add(code)
+            if files[-1:] != [code.co_filename]:
+                files.append(code.co_filename)
+
+    before = sys.getprofile()
+    sys.setprofile(step)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return files
+
+
+@pytest.mark.parametrize("target", [None, 1])
+@pytest.mark.parametrize("clusters", ["kmeans", "mixture"])
+def test_a_row_goes_a_short_way(clusters, target, X, request):
+    """Few files, and few returns to one that was left: a reader can follow."""
+    e = ClusterExplainer(request.getfixturevalue(clusters))
+    row = X[0] if clusters == "mixture" else pd.Series(X[0], NAMES)
+    files = way(lambda: e.explain(row, target))
+    entered = len(set(files))
+    assert 5 < entered <= 15
+    assert len(files) - entered <= 15
 
 
 def test_repr_says_what_is_asked(kmeans):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.locate import fact_files
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import cluster_arguments
+from optfair.registry import fact_files
 
 FILES = {
     name.removeprefix("cluster_counterfactual/"): path

@@ -28,7 +28,7 @@ from optfair.methods.fair_clustering.algorithms.log_rows import (
 )
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_mixtures import adapters as entropic_mass
-from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+from optfair.methods.fair_mixtures.problems import FairResponsibilities
 
 Rows = tuple[Any, Any]
 

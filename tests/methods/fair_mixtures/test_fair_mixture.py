@@ -129,7 +129,7 @@ def test_responsibilities_are_those_of_the_declared_problem(data):
 
 
 def of_declared(log_prob, groups):
-    from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+    from optfair.methods.fair_mixtures.problems import FairResponsibilities
 
     return FairResponsibilities(log_prob, groups=groups, fairness=of.max_gap(0.02))
 

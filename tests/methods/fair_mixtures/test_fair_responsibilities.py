@@ -10,7 +10,7 @@ import pytest
 from scipy.special import rel_entr, softmax
 
 import optfair as of
-from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+from optfair.methods.fair_mixtures.problems import FairResponsibilities
 
 
 def rows(n: int = 12, K: int = 3, scale: float = 2.0) -> tuple[Any, Any]:

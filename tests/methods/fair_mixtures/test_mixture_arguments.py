@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import log_softmax
 
 import optfair as of
-from optfair.library.construction import construct
+from optfair.library.instance import construct
 
 DATA: dict[str, Any] = {
     "dataset": "german_credit",

@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import optfair as of
-from optfair.methods.fair_mixtures.likelihood import FairMixtureLikelihood
-from optfair.methods.fair_mixtures.responsibilities import FairResponsibilities
+from optfair.methods.fair_mixtures.problems import FairMixtureLikelihood, FairResponsibilities
 
 
 def rows(n: int = 16, seed: int = 0) -> tuple[Any, Any]:

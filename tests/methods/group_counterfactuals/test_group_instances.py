@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.library.construction import construct
+from optfair.library.instance import construct
 
 DATA = {
     "dataset": "german_credit",

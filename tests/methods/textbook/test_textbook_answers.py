@@ -10,10 +10,14 @@ from scipy.optimize import linprog
 
 import optfair as of
 from optfair.methods.textbook.allocation import CobbDouglas, Transport, WaterFilling
+from optfair.methods.textbook.combinatorics import (
+    IntegerLeastSquares,
+    LovaszTheta,
+    MaxCutRelaxation,
+    RobustKnapsack,
+)
 from optfair.methods.textbook.geometry import ChebyshevCenter
-from optfair.methods.textbook.integer_programs import IntegerLeastSquares, RobustKnapsack
 from optfair.methods.textbook.portfolios import CardinalityPortfolio
-from optfair.methods.textbook.semidefinite_programs import LovaszTheta, MaxCutRelaxation
 
 
 def instance(name):
@@ -108,7 +112,7 @@ def test_few_assets_cost_variance():
     free = of.library.load("textbook/minimum_variance").optimum.value
     assert few > free
     d = dict(instance("cardinality_portfolio").data) | {"most": 5}
-    from optfair.library.enumeration import enumerated
+    from optfair.library.certification import enumerated
 
     assert enumerated(CardinalityPortfolio(**d), 1e-8).objective == pytest.approx(free, rel=1e-7)
 

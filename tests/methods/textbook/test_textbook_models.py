@@ -12,12 +12,16 @@ from scipy.optimize import brentq
 
 import optfair as of
 from optfair.methods.textbook.allocation import Diet
-from optfair.methods.textbook.estimation import MaximumEntropy, RidgeRegression, SimplexRegression
+from optfair.methods.textbook.combinatorics import Knapsack, MaxCutRelaxation
+from optfair.methods.textbook.estimation import (
+    MaximumEntropy,
+    NearestCorrelation,
+    RidgeRegression,
+    SimplexRegression,
+)
 from optfair.methods.textbook.geometry import BallProjection, SmallestBall, TrustRegion
-from optfair.methods.textbook.integer_programs import Knapsack
 from optfair.methods.textbook.portfolios import MinimumVariance, RiskBudget
-from optfair.methods.textbook.semidefinite_programs import MaxCutRelaxation, NearestCorrelation
-from optfair.transforms.integrality import relax_integrality
+from optfair.transforms.relaxation import relax_integrality
 
 NAMES = [n for n in of.library.names() if n.startswith("textbook/")]
 CONVEX = [n for n in NAMES if not n.startswith("textbook/trust_region")]

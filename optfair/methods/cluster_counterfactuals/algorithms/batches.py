@@ -123,10 +123,10 @@ def linear(Y: Floats, boundaries: Sequence[Boundary], moves: Moves) -> Batch:
         What the rows may do.
     """
     F, y, W = moves.free, Y[:, moves.free], moves.own_metric()
+    low, high = moves.own_bounds()
     A = np.stack([b.gradient(Y[0])[F] for b in boundaries])
     value = np.stack([b.value(Y) for b in boundaries], axis=1)
     right = y @ A.T - value
-    low, high = moves.own_bounds()
     found = nearest_in_linear(y, A, right, metric=W, lower=low, upper=high)
     u = np.where(found.reached[:, None], found.points - y, 0.0)
     if found.multipliers.shape[1] == len(A) and low is not None:
@@ -207,3 +207,24 @@ def join(batches: list[Batch], pick: NDArray[np.intp]) -> Batch:
         np.stack([b.objective for b in batches])[pick, rows],
         np.stack([b.gap for b in batches])[pick, rows],
     )
+
+
+# A constraint broken by less than this share of its terms holds.
+HOLDS = 1e-9
+
+
+def satisfied(
+    Y: Floats, best: Batch, sides: Sequence[Boundary], moves: Moves, own: NDArray[np.intp]
+) -> Flags:
+    """Return whether points satisfy everything; a row without a point is settled too."""
+    reached = np.isfinite(best.objective)
+    Z = np.where(reached[:, None], best.points, Y)
+    # the boundary that a point was made for is met by construction, up to rounding
+    above = np.stack([b.value(Z) / (1.0 + np.abs(b.value(Y))) for b in sides])
+    above[own, np.arange(len(Y))] = 0.0
+    holds = (above <= HOLDS).all(axis=0)
+    if moves.lower is not None and moves.upper is not None:
+        slack = HOLDS * (1.0 + np.abs(Z))
+        inside = (moves.lower - slack <= Z) & (moves.upper + slack >= Z)
+        holds &= inside[:, moves.free].all(axis=1)
+    return np.asarray(holds | ~reached)

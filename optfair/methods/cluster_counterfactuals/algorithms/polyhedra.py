@@ -323,7 +323,7 @@ def _step(
     rows = np.arange(todo.size)
     k = entering[todo]
     among = active[todo]
-    rho = _combination(G, among, k)
+    rho = _active_part(G, among, G[k])
     room = G[k, k] - (G[k] * rho).sum(axis=1)
     # as many independent normals as there are span the space, whatever rounding says
     free = (room > DEPENDENT) & (among.sum(axis=1) < rank)
@@ -348,39 +348,27 @@ def _step(
     return farkas, dead
 
 
-def _combination(G: Floats, among: Flags, k: NDArray[Any]) -> Floats:
-    """Return the coefficients of normal k in the active ones, by least squares in the metric."""
-    n, m = among.shape
+def _active_part(G: Floats, among: Flags, right: Floats) -> Floats:
+    """Return x (n, m) with G x = right in the active entries of each row, 0 in the others."""
+    x = np.zeros(among.shape)
     most = int(among.sum(axis=1).max(initial=0))
-    rho = np.zeros((n, m))
     if most == 0:
-        return rho
+        return x
     slots = np.argsort(~among, axis=1, kind="stable")[:, :most]
     held = np.take_along_axis(among, slots, axis=1)
     both = held[:, :, None] & held[:, None, :]
     system = np.where(both, G[slots[:, :, None], slots[:, None, :]], np.eye(most))
-    right = np.where(held, G[k[:, None], slots], 0.0)
-    found = np.linalg.solve(system, right[:, :, None])[:, :, 0]
-    np.put_along_axis(rho, slots, np.where(held, found, 0.0), axis=1)
-    return rho
+    own = np.where(held, np.take_along_axis(right, slots, axis=1), 0.0)
+    found = np.linalg.solve(system, own[:, :, None])[:, :, 0]
+    np.put_along_axis(x, slots, np.where(held, found, 0.0), axis=1)
+    return x
 
 
 def _sharpened(start: Floats, G: Floats, y: Floats, active: Flags, reached: Flags) -> Floats:
     """Solve for the multipliers of the final active sets once more: rounding of steps goes."""
     rows = np.flatnonzero(reached & active.any(axis=1))
-    if not rows.size:
-        return y
-    among = active[rows]
-    most = int(among.sum(axis=1).max())
-    slots = np.argsort(~among, axis=1, kind="stable")[:, :most]
-    held = np.take_along_axis(among, slots, axis=1)
-    both = held[:, :, None] & held[:, None, :]
-    system = np.where(both, G[slots[:, :, None], slots[:, None, :]], np.eye(most))
-    right = np.where(held, np.take_along_axis(start[rows], slots, axis=1), 0.0)
-    found = np.linalg.solve(system, right[:, :, None])[:, :, 0]
-    exact = np.zeros_like(y[rows])
-    np.put_along_axis(exact, slots, np.where(held, np.maximum(found, 0.0), 0.0), axis=1)
-    y[rows] = exact
+    if rows.size:
+        y[rows] = np.maximum(_active_part(G, active[rows], start[rows]), 0.0)
     return y
 
 

@@ -59,7 +59,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         return _run_charged(p, rules, demands, request, begin)
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
-    with round_progress(request.verbose, "mass-dual") as report:
+    with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
         result = solve_mass_dual(
             rules.program,
             p.cost,
@@ -74,6 +74,13 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     solved_at = time.perf_counter()
     proof = MassProof(p, rules, result.y, result.z)
     return proof.outcome(result, _values(p, result), (begin, compiled_at, solved_at))
+
+
+def price_round(entry: Any) -> str:
+    """Say of a round of a price search how far it is."""
+    return (
+        f"{entry.rows} free rows, {entry.arcs} arcs, bound {entry.bound:.10g}, gap {entry.gap:.1e}"
+    )
 
 
 def _values(p: FairAssignment, result: Any) -> dict[str, Floats]:

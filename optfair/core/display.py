@@ -1,10 +1,225 @@
-"""CVXPY expressions and constraints as mathematics, in LaTeX."""
+"""How problems and results show themselves: as text, in LaTeX, and as HTML for notebooks."""
 
 from __future__ import annotations
 
-from typing import Any
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from optfair.core.expressions import check_parameters
+from optfair.core.term import family
+
+if TYPE_CHECKING:
+    from optfair.core.certificate import Certificate, Verdict
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+
+# Results as HTML, for notebooks: tables and what folds, with every text escaped and no script.
+
+# Rows that a notebook shows of a table.
+SHOWN = 20
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table; what is behind the first rows is counted.
+
+    Examples
+    --------
+    >>> html_table(("a",), [("<b>",)])
+    '<table><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    """
+    cells = [[html.escape(str(c)) for c in row] for row in rows]
+    body = "".join(
+        "<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells[:SHOWN]
+    )
+    first = "".join(f"<th>{html.escape(h)}</th>" for h in head)
+    more = f"<p>and {len(cells) - SHOWN} more</p>" if len(cells) > SHOWN else ""
+    return f"<table><tr>{first}</tr>{body}</table>{more}"
+
+
+def html_folded(title: str, inside: str) -> str:
+    """Return HTML that unfolds at a click."""
+    return f"<details><summary>{html.escape(title)}</summary>{inside}</details>"
+
+
+def html_lines(text: str) -> str:
+    """Return text as it stands, its first line bold."""
+    first, _, rest = text.partition("\n")
+    return f"<p><b>{html.escape(first)}</b></p>" + (
+        f"<pre>{html.escape(rest)}</pre>" if rest else ""
+    )
+
+
+def html_problem(p: Problem) -> str:
+    """Return class, variables and terms of a problem; its formulas and proofs unfold."""
+    called = p.title or type(p).__name__
+    sizes = [
+        (name, "×".join(map(str, v.shape)) or "scalar", "integer" if name in p.integers else "")
+        for name, v in p.variables.items()
+    ]
+    rows = [
+        (
+            t.name,
+            t.evidence.function,
+            t.evidence.set or p.sense,
+            str(t.evidence.problem_class),
+        )
+        for t in p.terms
+    ]
+    proofs = "".join(
+        html_folded(f"proof of {t.name}: {t.evidence.proof}", t.evidence.proof._repr_html_())
+        for t in p.terms
+        if t.evidence.proof is not None
+    )
+    witness = "" if p.witness is None else f"<p>{html.escape(str(p.witness))}</p>"
+    return (
+        f"<p><b>{html.escape(called)}</b>: {html.escape(str(p.problem_class))}, {p.sense}</p>"
+        + html_table(("variable", "shape", ""), sizes)
+        + html_table(("term", "function", "set", "class"), rows)
+        + witness
+        + proofs
+        + html_folded("formulas", html.escape(p._repr_latex_()))
+    )
+
+
+def html_solution(s: Solution) -> str:
+    """Return objective, bound and grade of a solution; values and prices unfold."""
+    facts = [
+        ("objective", f"{s.objective:.10g}"),
+        ("bound", f"{s.bound:.10g}, gap {s.gap:.1e}"),
+        ("grade", s.grade),
+        ("solver", f"{s.solver} {s.version}"),
+        ("seconds", f"{sum(s.seconds.values()):.3f}"),
+        *(("before", a) for a in s.attempts),
+    ]
+    called = s.problem.title or type(s.problem).__name__
+    return (
+        f"<p><b>Solution of {html.escape(called)}</b>: {html.escape(str(s.status))}</p>"
+        + html_table(("", ""), facts)
+        + html_folded("values", html_table(("name", "largest", "values"), _numbers(s.values)))
+        + html_folded(
+            "shadow prices", html_table(("name", "largest", "prices"), _numbers(s.shadow_price))
+        )
+    )
+
+
+def _numbers(numbers: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    rows = []
+    for name in numbers:
+        array = np.asarray(numbers[name], dtype=float) + 0.0
+        text = np.array2string(array, precision=6, threshold=12, max_line_width=90)
+        largest = float(np.abs(array).max(initial=0.0))
+        rows.append((name, f"{largest:.6g}", text))
+    return rows
+
+
+def html_verdict(v: Verdict) -> str:
+    """Return what a verification says."""
+    reasons = "".join(f"<li>{html.escape(r)}</li>" for r in v.reasons)
+    word = f"verified {v.grade.limits}".strip() if v.ok else "NOT verified"
+    return f"<p><b>{html.escape(word)}</b></p>" + (f"<ul>{reasons}</ul>" if reasons else "")
+
+
+def html_certificate(c: Certificate) -> str:
+    """Return what a certificate states, and its verification."""
+    return (
+        f"<p>{html.escape(type(c).__name__)}: {html.escape(str(c))}</p>{html_verdict(c.verify())}"
+    )
+
+
+# How a problem shows itself: as text, in LaTeX, with names of entries, and why it has its class.
+
+# How a problem shows itself: as text, and in LaTeX.
+
+
+def describe(problem: Problem) -> str:
+    """Return class, sizes, objective and constraint names, one line each."""
+    called = problem.title or type(problem).__name__
+    sizes = ", ".join(
+        f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}" for name, v in problem.variables.items()
+    )
+    rows = ", ".join(repr(name) for name in problem.constraints) or "none"
+    goal = " + ".join(problem.objective) or "0"
+    return (
+        f"{called}: {problem.problem_class}\n"
+        f"  variables    {sizes}\n"
+        f"  {problem.sense:<12} {goal}\n"
+        f"  constraints  {rows}"
+    )
+
+
+def formulation(problem: Problem) -> str:
+    """Return the problem in LaTeX, as notebooks show it."""
+    word = r"\min" if problem.sense == "minimize" else r"\max"
+    goal = " + ".join(t.formula for t in problem.objective.values()) or "0"
+    lines = [rf"{word}\quad & {goal} &&"]
+    seen: set[str] = set()
+    for i, t in enumerate(problem.constraints.values()):
+        latex = t.formula
+        if latex in seen:
+            continue
+        seen.add(latex)
+        lead = r"\text{s.t.}\quad & " if i == 0 else "& "
+        lines.append(rf"{lead}{latex} && \text{{({family(t.name)})}}")
+    body = " \\\\\n".join(lines)
+    return f"$$\\begin{{aligned}}\n{body}\n\\end{{aligned}}$$"
+
+
+# Text about the class of a problem.
+
+
+class Explanation(str):
+    """Text that shows itself line by line when typed at a prompt."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        rows = (line.partition(": ") for line in str(self).splitlines())
+        return html_table(("term", "what it is"), ((name, said) for name, _, said in rows))
+
+
+def explain(problem: Problem) -> Explanation:
+    """Return one row of evidence per term, and the class they join to."""
+    check_parameters(problem.terms)
+    rows = [str(row) for row in problem.evidence]
+    rows.append(f"together: {problem.problem_class}")
+    if problem.recast is not None:
+        rows.append(str(problem.recast))
+    elif problem.witness is not None:
+        rows.append(f"witness: {problem.witness}")
+    return Explanation("\n".join(rows))
+
+
+def explain_change(new: Problem, old: Problem) -> Explanation:
+    """Return which terms moved the class from the old problem to the new one."""
+    check_parameters((*new.terms, *old.terms))
+    before, after = old.problem_class, new.problem_class
+    lost = [t.name for t in old.terms if t.name not in {u.name for u in new.terms}]
+    if before == after:
+        return Explanation(f"{before} stays {after}")
+    reasons = []
+    if after <= before:
+        gone = [str(t.evidence) for t in old.terms if t.name in lost]
+        gone += [f"{name!r} is integer" for name in sorted(old.integers - new.integers)]
+        reasons = [f"these are gone: {'; '.join(gone)}"]
+    else:
+        old_terms = {id(t) for t in old.terms}
+        for t in new.terms:
+            if id(t) not in old_terms and not (t.evidence.problem_class <= before):
+                reasons.append(f"{t.name!r} is {t.evidence.function} in {t.evidence.set}")
+        reasons += [f"{name!r} is integer" for name in sorted(new.integers - old.integers)]
+        if not reasons:
+            reasons = ["a witness was found" if new.witness else "no witness stands any more"]
+    return Explanation(f"{before} -> {after} because {' and '.join(reasons)}")
+
+
+# CVXPY expressions and constraints as mathematics, in LaTeX.
 
 # Entries of constants that are written out, and characters after which a formula is cut to its name.
 WRITTEN, LONGEST = 4, 400

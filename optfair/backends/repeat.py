@@ -1,0 +1,217 @@
+"""The same problem at other values of its parameters: from its last optimum, in a few products."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.backends.active_set import ActiveSet
+from optfair.compile.conic_proof import ConicProof
+from optfair.compile.form import Compiled, compile_problem
+from optfair.core.problem import Problem
+from optfair.core.solution import LazyValues, Solution, Status
+from optfair.proofs.grade import PROVED
+from optfair.proofs.kept_bound import KeptBound
+from optfair.solution.residuals import data_unit
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from optfair.backends.request import Request
+    from optfair.compile.assembly import Moving
+    from optfair.numbers import Floats
+    from optfair.solution.conic_form import ConicForm
+
+# Entries of the matrices of a program that is solved again this way, and its columns and rows.
+ENTRIES, SIZE = 50_000, 2_000
+# What rows may be violated by, all together, as a share of the tolerance: rounding.
+SHARE = 0.1
+# Values that are not solved this way before it is left, unless more than half are.
+MISSES = 8
+# Values after which it is worth to prepare the bound, and times that it is prepared.
+WORTH, BUILDS = 3, 3
+KEPT = "the active set of the last solution"
+OPTIMAL = Status("optimal", "feasible", "feasible", PROVED)
+
+
+@dataclass(eq=False)
+class Last:
+    """What is kept of the optimum of a convex quadratic program, for other values of parameters.
+
+    An optimum is taken on the same terms as one of a solver: the bound is proved, and what has
+    moved of the problem is evaluated as it was declared. What has not moved was evaluated when the
+    first was solved, and its rows are the same.
+
+    Attributes
+    ----------
+    solution : Solution
+        The last that a solver found.
+    key : tuple of (str, bool)
+        What it was compiled for.
+    form : ConicForm
+        Its cone program.
+    moving : array (m,) of bool
+        Rows whose right-hand sides were met at several values.
+    """
+
+    solution: Solution
+    key: tuple[str, bool]
+    form: ConicForm
+    moving: NDArray[np.bool_]
+    active: ActiveSet
+    bound: KeptBound | None = None
+    builds: int = 0
+    tries: int = 0
+    misses: int = 0
+
+    def again(self, problem: Problem, request: Request) -> Solution | None:
+        """Return the optimum of the problem at its values, None where another way has to find it."""
+        begin = time.perf_counter()
+        if self.misses > MISSES + self.tries // 2:
+            return None
+        compiled = compile_problem(problem, self.key[0], quadratic=self.key[1])
+        form = compiled.form
+        if form.A is not self.form.A or form.P is not self.form.P:
+            return None
+        self.tries += 1
+        compiled_at = time.perf_counter()
+        pair = self.active.solve(form)
+        solved_at = time.perf_counter()
+        verified = None if pair is None else self._verified(problem, compiled, *pair, request)
+        if pair is None or verified is None:
+            self.misses += 1
+            return None
+        values, objective, unit = verified
+        proof, before = ConicProof(problem, compiled, *pair), self.solution
+        prices: dict[str, Any] = {}
+
+        def price(name: str) -> Any:
+            if not prices:
+                prices.update(compiled.multipliers(pair[1]))
+            return prices[name]
+
+        def bound() -> float:
+            return proof.check(values, LazyValues(late)).bound
+
+        late = {name: lambda name=name: price(name) for name in before.multipliers}
+        seconds = {"choose": begin - request.started, "compile": compiled_at - begin}
+        seconds |= {"solve": solved_at - compiled_at, "verify": time.perf_counter() - solved_at}
+        return Solution.deferred(
+            bound,
+            problem=problem,
+            solver=before.solver,
+            version=before.version,
+            status=OPTIMAL,
+            objective=objective,
+            values=problem.labelled(values, "values"),
+            multipliers=problem.labelled(LazyValues(late), "multipliers"),
+            proof=proof,
+            seconds=seconds,
+            options={**request.to_dict(), "kept": KEPT},
+            unit=unit,
+        )
+
+    def _verified(
+        self, problem: Problem, compiled: Compiled, x: Floats, z: Floats, request: Request
+    ) -> tuple[dict[str, Floats], float, float] | None:
+        """Return values, objective and its unit, None where something is not proved."""
+        form, tolerance = compiled.form, request.tolerance
+        slack = form.slack(x)
+        outside = np.where(form.equal, np.abs(slack), np.maximum(-slack, 0.0))
+        sides = np.abs(form.b)
+        unit = min(1.0, float(sides.max(initial=0.0))) or 1.0
+        if not outside.sum() <= SHARE * tolerance * unit:
+            return None
+        terms = form.sizes @ np.abs(x)
+        if not (outside <= tolerance * np.maximum(terms, sides)).all():
+            # a column counts for one number in it at least
+            terms = form.sizes @ np.maximum(np.abs(x), self.form.column_units)
+            if not (outside <= tolerance * np.maximum(terms, sides)).all():
+                return None
+        objective = form.objective(x)
+        unit = problem.objective_unit
+        if problem.unit_from_data:
+            unit = min(unit, form.unit)
+        declared = form.sign * objective
+        allowed = tolerance * max(unit, abs(declared - problem.objective_constant))
+        if not any(abs(objective - proved) <= allowed for proved in self._bounds(form, x, z)):
+            return None
+        values = compiled.values(x)
+        moved = [t for t in problem.constraints.values() if t.parameters]
+        size_of_data = data_unit(problem) if moved else 1.0
+        if not all(t.violations(values, size_of_data)[1] <= tolerance for t in moved):
+            return None
+        if any(t.parameters for t in problem.objective.values()):
+            stated = problem.objective_value(values)
+            if not abs(stated - declared) <= allowed:
+                return None
+            declared = stated
+        return values, declared, unit
+
+    def _bounds(self, form: ConicForm, x: Floats, z: Floats) -> Iterator[float]:
+        """Yield what the pair proves: cheaply where it was prepared, then with all means."""
+        known = -np.inf if self.bound is None else self.bound(form, x, z)
+        if not np.isfinite(known) and self.tries >= WORTH and self.builds < BUILDS:
+            self.builds += 1
+            self.moving |= form.b != self.form.b
+            with contextlib.suppress(ValueError):
+                self.bound = KeptBound(self.form, self.moving)
+                known = self.bound(form, x, z)
+        if np.isfinite(known):
+            yield known
+        proved = form.lower_bound(x, z)
+        if proved.unpaid is None:
+            yield proved.value
+
+
+def again(problem: Problem, request: Request) -> Solution | None:
+    """Return the optimum of a problem from that at other values of its parameters.
+
+    None where there is none, or another way has to find it.
+    """
+    for ended in _kept(problem):
+        last: Last | None = ended.pop(KEPT, None)  # nobody else may use it meanwhile
+        if last is not None:
+            try:
+                return last.again(problem, request)
+            finally:
+                ended[KEPT] = last
+    return None
+
+
+def remember(problem: Problem, solution: Solution) -> None:
+    """Keep an optimum that a solver found, where others are likely to be near it."""
+    proof = solution.proof
+    if not _kept(problem) or type(proof) is not ConicProof or solution.grade != PROVED:
+        return
+    compiled, form = proof.compiled, proof.compiled.form
+    if (
+        solution.status != OPTIMAL
+        or solution.problem is not problem
+        or type(problem).solved_by is not Problem.solved_by
+        or not 0 < form.P.nnz <= ENTRIES - form.A.nnz
+        or sum(form.A.shape) > SIZE
+        or any(c.kind not in ("zero", "nonneg") for c in form.cones)
+    ):
+        return
+    last: Last | None = compiled.ended.pop(KEPT, None)
+    if last is not None and (form.A is not last.form.A or form.P is not last.form.P):
+        compiled.ended[KEPT] = last
+        return
+    if last is None:
+        key, still = (compiled.interface.name(), compiled.quadratic), np.zeros(form.b.size, bool)
+        last = Last(solution, key, form, still, ActiveSet(form))
+    last.solution = solution
+    last.active.start(form, proof.x, proof.z)
+    compiled.ended[KEPT] = last
+
+
+def _kept(problem: Problem) -> list[dict[str, Any]]:
+    """Return where solves of the problem at other values ended."""
+    forms: dict[Any, Moving] = problem.__dict__.get("_family") or {}
+    return [form.first.ended for form in forms.values()]

@@ -1,0 +1,260 @@
+"""Problems at other values, from the active set of the last optimum, against the general route."""
+
+from __future__ import annotations
+
+import pickle
+from fractions import Fraction
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+import optfair as of
+from optfair.backends.active_set import ActiveSet
+from optfair.backends.repeat import KEPT, MISSES
+from optfair.errors import Infeasible
+from optfair.proofs.cones import Cone
+from optfair.proofs.kept_bound import KeptBound
+from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+
+
+def regulator(unit: float = 1.0, cost: float = 1.0) -> tuple[Any, Floats]:
+    """Return a control problem in some units, and its first state."""
+    rng = np.random.default_rng(0)
+    A = np.eye(3) + 0.1 * rng.standard_normal((3, 3))
+    B = rng.standard_normal((3, 2))
+    x, u = cp.Variable((3, 7), name="x"), cp.Variable((2, 6), name="u")
+    start = unit * np.array([1.0, -1.0, 0.5])
+    state = cp.Parameter(3, name="state", value=start)
+    rows = [x[:, 0] == state, x[:, 1:] == A @ x[:, :-1] + B @ u]
+    rows += [cp.norm_inf(u[:, t]) <= 0.2 * unit for t in range(6)]
+    goal = cost * (cp.sum_squares(x[:, 1:]) + 0.1 * cp.sum_squares(u))
+    return of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)), start
+
+
+def same(hot: of.Solution, cold: of.Solution, tolerance: float = 1e-6) -> None:
+    """Two solutions of one problem say the same."""
+    size = max(1e-300, abs(cold.objective))
+    assert abs(hot.objective - cold.objective) <= tolerance * size
+    assert hot.grade == cold.grade and hot.status.primal == "feasible"
+    assert list(hot.values) == list(cold.values) and set(hot.multipliers) == set(cold.multipliers)
+    assert hot.is_optimal(1e-7)
+    assert hot.bound <= hot.objective + 1e-9 * size or hot.problem.sense == "maximize"
+
+
+@pytest.mark.parametrize(("unit", "cost"), [(1.0, 1.0), (1e-3, 1e6), (1e6, 1e-6), (1e6, 1e-12)])
+def test_a_sequence_is_solved_as_by_the_general_route(unit: float, cost: float) -> None:
+    """In any units: what the general route finds in good ones, times the units."""
+    p, _ = regulator(unit, cost)
+    plain, state = regulator()
+    rng, kept, price = np.random.default_rng(1), 0, cost * unit
+    for _ in range(12):
+        state = state + 0.1 * rng.standard_normal(3)
+        hot = p.at(state=unit * state).solve()
+        kept += hot.options.get("kept") == KEPT
+        cold = plain.at(state=state).solve("clarabel")
+        assert hot.objective == pytest.approx(price * unit * cold.objective, rel=1e-6)
+        assert hot.grade == cold.grade and hot.is_optimal(1e-7)
+        assert list(hot.values) == list(cold.values) and [*hot.multipliers] == [*cold.multipliers]
+        for name in ("x", "u"):
+            np.testing.assert_allclose(hot[name] / unit, cold[name], rtol=1e-4, atol=1e-5)
+        for name, y in cold.multipliers.items():
+            np.testing.assert_allclose(hot.multipliers[name] / price, y, rtol=1e-3, atol=1e-4)
+    assert kept >= 8
+
+
+def test_the_answer_travels_and_every_tampered_entry_is_noticed() -> None:
+    p, start = regulator()
+    p.at(state=start).solve()
+    s = p.at(state=1.01 * start).solve()
+    assert s.options["kept"] == KEPT and "bound" not in s.__dict__
+    t = pickle.loads(pickle.dumps(s))
+    assert t.bound == s.bound and t.is_optimal(1e-7) and s.gap < 1e-9
+    assert sum(s.seconds.values()) > 0.0
+    values = {k: np.array(v) for k, v in s.values.items()}
+    values["u"][0, 0] += 1e-4
+    bad = of.Solution(**{**{k: getattr(s, k) for k in s.__dataclass_fields__}, "values": values})
+    assert not bad.is_optimal(1e-7)
+
+
+def test_costs_move_and_products_with_parameters_go_the_general_way() -> None:
+    rng = np.random.default_rng(3)
+    w = cp.Variable(6, name="w")
+    gains = cp.Parameter(6, name="gains", value=rng.random(6))
+    row = cp.Parameter(6, name="row", value=np.ones(6))
+    risk = rng.standard_normal((8, 6))
+    goal = cp.sum_squares(risk @ w) - gains @ w
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(goal), [cp.sum(w) == 1, w >= 0, row @ w <= 3.0]),
+        ["budget", "sign", "cap"],
+    )
+    kept = []
+    for k in range(10):
+        at: dict[str, Any] = {"gains": rng.random(6) * (1.0 + k)}
+        if k in (4, 5):
+            at["row"] = 1.0 + rng.random(6)  # another matrix
+        q = p.at(at)
+        hot = q.solve()
+        kept.append(hot.options.get("kept") == KEPT)
+        same(hot, q.solve("clarabel"))
+    assert not any(kept[4:6]) and sum(kept) >= 5
+
+
+def test_degenerate_sets() -> None:
+    """Rows twice over, a column without cost, and optima where many rows meet."""
+    x, t = cp.Variable(3, name="x"), cp.Variable(name="t")
+    to = cp.Parameter(3, name="to", value=np.array([0.5, 0.5, 0.5]))
+    rows = [x <= 1, x <= 1, cp.sum(x) <= 3, cp.abs(x) <= t, t <= 5, x[0] + x[1] <= 2]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - to)), rows))
+    found = []
+    for target in ([0.5, 0.5, 0.5], [2, 2, 2], [1, 1, 1], [2, 1, -7], [1, 2, -3], [9, 9, 9.0]):
+        q = p.at(to=np.array(target, dtype=float))
+        hot = q.solve()
+        found.append(hot.options.get("kept") == KEPT)
+        cold = q.solve("clarabel")
+        assert abs(hot.objective - cold.objective) <= 1e-7 * max(1.0, cold.objective)
+        assert hot.is_optimal(1e-7) and hot.grade == cold.grade
+    assert any(found)
+
+
+def test_steps_without_a_point_have_a_certificate_and_the_next_is_solved() -> None:
+    x = cp.Variable(2, name="x")
+    need = cp.Parameter(name="need", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) >= need, x <= 1]))
+    for k in range(MISSES + 2):
+        assert p.at(need=1.0 + 0.01 * k).solve().is_optimal(1e-8)
+        with pytest.raises(Infeasible) as e:
+            p.at(need=3.0).solve()
+        assert e.value.certificate is not None and e.value.certificate.verify()
+    s = p.at(need=1.5).solve()
+    assert s.objective == pytest.approx(1.125) and s.options["kept"] == KEPT
+
+
+def test_what_is_asked_for_goes_the_general_way() -> None:
+    p, start = regulator()
+    p.at(state=start).solve()
+    q = p.at(state=1.1 * start)
+    for more in ({"solver": "clarabel"}, {"options": {"max_iter": 99}}, {"isolate": True}):
+        asked: dict[str, Any] = dict(more)
+        assert q.solve(**asked).options.get("kept") != KEPT
+    assert q.solve(tolerance=1e-9).options["kept"] == KEPT
+    # a value that was changed outside is said, not solved
+    leaf = p.parameters["state"].leaf
+    leaf.value = 2.0 * start
+    with pytest.raises(of.errors.DeclarationError, match="state"):
+        p.solve()
+
+
+def program(rng: np.random.Generator, n: int = 5) -> tuple[ConicForm, Floats, Floats]:
+    """Return a quadratic program with open columns, a feasible point and multipliers."""
+    P = np.zeros((n + 3, n + 3))
+    root = rng.standard_normal((n, n))
+    P[:n, :n] = root @ root.T + 0.1 * np.eye(n)
+    A = rng.standard_normal((3 + 4, n + 3))
+    x, z = rng.standard_normal(n + 3), np.concatenate([rng.standard_normal(3), rng.random(4)])
+    b = A @ x + np.concatenate([np.zeros(3), rng.random(4)])
+    cones = (Cone("zero", 0, 3), Cone("nonneg", 3, 7))
+    q = -(P @ x + A.T @ z)
+    return ConicForm(sp.csc_array(P), q, 0.5, sp.csc_array(A), b, cones), x, z
+
+
+def exact_minimum(form: ConicForm, z: Floats) -> Fraction:
+    """Return the least of the Lagrangian at multipliers that make the open columns cancel, exactly.
+
+    Solved in fractions: stationarity of the curved columns, zero in the open ones.
+    """
+    n, m = form.q.size, form.b.size
+    P, A = form.P.toarray(), form.A.toarray()
+    # unknowns: y of curved columns, move of the equations; the open columns have no curvature
+    curved = np.flatnonzero(np.diag(P) > 0.0)
+    equal = np.flatnonzero(form.equal)
+    rows, side = [], []
+    free = [j for j in range(n) if j not in curved]
+    for j in free:
+        rows.append([Fraction(0)] * curved.size + [Fraction(A[i, j]) for i in equal])
+        side.append(
+            -Fraction(form.q[j]) - sum(Fraction(A[i, j]) * Fraction(z[i]) for i in range(m))
+        )
+    for j in curved:
+        rows.append([Fraction(P[j, k]) for k in curved] + [Fraction(A[i, j]) for i in equal])
+        side.append(
+            -Fraction(form.q[j]) - sum(Fraction(A[i, j]) * Fraction(z[i]) for i in range(m))
+        )
+    solved = _solved(rows, side)
+    y = dict(zip(curved.tolist(), solved[: curved.size], strict=True))
+    price = [Fraction(v) for v in z]
+    for i, d in zip(equal, solved[curved.size :], strict=True):
+        price[i] += d
+    bent = sum(Fraction(P[j, k]) * y[j] * y[k] for j in y for k in y) / 2
+    gradient = {
+        j: Fraction(form.q[j]) + sum(Fraction(A[i, j]) * price[i] for i in range(m)) for j in y
+    }
+    fixed = Fraction(form.offset) - sum(Fraction(b) * v for b, v in zip(form.b, price, strict=True))
+    return fixed + bent + sum(gradient[j] * y[j] for j in y)
+
+
+def _solved(rows: list[list[Fraction]], side: list[Fraction]) -> list[Fraction]:
+    table = [[*r, s] for r, s in zip(rows, side, strict=True)]
+    for k in range(len(table)):
+        at = next(i for i in range(k, len(table)) if table[i][k] != 0)
+        table[k], table[at] = table[at], table[k]
+        table[k] = [v / table[k][k] for v in table[k]]
+        for i in range(len(table)):
+            if i != k and table[i][k] != 0:
+                factor = table[i][k]
+                table[i] = [v - factor * w for v, w in zip(table[i], table[k], strict=True)]
+    return [row[-1] for row in table]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_kept_bound_is_below_the_exact_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    form, x, z = program(rng)
+    kept = KeptBound(form)
+    for _ in range(3):
+        b = form.b + 0.1 * rng.standard_normal(form.b.size)
+        moved = form.moved({"b": b, "q": form.q * (1.0 + 1e-15)})
+        bound = kept(moved, x, z)
+        truth = exact_minimum(moved, z)
+        assert Fraction(bound) <= truth
+        assert float(truth - Fraction(bound)) <= 1e-9 * (1.0 + abs(float(truth)))
+    assert kept(form, x, -z) == -np.inf  # not in the dual cone
+
+
+def test_the_kept_bound_says_what_it_cannot() -> None:
+    form, _, _ = program(np.random.default_rng(0))
+    short = form.moved(
+        {"A": sp.csc_array(form.A.toarray() * np.array([0, 1, 1, 1, 1, 1, 1])[:, None])}
+    )
+    with pytest.raises(ValueError, match="cancel"):
+        KeptBound(short)
+    # bounds that rows imply hold for the right-hand sides they were read off
+    A = sp.csc_array([[1.0, -1.0], [-1.0, -1.0], [0.0, 1.0]])
+    box = ConicForm(
+        sp.csc_array((2, 2)), np.ones(2), 0.0, A, np.array([0.0, 0.0, 1.0]), (Cone("nonneg", 0, 3),)
+    )
+    kept = KeptBound(box, np.zeros(3, dtype=bool))
+    at, price = np.array([-1.0, 1.0]), np.array([0.0, 1.0, 0.0])
+    assert -1e-9 < kept(box, at, price) <= 0.0
+    assert kept(box.moved({"b": np.array([0.0, 0.0, 2.0])}), at, price) == -np.inf
+    with pytest.raises(ValueError, match="without a bound"):
+        KeptBound(box, np.array([True, True, True]))
+
+
+def test_an_active_set_that_never_settles_is_given_up() -> None:
+    """Rows that exclude each other have no active set; nothing is returned."""
+    A = sp.csc_array([[1.0], [-1.0]])
+    cones = (Cone("nonneg", 0, 2),)
+    form = ConicForm(sp.csc_array([[1.0]]), np.zeros(1), 0.0, A, np.array([1.0, 1.0]), cones)
+    active = ActiveSet(form)
+    active.start(form, np.zeros(1), np.zeros(2))
+    assert active.solve(form) is not None
+    assert active.solve(form.moved({"b": np.array([-1.0, -1.0])})) is None
+    found = active.solve(form.moved({"b": np.array([-0.5, 1.0])}))
+    assert found is not None and found[0][0] == pytest.approx(-0.5)
+    assert found[1] == pytest.approx([0.5, 0.0])
