@@ -221,13 +221,16 @@ class ConicForm:
             return None
         m, n = self.A.shape
         # what is tiny in its row and in its column is rounding, and says nothing of units
-        in_row, in_column, joined = np.zeros(m), np.zeros(n), np.zeros(n)
+        in_row, any_column, in_column = np.zeros(m), np.zeros(n), np.zeros(n)
         np.maximum.at(in_row, row, sizes)
-        np.maximum.at(in_column, column, sizes)
-        # nor does the row of a bound, which has the unit of its column in any case
-        several = np.bincount(row, minlength=m)[row] > 1
-        np.maximum.at(joined, column[several], sizes[several])
-        in_column = np.where(joined > 0.0, joined, in_column)
+        np.maximum.at(any_column, column, sizes)
+        # nor does the entry of a bound, which has the unit of its column in any case: its side does
+        several, sides = np.bincount(row, minlength=m)[row] > 1, np.abs(self.b)[row]
+        stated = ~several & (sides > 0.0) & np.isfinite(sides)
+        np.maximum.at(in_column, column[several], sizes[several])
+        joined = in_column > 0.0
+        np.maximum.at(in_column, column[stated], sizes[stated] / sides[stated])
+        in_column = np.where(in_column > 0.0, in_column, any_column)
         most = in_column[in_column > 0.0]
         alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
         if alike and sizes.min() >= SMALL and sizes.max() <= LARGE:
@@ -246,7 +249,7 @@ class ConicForm:
         logs, row = np.log2(sizes), block[row]
         rows, columns = np.zeros(m), np.zeros(n)
         in_row = np.maximum(np.bincount(row, minlength=m), 1)
-        weight = np.asarray(several[told] | (joined[column] == 0.0), dtype=float)
+        weight = np.asarray(several[told] | ~joined[column], dtype=float)
         in_column = np.maximum(np.bincount(column, weight, minlength=n), 1)
         for _ in range(BALANCING):
             rows = -np.bincount(row, logs + columns[column], m) / in_row
