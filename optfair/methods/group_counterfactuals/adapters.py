@@ -135,6 +135,8 @@ def run_scaled_map(problem: Problem, profile: SolverProfile, request: Request) -
 
 # The reduced problem is solved to this share of the tolerance.
 SHARE = 0.25
+# Singular values below this share of the largest may be rounding.
+FLAT = 1e-12
 
 
 def run_score_map(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -221,15 +223,19 @@ class ScoreMapProof:
                 products = max(products, float(np.abs(rate * (factors - edge)).max(initial=0.0)))
             elif name != "classification":  # left out of the bound, so nothing may be claimed
                 outside = max(outside, float(np.abs(rate).max(initial=0.0)))
-        h = np.linalg.lstsq(r.root.T, slope, rcond=None)[0]
+        K = p.data["K"]
+        boxed = K is not None and "factor upper" in edges and "factor lower" in edges
+        # any h bounds: in a direction that is flat but for rounding it may be dear to follow
+        reach = float(K) if boxed else 1.0 + float(np.abs(factors).max(initial=0.0))
+        found = [np.linalg.lstsq(r.root.T, slope, rcond=c)[0] for c in (None, FLAT)]
+        losses = [0.25 * v @ v + reach * np.abs(r.root.T @ v - slope).sum() for v in found]
+        h = found[int(np.argmin(losses))]
         bound += float(slope @ r.center) - 0.25 * float(h @ h)
         left = np.abs(r.root.T @ h - slope)
         rest = float(left.max(initial=0.0))
         sizes += float(np.abs(slope) @ np.abs(r.center)) + float(h @ h)
         bound -= loss(y.size + w.size + h.size, sizes)
         # what no factor cancels is paid with their bounds, or holds near the origin only
-        K = p.data["K"]
-        boxed = K is not None and "factor upper" in edges and "factor lower" in edges
         bound -= float(left.sum()) * K * (1.0 + 1e-12) if boxed else 0.0
         away = np.abs(factors)
         unpaid = Unpaid(
