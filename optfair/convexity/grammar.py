@@ -11,6 +11,7 @@ import numpy as np
 from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
 from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
+from optfair.core.expressions import dense
 from optfair.errors import DataError, nearest
 
 #: Powers with whole exponents up to this one are products.
@@ -57,9 +58,27 @@ class _Writer:
 
     def refuse(self, node: ast.AST, why: str, remedy: str = "") -> DataError:
         part = ast.get_source_segment(self.text, node) or self.text
+        part = part if len(part) <= 80 else f"{part[:77]}..."
         return DataError(f"{part!r} is not in the grammar of formulas", why, remedy)
 
     def write(self, node: ast.AST) -> Any:
+        """Return what a part says; what is no finite real number is refused where it stands."""
+        try:
+            with np.errstate(all="ignore"):
+                out = self._written(node)
+                constant = isinstance(out, cp.Expression) and out.is_constant()
+                value = out.value if constant else out
+        except DataError:
+            raise
+        except (ArithmeticError, TypeError, ValueError, RecursionError) as e:
+            raise self.refuse(node, str(e) or type(e).__name__) from None
+        if not isinstance(value, cp.Expression) and not (
+            np.isrealobj(value) and np.isfinite(dense(value)).all()
+        ):
+            raise self.refuse(node, "it is no finite real number")
+        return out
+
+    def _written(self, node: ast.AST) -> Any:
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             return float(str(node.value))
         if isinstance(node, ast.Name):
@@ -191,10 +210,12 @@ def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
     """
     if not text.strip():
         return {}
-    body = _tree(f"({text},)").body
-    out: dict[str, Any] = {}
     source = f"({text},)"
+    body = _tree(source).body
+    out: dict[str, Any] = {}
     writer = _Writer(source, variables)
+    if not isinstance(body, ast.Tuple):
+        raise writer.refuse(body, "bounds are separated by commas", "write e.g. x >= 0, x <= 4")
     for node in body.elts:
         if not isinstance(node, ast.Compare):
             raise writer.refuse(node, "a bound is a comparison", "write e.g. x >= 0, x <= 4")
@@ -205,6 +226,9 @@ def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
                 raise writer.refuse(node, "comparisons are <=, >= and ==")
             names = [ast.get_source_segment(source, s) or "" for s in (left, right)]
             a, b = cp.Constant(0.0) + writer.write(left), writer.write(right)
-            made = a <= b if word == "<=" else a >= b if word == ">=" else a == b
+            try:
+                made = a <= b if word == "<=" else a >= b if word == ">=" else a == b
+            except ValueError as e:
+                raise writer.refuse(node, str(e), "bring both sides to one shape") from None
             out[f"{names[0]} {word} {names[1]}"] = made
     return out

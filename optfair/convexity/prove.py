@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.cones import disciplined
@@ -33,6 +35,8 @@ Answer = CurvatureProof | CurvatureWitness | Undecided
 
 #: Entries of an expression that is read into the normal form.
 LARGEST = 20_000
+# Scalars of an expression that is read although composition rules decide it.
+WRITTEN = 40
 # Constraints whose arguments are all affine in a polyhedron.
 _LINEAR = (Equality, Inequality, NonNeg, NonPos, Zero)
 
@@ -169,7 +173,11 @@ def prove(
             raise DeclarationError(
                 f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
             )
-    return proved_where(item, {**attribute_constraints(item), **named}, curvature, seconds)
+    said = {**attribute_constraints(item), **named}
+    if named and item.is_dcp() and sum(v.size for v in item.variables()) <= WRITTEN:
+        with contextlib.suppress(Unread):
+            read(item, domain_of(said))  # a part that is defined nowhere is an error
+    return proved_where(item, said, curvature, seconds)
 
 
 def proved_where(
@@ -193,13 +201,31 @@ def _kinds(curvature: str | None) -> tuple[Kind, ...]:
 
 
 def _refuse_infinite(expression: Any) -> None:
-    for c in expression.constants():
-        if not np.isfinite(getattr(c.value, "data", c.value)).all():
+    for c in _constant_parts(expression):
+        with np.errstate(all="ignore"):
+            value = c.value
+        if not np.isfinite(getattr(value, "data", value)).all():
             raise DataError(
                 "the expression has a number that is not finite",
                 " ".join(str(c).split())[:80],
                 "take that entry out",
             )
+
+
+def _constant_parts(expression: Any) -> Iterator[Any]:
+    """Yield what has no variables and no parameters, as large as it comes; inverted as it is used."""
+    left = [expression]
+    while left:
+        part = left.pop()
+        if part.is_constant() and not part.parameters():
+            yield part
+        elif isinstance(part, DivExpression) and part.args[1].is_constant():
+            left += [
+                part.args[0],
+                1.0 / part.args[1] if not part.args[1].parameters() else part.args[1],
+            ]
+        else:
+            left += part.args
 
 
 def attribute_constraints(expression: Any) -> dict[str, Any]:
@@ -279,7 +305,7 @@ def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> Curvatur
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
     variables = expression.variables()
-    large = sum(v.size for v in variables) > 40
+    large = sum(v.size for v in variables) > WRITTEN
     large = large and expression.size == 1 and not expression.parameters()
     if not (large or expression.is_dcp()):
         return None

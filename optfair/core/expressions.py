@@ -22,7 +22,7 @@ from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
 
 from optfair.errors import DataError, DeclarationError
-from optfair.numbers import Floats
+from optfair.numbers import Floats, floats
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
@@ -210,8 +210,14 @@ class _Steps:
 
 
 def _fitted(values: Values, name: str, leaf: Any) -> Floats:
+    given = values[name]
     try:
-        return np.asarray(values[name], dtype=float).reshape(leaf.shape)
+        array = np.asarray(given)
+        if array.dtype.kind not in "fiub" or isinstance(given, np.ma.MaskedArray):
+            array = floats(given, f"the value of {name!r}", infinite=True)
+        return np.asarray(array, dtype=float).reshape(leaf.shape)
+    except DataError:
+        raise
     except (TypeError, ValueError) as e:
         raise DataError(f"the value of {name!r} does not fit", str(e)) from None
 

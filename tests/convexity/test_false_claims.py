@@ -13,6 +13,7 @@ import optfair as of
 from optfair.backends.tangents import Curved
 from optfair.convexity.derivatives import second_derivative
 from optfair.convexity.domain import Domain
+from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import leaf_of, read
@@ -164,3 +165,31 @@ def test_a_power_has_the_domain_that_cvxpy_gives_it(goal: Any, rows: Any, truth:
 def test_a_quotient_that_is_a_number_is_solved() -> None:
     s = of.from_cvxpy(cp.Problem(cp.Maximize(y / cp.abs(y)), [y >= 1, y <= 2])).solve()
     assert s.objective == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("10**400", "0**-1", "x**1e400", "x**100000", "1e400*x", "(-1)**0.5*x", "log(-1)*x"),
+        *("log(0)", "exp(1000)*x", "x/0", "x/(1-1)", "-" * 2400 + "x", "x+" * 2400 + "x"),
+    ],
+)
+def test_a_formula_with_a_part_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(of.DataError, match=r"grammar|no formula|not finite"):
+        of.prove(parse(text))
+
+
+@pytest.mark.parametrize("text", ["x>=1) + (1", "[x,y]>=[1,2,3]", "x>=1e400", "x"])
+def test_bounds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(of.DataError, match="grammar"):
+        parse_bounds(text, {})
+
+
+def test_what_is_defined_nowhere_is_an_error_under_composition_rules_too() -> None:
+    for nowhere, where in ((cp.log(x), [x <= -1]), (cp.log(x) + cp.log(-x - 1), [x <= 5])):
+        with pytest.raises(of.DataError, match="defined nowhere"):
+            of.prove(nowhere, where)
+    assert of.prove(cp.log(x), [x >= -1]).curvature == "concave"
+    with pytest.raises(of.DataError, match="not finite"):
+        of.prove(x / 0)
+    assert of.prove(x / (y * y), [x >= 0, y >= 1]) is not None

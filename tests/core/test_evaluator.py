@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import optfair as of
 from optfair.core.classify import constraint_term
 from optfair.core.expressions import Evaluator
 
@@ -138,3 +139,22 @@ def test_formula_is_written_only_when_it_is_printed(monkeypatch):
     term = constraint_term("c", c, {x.id: "x"})
     assert not printed
     assert term.formula == "written" and printed
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.array([1j, 2.0]),
+        ["1", "2"],
+        np.array(["2020-01-01"] * 2, dtype="datetime64[D]"),
+        np.ma.array([1.0, 2.0], mask=[False, True]),
+        [None, 1.0],
+        [10**400, 0],
+    ],
+)
+def test_what_is_no_real_number_is_no_value(given):
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [x >= 0]))
+    with pytest.raises(of.DataError, match="the value of 'x'"):
+        p.objective_value({"x": given})
+    assert p.objective_value({"x": [1, 2]}) == 5.0
