@@ -113,8 +113,8 @@ def imports(path: Path) -> list[tuple[str, bool]]:
         names = []
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "optfair":
-            names = [f"optfair.{a.name}" for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module in ("optfair", "optfair.convexity"):
+            names = [f"{node.module}.{a.name}" for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
         found += [(name, id(node) in typing_only) for name in names]
@@ -193,6 +193,25 @@ def test_everything_that_is_registered_is_there(kind: str) -> None:
 def test_every_verb_forwards() -> None:
     verbs = {m for m, typing_only in imports(PACKAGE / "core/verbs.py") if not typing_only}
     assert {module for _, module in VERBS} <= verbs
+
+
+# What searches for proofs and chords: what checks them knows none of it.
+PROVERS = {"prove", "search", "witness", "recast"}
+
+
+def test_proofs_are_checked_without_provers() -> None:
+    """Not even through a module in between; and what has a limit of time is a search."""
+    left, seen = ["proof"], {"proof"}
+    while left:
+        for module, typing_only in imports(PACKAGE / "convexity" / f"{left.pop()}.py"):
+            name = module.removeprefix("optfair.convexity.")
+            if not typing_only and module.startswith("optfair.convexity.") and name not in seen:
+                left.append(name)
+                seen.add(name)
+    assert {"rules", "hessians", "polynomials", "chords"} <= seen
+    assert seen & PROVERS == set()
+    outside = {m for name in seen for m, _ in imports(PACKAGE / "convexity" / f"{name}.py")}
+    assert not outside & {"time", "scipy.optimize"}
 
 
 def test_every_folder_is_in_the_table() -> None:

@@ -16,6 +16,7 @@ from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request
 from optfair.compile.form import compile_problem
+from optfair.convexity.chords import within
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Leaf, Node
@@ -24,7 +25,6 @@ from optfair.convexity.powers import line_of
 from optfair.convexity.proof import CurvatureProof
 from optfair.convexity.prove import proved_where
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
-from optfair.convexity.witness import within
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, Verdict, drift
 from optfair.core.classify import constraint_term, objective_term

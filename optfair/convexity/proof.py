@@ -11,11 +11,11 @@ import numpy as np
 
 from optfair.convexity import hessians, powers, theorems
 from optfair.convexity.algebra import Algebra
+from optfair.convexity.chords import Chord, values
 from optfair.convexity.domain import IMPLIED, Domain
-from optfair.convexity.expression import Leaf, Node, Opaque, affine, text
+from optfair.convexity.expression import Leaf, Node, Opaque, text
 from optfair.convexity.reading import read
 from optfair.convexity.rules import RULES, Goal, Kind
-from optfair.convexity.witness import Chord
 from optfair.errors import OptfairError
 
 if TYPE_CHECKING:
@@ -107,7 +107,13 @@ def _verdict(reasons: tuple[str, ...]) -> Verdict:
 
 
 class _Answer:
-    """What the three answers share."""
+    """What the three answers share: nothing of them changes, so a copy is itself."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
 
     def __repr__(self) -> str:
         return str(self)
@@ -171,7 +177,7 @@ class CurvatureProof(_Answer):
         """Read the expression anew and check every step by its rule; nothing is searched."""
         node: Node | None = self.step.node
         if not (isinstance(node, Opaque) and node.expression is self.expression):
-            node = _read_again(self.expression, self.domain)
+            node = read_again(self.expression, self.domain)
         if node is not self.step.node:
             return _verdict(("the expression is not what the proof is about",))
         claimed = {"affine": {"convex", "concave"}}.get(self.curvature, {self.curvature})
@@ -246,22 +252,12 @@ def implied_text(domain: Domain) -> list[str]:
     return [f"{text(f.node, 60)} <= 0" for f in domain.facts if f.name == IMPLIED]
 
 
-def _read_again(expression: Any, domain: Domain) -> Node | None:
+def read_again(expression: Any, domain: Domain) -> Node | None:
+    """Return an expression in normal form, None where it cannot be read on a domain."""
     try:
         return read(expression, domain).node
     except OptfairError:
         return None
-
-
-def needed(proof: CurvatureProof) -> Domain:
-    """Return the domain of the facts a proof needs, by leaving out one term after the other."""
-    domain = proof.domain
-    for name in proof.domain.names:
-        smaller = domain.without(name)
-        again = _read_again(proof.expression, smaller)
-        if again is proof.step.node and not any(faults(s, smaller) for s in proof.steps):
-            domain = smaller
-    return domain
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -296,7 +292,7 @@ class CurvatureWitness(_Answer):
 
     def verify(self) -> Verdict:
         """Compute the three values of every chord anew, rounded outward."""
-        node = _read_again(self.expression, self.domain)
+        node = read_again(self.expression, self.domain)
         if node is None:
             return _verdict(("the expression cannot be read again",))
         if self.domain.unread:
@@ -331,10 +327,9 @@ class CurvatureWitness(_Answer):
         import matplotlib.pyplot as plt
 
         from optfair.convexity.intervals import Interval
-        from optfair.convexity.witness import values
 
         ax = plt.subplots()[1] if ax is None else ax
-        node = _read_again(self.expression, self.domain)
+        node = read_again(self.expression, self.domain)
         for c in self.chords:
             if node is None:
                 break
@@ -410,8 +405,3 @@ class Undecided(_Answer):
 def rule_table() -> list[tuple[str, str, str]]:
     """Return (name, theorem, example) of every rule, for documentation."""
     return [(r.name, r.states, r.example) for r in RULES.values()]
-
-
-def is_affine(node: Node) -> bool:
-    """Whether a node is affine as it stands."""
-    return affine(node)

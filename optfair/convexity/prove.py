@@ -13,14 +13,22 @@ import numpy as np
 from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
+from optfair.convexity.chords import Chord
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Opaque, text
-from optfair.convexity.proof import CurvatureProof, CurvatureWitness, Step, Undecided, needed
+from optfair.convexity.proof import (
+    CurvatureProof,
+    CurvatureWitness,
+    Step,
+    Undecided,
+    faults,
+    read_again,
+)
 from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint, signs_of
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
-from optfair.convexity.witness import Chord, chord, shown
+from optfair.convexity.witness import chord, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.classify import cones_of
 from optfair.core.problem_class import Evidence, ProblemClass
@@ -298,8 +306,19 @@ def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> Curvatur
     kinds = {s.kind for s in steps}
     word = "affine" if len(kinds) == 2 else next(iter(kinds))
     proof = CurvatureProof(expression, word, steps, found.domain)
-    domain = needed(proof)
+    domain = _needed(proof)
     return CurvatureProof(expression, word, steps, domain, domain.names)
+
+
+def _needed(proof: CurvatureProof) -> Domain:
+    """Return the domain of the facts a proof needs, by leaving out one term after the other."""
+    domain = proof.domain
+    for name in proof.domain.names:
+        smaller = domain.without(name)
+        again = read_again(proof.expression, smaller)
+        if again is proof.step.node and not any(faults(s, smaller) for s in proof.steps):
+            domain = smaller
+    return domain
 
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:

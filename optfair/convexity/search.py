@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -25,9 +26,19 @@ from optfair.convexity.expression import (
     scalars,
     subnodes,
 )
-from optfair.convexity.hessians import BOXES, CUT, SECONDS, WHOLE, Boxes, bends, gram, halved
+from optfair.convexity.hessians import (
+    BOXES,
+    Boxes,
+    Exponents,
+    Form,
+    Gram,
+    bends,
+    bent_polynomial,
+    halved,
+    hessian_form,
+)
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import TooLarge, expand, quadratic
+from optfair.convexity.polynomials import TooLarge, expand, inertia, quadratic
 from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind
 from optfair.convexity.steps import spend
@@ -36,6 +47,8 @@ from optfair.numbers import Floats
 
 # How deep rules are applied to what rules ask for.
 DEPTH = 14
+# Seconds that the search for boxes may take, scalars with and without cutting.
+SECONDS, CUT, WHOLE = 0.5, 3, 6
 # Cuts before a second look, by the number of variables.
 _AT_ONCE = (4, 6, 6, 0, 0, 0)
 # Rules that are tried after all others.
@@ -307,3 +320,118 @@ def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
     p, q = square.get(y, (None, 0))[0], square.get(x, (None, 0))[0]
     if p is not None and q is not None:
         yield p, q, x, z, y, square[y][1]
+
+
+# --- sums of squares ------------------------------------------------------------------------------
+
+# Monomials of a Gram matrix that is looked for.
+BASIS = 40
+# Least eigenvalues that are tried, in units of the largest coefficient, and steps towards them.
+MARGINS, STEPS = (1e-2, 0.0), 1500
+# Denominators that entries of a singular Gram matrix are rounded to.
+DENOMINATORS = (1, 2, 3, 4, 6, 12, 60, 2**20)
+
+
+def gram(node: Node, kind: Kind, deadline: float) -> Gram | None:
+    """Search for a Gram matrix of the Hessian of a polynomial."""
+    found = bent_polynomial(node)
+    if found is None:
+        return None
+    terms, entries = found
+    if kind == "concave":
+        terms = {m: -c for m, c in terms.items()}
+    target = hessian_form(terms, entries)
+    basis = _basis(target, len(entries))
+    if not 0 < len(basis) <= BASIS:
+        return None
+    pairs: dict[Exponents, list[tuple[int, int]]] = {}
+    for i, j in itertools.product(range(len(basis)), repeat=2):
+        key = tuple(a + b for a, b in zip(basis[i], basis[j], strict=True))
+        pairs.setdefault(key, []).append((i, j))
+    if any(key not in pairs for key in target):
+        return None
+    for margin in MARGINS:
+        if time.thread_time() > deadline:
+            return None
+        G = _numerical(len(basis), pairs, target, margin)
+        if G is None:
+            continue
+        for rational in _rounded(G, pairs, target):
+            if inertia(rational)[1] == 0:
+                return Gram(tuple(basis), tuple(map(tuple, rational)))
+    return None
+
+
+def _basis(target: Form, n: int) -> list[Exponents]:
+    """Return y_i times monomials in x, within half the exponents of the form."""
+    degrees = [sum(k[:n]) for k in target]
+    low, high = -(-min(degrees) // 2), max(degrees) // 2
+    most = [max(k[i] for k in target) // 2 + 1 for i in range(n)]
+    out = []
+    for power in itertools.product(*(range(m + 1) for m in most)):
+        if low <= sum(power) <= high:
+            for i in range(n):
+                unit = [0] * n
+                unit[i] = 1
+                out.append((*power, *unit))
+    # a square that no term of the form can cancel has a coefficient of 0
+    while True:
+        doubled = {tuple(2 * a for a in b) for b in out}
+        sums = {
+            tuple(x + y for x, y in zip(a, b, strict=True))
+            for a, b in itertools.combinations(out, 2)
+        }
+        kept = [
+            b for b in out if tuple(2 * a for a in b) in target or tuple(2 * a for a in b) in sums
+        ]
+        if len(kept) == len(out) or not doubled:
+            return kept
+        out = kept
+
+
+def _numerical(
+    n: int, pairs: dict[Exponents, list[tuple[int, int]]], target: Form, margin: float
+) -> NDArray[np.float64] | None:
+    """Return a matrix near both G >= margin and the identity, by Douglas-Rachford steps."""
+    size = max(abs(float(c)) for c in target.values())
+    label = np.zeros((n, n), dtype=int)
+    goal = np.zeros(len(pairs))
+    for k, (key, places) in enumerate(pairs.items()):
+        goal[k] = float(target.get(key, 0)) / size
+        for i, j in places:
+            label[i, j] = k
+    count = np.bincount(label.ravel(), minlength=len(pairs))
+
+    def on_identity(G: NDArray[np.float64]) -> NDArray[np.float64]:
+        off = (goal - np.bincount(label.ravel(), G.ravel(), minlength=len(pairs))) / count
+        return np.asarray(G + off[label])
+
+    x = on_identity(np.zeros((n, n)))
+    for _ in range(STEPS):
+        y = on_identity(x)
+        values, vectors = np.linalg.eigh(2.0 * y - x)
+        z = (vectors * np.maximum(values, margin)) @ vectors.T
+        if np.abs(z - y).max() < 1e-9:
+            break
+        x = x + z - y
+    y = on_identity(x)
+    low = float(np.linalg.eigvalsh(y)[0])
+    return y * size if low > -1e-4 else None
+
+
+def _rounded(
+    G: NDArray[np.float64], pairs: dict[Exponents, list[tuple[int, int]]], target: Form
+) -> Iterator[list[list[Fraction]]]:
+    """Yield rational matrices near G that obey the identity exactly."""
+    n = len(G)
+    for most in DENOMINATORS:
+        out = [
+            [Fraction(float(G[i, j])).limit_denominator(most) for j in range(n)] for i in range(n)
+        ]
+        for i, j in itertools.combinations(range(n), 2):
+            out[j][i] = out[i][j]
+        for key, places in pairs.items():
+            off = target.get(key, Fraction(0)) - sum(out[i][j] for i, j in places)
+            for i, j in places:
+                out[i][j] += off / len(places)
+        yield out

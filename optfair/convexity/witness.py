@@ -11,60 +11,16 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from optfair.convexity.derivatives import Jet, evaluate, hessian_on
+from optfair.convexity.chords import Chord, exact_chord
+from optfair.convexity.derivatives import evaluate, hessian_on
 from optfair.convexity.domain import Domain
-from optfair.convexity.expression import Leaf, Node, affine, scalars, select
+from optfair.convexity.expression import Leaf, Node, affine, scalars
 from optfair.convexity.intervals import Interval
 from optfair.convexity.rules import Kind
 from optfair.numbers import Floats
 
 # Variables beyond which no chord is searched, and entries of a vector that are looked at.
 SCALARS, ENTRIES = 60, 12
-
-
-@dataclass(frozen=True, eq=False)
-class Chord:
-    """Two points whose midpoint refutes convexity, or concavity, of one entry.
-
-    Attributes
-    ----------
-    kind : {"convex", "concave"}
-        What is refuted.
-    first, second : dict
-        Values of whole leaves at both ends; the midpoint is exact.
-    entry : int
-        The entry it is about.
-    ends, middle : tuple of float
-        Enclosures of the mean of both values and of the value between.
-    """
-
-    kind: Kind
-    first: dict[Leaf, Floats]
-    second: dict[Leaf, Floats]
-    entry: int
-    ends: tuple[float, float]
-    middle: tuple[float, float]
-
-    @property
-    def gap(self) -> float:
-        """By how much at least the value in the middle is on the wrong side."""
-        if self.kind == "convex":
-            return self.middle[0] - self.ends[1]
-        return self.ends[0] - self.middle[1]
-
-    def recomputed(self, node: Node, domain: Domain) -> Chord | None:
-        """Return the chord with values computed anew, None where an end is not within."""
-        return _exact(node, domain, self.kind, self.entry, self.first, self.second)
-
-
-def values(node: Node, leaves: dict[Leaf, Interval]) -> Interval | None:
-    """Return enclosures (m, K) of a node from those of its leaves (size, K)."""
-    jets = {leaf: Jet(x[:, None]) for leaf, x in leaves.items()}
-    if not jets:
-        return None
-    with np.errstate(all="ignore"):
-        found = evaluate(node, jets)
-    return None if found is None else found.c[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,48 +166,22 @@ def _rounded(x: Floats, low: Floats, high: Floats) -> Floats:
     return np.asarray(np.clip(short, low, high), dtype=float)
 
 
-def _feasible(
-    point: dict[Leaf, Floats],
-    domain: Domain,
-    count: int,
-    *,
-    exactly: bool = False,
-    beside: bool = True,
-) -> NDArray[np.bool_]:
-    """Return which points obey all facts, in floats or exactly; of bounds the box may be enough."""
+def _feasible(point: dict[Leaf, Floats], domain: Domain, count: int) -> NDArray[np.bool_]:
+    """Return which points obey all facts in floats; of bounds the box is enough."""
     keep = np.ones(count, dtype=bool)
-    for fact in (*domain.facts, *(domain.beside if beside else ())):
-        if not exactly and len(scalars(fact.node)) <= 1 and affine(fact.node):
-            continue  # a bound, which the box has
+    for fact in (*domain.facts, *domain.beside):
+        if len(scalars(fact.node)) <= 1 and affine(fact.node):
+            continue
         if not fact.node.leaves <= point.keys():
             continue
-        found: Any
-        low: Any
-        high: Any
-        if exactly:
-            found = values(fact.node, {n: Interval.exactly(point[n]) for n in fact.node.leaves})
-            low, high = (None, None) if found is None else (found.low, found.high)
-        else:
-            with np.errstate(all="ignore"):
-                found = evaluate(fact.node, {n: _Plain(point[n]) for n in fact.node.leaves})
-            low = high = None if found is None else found.x
-        if low is None or high is None:
-            keep &= not exactly
+        with np.errstate(all="ignore"):
+            found = evaluate(fact.node, {n: _Plain(point[n]) for n in fact.node.leaves})
+        if found is None:
             continue
-        keep &= (high <= 0.0).all(axis=0)
+        keep &= (found.x <= 0.0).all(axis=0)
         if fact.zero:
-            keep &= (low >= 0.0).all(axis=0)
+            keep &= (found.x >= 0.0).all(axis=0)
     return keep
-
-
-def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
-    """Return whether a point of some leaves obeys, exactly, all facts about these alone."""
-    for leaf, x in point.items():
-        box = domain.box(leaf)
-        if not ((box.low <= x) & (x <= box.high)).all():
-            return False
-    shaped = {n: x[:, None] for n, x in point.items()}
-    return bool(_feasible(shaped, domain, 1, exactly=True, beside=False).all())
 
 
 def chord(
@@ -271,7 +201,7 @@ def shown(node: Node, domain: Domain, kind: Kind, found: Sample) -> Chord | None
         return None
     i, k = place
     first = {leaf: x[:, k] for leaf, x in found.first.items()}
-    return _exact(node, domain, kind, i, first, {n: x[:, k] for n, x in found.second.items()})
+    return exact_chord(node, domain, kind, i, first, {n: x[:, k] for n, x in found.second.items()})
 
 
 def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
@@ -321,48 +251,3 @@ def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
     return _bends(
         node, {n: v[:, keep] for n, v in first.items()}, {n: v[:, keep] for n, v in second.items()}
     )
-
-
-def _exact(
-    node: Node,
-    domain: Domain,
-    kind: Kind,
-    entry: int,
-    first: dict[Leaf, Floats],
-    second: dict[Leaf, Floats],
-) -> Chord | None:
-    """Return a chord whose gap is proved, by enclosures at three exact points."""
-    three = {}  # both ends and the middle, as columns
-    for leaf, a in first.items():
-        b, box = second[leaf], domain.box(leaf)
-        if not (
-            ((box.low <= a) & (a <= box.high)).all() and ((box.low <= b) & (b <= box.high)).all()
-        ):
-            return None
-        both = Interval.exactly(a / 2) + Interval.exactly(b / 2)
-        # where the midpoint is no float, an enclosure of it
-        three[leaf] = Interval(np.stack([a, b, both.low], 1), np.stack([a, b, both.high], 1))
-    ends_only = {leaf: x.low[:, :2] for leaf, x in three.items()}
-    if not _feasible(ends_only, domain, 2, exactly=True).all():
-        return None
-    scalar = select(node, [entry])
-    found = values(scalar, {leaf: x for leaf, x in three.items() if leaf in scalar.leaves})
-    if found is None:
-        return None
-    fa, fb, fm = (found[0][k] for k in range(3))
-    mean = (fa + fb) * Interval.exactly(0.5)
-    ends = (float(mean.low.item()), float(mean.high.item()))
-    inside = (float(fm.low.item()), float(fm.high.item()))
-    out = Chord(kind, first, second, entry, ends, inside)
-    return out if np.isfinite(ends).all() and np.isfinite(inside).all() and out.gap > 0.0 else None
-
-
-def points(chords: Sequence[Chord]) -> list[dict[str, Any]]:
-    """Return the ends of chords by name."""
-    return [
-        {
-            side: {n.name: v.tolist() for n, v in getattr(c, side).items()}
-            for side in ("first", "second")
-        }
-        for c in chords
-    ]
