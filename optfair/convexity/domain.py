@@ -29,7 +29,9 @@ ROUNDS, ENTRIES = 4, 400
 # Rows that are subtracted from an affine function to bound it, and its own entries.
 ROWS, COLUMNS = 64, 64
 # CVXPY atoms without negative values.
-_NONNEGATIVE = ("normNuc", "sigma_max", "MatrixFrac", "matrix_frac", "quad_over_lin", "tr_inv")
+_NONNEGATIVE = {"normNuc", "sigma_max", "MatrixFrac", "matrix_frac", "quad_over_lin", "tr_inv"} | {
+    *("abs", "Pnorm", "PnormApprox", "norm1", "norm_inf")
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +144,10 @@ class Domain:
             for n, a in node.factors:
                 power = self.range(n).power(a)
                 out = power if out is None else out * power
-            return out if out is not None else Interval.exactly(np.ones(node.size))
+            if out is None:
+                return Interval.exactly(np.ones(node.size))
+            base = _times_its_logarithm(node)
+            return out if base is None else out.meet(_entropy(self.range(base)))
         if isinstance(node, Call):
             return self._call_range(node)
         lowest = 0.0 if type(_opaque(node)).__name__ in _NONNEGATIVE else -np.inf
@@ -151,15 +156,7 @@ class Domain:
     def _call_range(self, node: Call) -> Interval:
         args = [self.range(n) for n in node.args]
         if node.function == "xlogx":
-            # between -1/e and the larger end, on x >= 0
-            x = Interval(args[0].low.clip(min=0.0), args[0].high.clip(min=0.0))
-            ends = [x.low, x.high]
-            values = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
-            high = np.maximum(
-                *(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, values, strict=True))
-            )
-            rising = x.low >= 0.36787944117144244
-            return Interval(np.where(rising, values[0].low, -0.3678794411714424), high)
+            return _entropy(args[0])
         if node.function in ("of all: maximum", "of all: minimum"):
             low = np.concatenate([np.broadcast_to(a.low, a.shape) for a in args])
             high = np.concatenate([a.high for a in args])
@@ -310,19 +307,45 @@ class Domain:
         return moved
 
     def _root(self, base: Interval, target: Interval, a: Fraction) -> Interval | None:
-        """Return where n can be when n**a is in the target."""
+        """Return where n can be when n**a is in the target; of no whole number n is not negative."""
+        positive = bool((base.low >= 0.0).all()) or a.denominator > 1
         if a < 0:
-            if not ((base.low >= 0.0).all() and (target.high > 0.0).all()):
-                return None
-            positive = Interval(target.low.clip(min=0.0), target.high)
-            return positive.reciprocal().power(-1 / a)
-        if a.denominator == 1 and int(a) % 2 == 0:
-            most = Interval(target.low.clip(min=0.0), target.high.clip(min=0.0)).power(1 / a).high
-            return Interval(-most, most)
-        if not (base.low >= 0.0).all():
+            if positive and (target.high > 0.0).all():
+                return self._root(
+                    base, Interval(target.low.clip(min=0.0), target.high).reciprocal(), -a
+                )
+            if ((target.low > 0.0) | (target.high < 0.0)).all():
+                return self._root(base, target.reciprocal(), -a)
             return None
-        positive = Interval(target.low.clip(min=0.0), target.high.clip(min=0.0))
-        return positive.power(1 / a)
+        above = Interval(target.low.clip(min=0.0), target.high.clip(min=0.0)).power(1 / a)
+        if positive:
+            return above
+        if int(a) % 2 == 0:
+            return Interval(-above.high, above.high)
+        below = Interval((-target.high).clip(min=0.0), (-target.low).clip(min=0.0)).power(1 / a)
+        low = np.where(target.low < 0.0, -below.high, above.low)
+        return Interval(low, np.where(target.high > 0.0, above.high, -below.low))
+
+
+def _times_its_logarithm(node: Product) -> Node | None:
+    """Return x of x log x, None of any other product."""
+    if len(node.factors) != 2 or any(a != 1 for _, a in node.factors):
+        return None
+    for (x, _), (log, _) in (node.factors, node.factors[::-1]):
+        if isinstance(log, Call) and log.function == "log" and log.args[0] is x:
+            return x
+    return None
+
+
+def _entropy(values: Interval) -> Interval:
+    """Return x log x on x >= 0: between -1/e and the value at the larger end."""
+    x = Interval(values.low.clip(min=0.0), values.high.clip(min=0.0))
+    ends = [x.low, x.high]
+    found = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
+    high = np.maximum(*(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, found, strict=True)))
+    rising, falling = x.low >= 0.36787944117144239, x.high <= 0.36787944117144227
+    low = np.where(rising, found[0].low, np.where(falling, found[1].low, -0.36787944117144239))
+    return Interval(low, high)
 
 
 def _others(terms: Interval, total: Interval) -> Interval:

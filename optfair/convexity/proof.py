@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.chords import Chord, values
 from optfair.convexity.domain import IMPLIED, Domain
 from optfair.convexity.expression import Leaf, Node, Opaque, text
-from optfair.convexity.reading import read
+from optfair.convexity.reading import demanded, read
 from optfair.convexity.rules import RULES, Goal, Kind
 from optfair.errors import OptfairError
 
@@ -208,7 +209,7 @@ class CurvatureProof(_Answer):
         lines = [str(self)]
         for depth, function, known, name in self.tree():
             lines.append(f"{'  ' * depth}{function}: {known} [{name}]")
-        lines += [f"defined where {t}" for t in implied_text(self.domain)]
+        lines += [f"defined where {t}" for t in implied_text(self.expression, self.domain)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -247,9 +248,13 @@ def _range_text(domain: Domain, node: Node) -> str:
     return f"[{low:.4g}, {high:.4g}]"
 
 
-def implied_text(domain: Domain) -> list[str]:
-    """Return what functions demand of their arguments, in words."""
-    return [f"{text(f.node, 60)} <= 0" for f in domain.facts if f.name == IMPLIED]
+def implied_text(expression: Any, domain: Domain | None = None) -> list[str]:
+    """Return what functions demand of their arguments, in words: of x**3 that x >= 0."""
+    facts = [f for f in domain.facts if f.name == IMPLIED] if domain is not None else []
+    with contextlib.suppress(OptfairError):
+        facts += demanded(expression, Domain())
+    plain = Algebra(Domain())
+    return list(dict.fromkeys(f"{text(plain.scaled(-1.0, f.node), 60)} >= 0" for f in facts))
 
 
 def read_again(expression: Any, domain: Domain) -> Node | None:

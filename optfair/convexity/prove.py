@@ -13,10 +13,11 @@ import numpy as np
 from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
+from optfair.convexity.algebra import Algebra
 from optfair.convexity.chords import Chord
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Opaque, text
+from optfair.convexity.expression import Node, Number, Opaque, affine, rebuilt, text
 from optfair.convexity.proof import (
     CurvatureProof,
     CurvatureWitness,
@@ -70,7 +71,8 @@ def domain_of(
     facts: list[Fact] = []
     unread: list[str] = []
     for name, c in constraints.items():
-        if not hasattr(c, "args") or any(a.size > LARGEST for a in c.args) or c.parameters():
+        args = getattr(c, "args", ())
+        if not args or c.parameters() or any(a.size > LARGEST or a.is_complex() for a in args):
             unread.append(name)
         elif all(a.is_affine() for a in c.args) and isinstance(c, _LINEAR):
             facts += read_constraint(name, c, domain)
@@ -103,9 +105,13 @@ def _facts(name: str, constraint: Any, domain: Domain) -> list[Fact]:
 
 
 def _convex_facts(facts: list[Fact], domain: Domain, seconds: float) -> list[Fact]:
+    """Return facts that are affine, or proved convex on those before them."""
     for fact in facts:
-        if fact.zero or Search(domain, seconds).prove(fact.node, "convex") is None:
+        if fact.zero or not (
+            affine(fact.node) or Search(domain, seconds).prove(fact.node, "convex") is not None
+        ):
             return []
+        domain = domain.extended([fact]) if len(facts) > 1 else domain
     return facts
 
 
@@ -356,6 +362,8 @@ def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[st
     variables = expression.variables()
     if sum(v.size for v in variables) > 6 or len(variables) > 4:
         return ()
+    if any(v.is_complex() for v in variables):
+        return ()
     signs: list[tuple[str, Any]] = []
     bounds: list[tuple[str, Any]] = []
     for v in variables:
@@ -389,7 +397,32 @@ def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[st
             continue
         if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
             found.append(f"{answer.curvature} if {word}")
-    return tuple(found)
+    return tuple(found or _in_other_words(expression, domain))
+
+
+def _in_other_words(expression: Any, domain: Domain) -> list[str]:
+    """Return what holds when one variable is fixed, or of logarithms where all are positive."""
+    from optfair.convexity.recast import words_of
+
+    node, said = read(expression, domain).node, []
+    leaves = {leaf_of(v): v.name() for v in expression.variables()}
+    for leaf, name in leaves.items() if len(leaves) > 1 else ():
+        number = Number(("fixed", leaf.uid), name, leaf.size, leaf.shape)
+        there = domain.extended(boxes={number: domain.box(leaf)})
+        fixed = rebuilt(node, Algebra(there), {leaf: number})
+        word = curvature_by(there, fixed)
+        said += [
+            f"{word} in {' and '.join(n for n in leaves.values() if n != name)} if {name} is fixed"
+        ] * bool(word)
+    return [*said, *words_of(expression, domain)]
+
+
+def curvature_by(domain: Domain, node: Node) -> str:
+    """Return "affine", "convex", "concave" as rules show quickly, "" where they show nothing."""
+    search = Search(domain, 0.2)
+    kinds: tuple[Kind, Kind] = ("convex", "concave")
+    held = [k for k in kinds if affine(node) or search.prove(node, k) is not None]
+    return "affine" if len(held) == 2 else "".join(held)
 
 
 # Proofs for the terms of a problem: each rests on terms proved before it, never on itself.

@@ -62,7 +62,10 @@ def exponent(p: Any) -> Fraction:
     >>> exponent(1 / 3), exponent(1.5), exponent(0.123456789).denominator > 1024
     (Fraction(1, 3), Fraction(3, 2), True)
     """
-    value = float(getattr(p, "value", p))
+    value = getattr(p, "value", p)
+    if value is None:
+        raise DataError(f"the exponent {p} has no value", remedy="give the parameter a value")
+    value = float(value)
     simple = Fraction(value).limit_denominator(1024)
     return simple if float(simple) == value else Fraction(value)
 
@@ -110,7 +113,10 @@ def demanded(expression: Any, domain: Domain) -> list[Fact]:
 
 
 def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
-    """Return what an equality or inequality says, without asking whether it is convex."""
+    """Return what an equality or inequality says, without asking whether it is convex.
+
+    First that no affine argument is negative where a function asks for it: of sqrt(x) >= 2 that x is not.
+    """
     reader = Reader(domain)
     facts: list[Fact] = []
     if isinstance(constraint, (Equality, Zero)):
@@ -125,7 +131,7 @@ def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
         facts = [Fact(name, reader.node(cp.norm(cp.vec(x, order="F"), 2) - t))]
     for fact in facts:
         reader.refuse_lost(fact.node)
-    return facts
+    return [Fact(name, f.node) for f in reader.implied] + facts if facts else []
 
 
 class Reader:
@@ -185,6 +191,13 @@ class Reader:
         return self.algebra.positive(base) if call else self.algebra.nonnegative(base)
 
     def _read(self, e: Any) -> Node:
+        if e.is_complex() or any(a.is_complex() for a in e.args):
+            if not e.is_complex() and (e.is_convex() or e.is_concave()):
+                return self._opaque(e)
+            raise DataError(
+                f"{_short(e)} has complex parts, of which only composition rules are known",
+                remedy="write it with real variables for the real and the imaginary parts",
+            )
         if isinstance(e, cp.Variable):
             return _structured(e)
         if isinstance(e, cp.Parameter):
@@ -227,8 +240,10 @@ class Reader:
             return linear([(np.ones((1, inner.size)), inner)], np.zeros(1))
         if name == "Promote":
             return self._promoted(self.node(e.args[0]), e.size)
-        if isinstance(e, Wrap):
+        if isinstance(e, Wrap) or name in ("real", "conj"):
             return self.node(e.args[0])
+        if name == "imag":
+            return constant(np.zeros(e.size))
         stand_ins = {}
         parts: list[tuple[Any, Node]] = []
         ids, at = {}, 0
@@ -241,6 +256,8 @@ class Reader:
             parts.append((at, self.node(a)))
             at += a.size
         head = e.copy(args=[stand_ins.get(id(a), a) for a in e.args])
+        if not head.is_affine():
+            return self._opaque(e)
         A, b = _affine(head, ids, at)
         A = sp.csc_array(A)
         return linear([(A[:, s : s + n.size], n) for s, n in parts], b)

@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.domain import Domain
+from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -27,7 +27,7 @@ from optfair.convexity.expression import (
     select,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.prove import domain_of
+from optfair.convexity.prove import curvature_by, domain_of
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
@@ -293,9 +293,9 @@ def _objective(problem: Any, domain: Domain) -> Node:
 def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:
     """Return the rows of an inequality, each at most 0."""
     facts = read_constraint(name, built(term), domain)
-    if len(facts) != 1 or facts[0].zero or facts[0].node.size > ROWS:
+    if not facts or facts[-1].zero or facts[-1].node.size > ROWS:
         return None
-    node = facts[0].node
+    node = facts[-1].node
     return [select(node, [i]) for i in range(node.size)]
 
 
@@ -402,22 +402,22 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         if not isinstance(c, (Equality, Zero, Inequality, NonPos, NonNeg)):
             return None
         facts = read_constraint(name, c, domain)
-        if len(facts) != 1 or facts[0].node.size > SCALARS:
+        if not facts or facts[-1].node.size > SCALARS:
             return None
-        pieces: list[Piece] = []
-        for i in range(facts[0].node.size):
-            row = select(facts[0].node, [i])
+        fact, pieces = facts[-1], list[Piece]()
+        for i in range(fact.node.size):
+            row = select(fact.node, [i])
             sides = _sides(row, a)
             if sides is None:
                 return None
             P, N = (moved(side) for side in sides)
-            if not P and not facts[0].zero:
+            if not P and not fact.zero:
                 continue  # it holds wherever the variables are positive
-            if not P or not N or (facts[0].zero and len(P) + len(N) > 2):
+            if not P or not N or (fact.zero and len(P) + len(N) > 2):
                 return None
-            if not (_positive_somewhere(P, b) or (facts[0].zero and _positive_somewhere(N, b))):
+            if not (_positive_somewhere(P, b) or (fact.zero and _positive_somewhere(N, b))):
                 return None
-            ways = ((P, N), (N, P)) if facts[0].zero else ((P, N),)
+            ways = ((P, N), (N, P)) if fact.zero else ((P, N),)
             for k, (less, more) in enumerate(ways):
                 g = b.total([_logarithm(less, b, False), _logarithm(more, b, True)], [1.0, -1.0])
                 if not _proved(g, b):
@@ -436,6 +436,37 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
     if not _proved(g, b):
         return None
     return _made(problem, "log-log convex", "logarithm", rows, (goal, g), 0.0)
+
+
+def words_of(expression: Any, domain: Domain) -> list[str]:
+    """Return what the logarithm of an expression says where all its variables are positive."""
+    leaves = [leaf_of(v) for v in expression.variables()]
+    boxes = [domain.box(leaf) for leaf in leaves]
+    if not leaves or any((box.high <= 0.0).any() for box in boxes):
+        return []
+    facts = [
+        Fact("hint", Algebra(domain).scaled(-1.0, leaf))
+        for leaf, box in zip(leaves, boxes, strict=True)
+        if (box.low < 0.0).any()
+    ]
+    there = domain.extended(facts)
+    node, a = read(expression, there).node, Algebra(there)
+    sides = _sides(node, a) if node.size == 1 else None
+    if sides is None or sides[1] or not sides[0]:
+        return []
+    names, said = [leaf.name for leaf in leaves], []
+    if curvature_by(there, _logarithm(sides[0], a, False)) == "concave":
+        said.append("quasiconcave if " + " and ".join(f"{n} >= 0" for n in names))
+    known: dict[Node, Node] = {}
+    logs = {
+        leaf: Leaf(("logarithm", leaf.uid), leaf.name, leaf.size, leaf.shape) for leaf in leaves
+    }
+    b = Algebra(Domain(boxes={u: there.box(leaf).call("log") for leaf, u in logs.items()}))
+    known |= {leaf: raw_call("exp", [u], leaf.size) for leaf, u in logs.items()}
+    moved = [(c, rebuilt(n, b, known)) for c, n in sides[0]]
+    if word := curvature_by(b.domain, _logarithm(moved, b, False)):
+        said.append(f"log-log {word} if " + " and ".join(f"{n} > 0" for n in names))
+    return said
 
 
 # --- the problem that is solved ----------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.core.canonical import built
 from optfair.core.expressions import check_parameters
-from optfair.core.term import family
+from optfair.core.term import ConstraintTerm, Term, family
 
 if TYPE_CHECKING:
     from optfair.core.certificate import Certificate, Verdict
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 # Results as HTML, for notebooks: tables and what folds, with every text escaped and no script.
 
-# Rows that a notebook shows of a table.
-SHOWN = 20
+# Rows that a notebook shows of a table; entries of a term whose powers are explained.
+SHOWN, READ = 20, 1000
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -188,12 +189,24 @@ def explain(problem: Problem) -> Explanation:
     """Return one row of evidence per term, and the class they join to."""
     check_parameters(problem.terms)
     rows = [str(row) for row in problem.evidence]
+    rows += [f"{t.name}: defined where {said}" for t in problem.terms for said in _implied(t)]
     rows.append(f"together: {problem.problem_class}")
     if problem.recast is not None:
         rows.append(str(problem.recast))
     elif problem.witness is not None:
         rows.append(f"witness: {problem.witness}")
     return Explanation("\n".join(rows))
+
+
+def _implied(term: Term) -> list[str]:
+    """Return what powers of a term demand of their arguments, and do not show."""
+    from optfair.convexity.proof import implied_text
+
+    sides = [e for e in getattr(built(term), "args", ()) if e.size <= READ]
+    if not isinstance(term, ConstraintTerm):
+        sides = [built(term)]
+    powers = [e for e in sides if any(a.__name__ in ("Power", "PowerApprox") for a in e.atoms())]
+    return list(dict.fromkeys(said for e in powers for said in implied_text(e)))
 
 
 def explain_change(new: Problem, old: Problem) -> Explanation:
