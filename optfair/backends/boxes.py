@@ -17,7 +17,7 @@ from optfair.convexity.derivatives import values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import Leaf, Node, affine, linear
 from optfair.convexity.hessians import Boxes, halved
-from optfair.convexity.intervals import Interval
+from optfair.convexity.intervals import FARTHEST, Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
 SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096
+# An objective beyond this is taken to have no limit.
+LEAST = 1e12
 # An objective below this is measured by it when a gap is small enough.
 SMALL = 1e-4
 
@@ -48,7 +50,9 @@ class Program:
     entries : tuple of (Leaf, int)
         Coordinates of the box.
     low, high : array (d,)
-        The box, which every feasible point is in.
+        The box, which every feasible point is in; infinite where nothing bounds a variable.
+    domain : Domain
+        What all constraints say of ranges. Where it is empty no point is feasible.
     """
 
     goal: Node
@@ -65,7 +69,7 @@ class Program:
         Raises
         ------
         UnsupportedProblem
-            A term is not read, a variable has no bounds, or there are too many.
+            A term is not read, or there are too many variables.
         """
         leaves = [leaf_of(v) for v in problem.variables.values()]
         if problem.integers or sum(n.size for n in leaves) > SCALARS:
@@ -82,25 +86,22 @@ class Program:
                 for side in built(t).args:
                     facts += demanded(side, Domain())
             domain = Domain([f for f in facts if affine(f.node)])
-            if not all(np.isfinite(domain.box(n).high - domain.box(n).low).all() for n in leaves):
-                domain = Domain(facts)
             total = sum(built(t) for t in problem.objective.values())
             node = read(total, domain).node if problem.objective else linear([], np.zeros(1))
             facts += demanded(total, domain) if problem.objective else []
+            domain = Domain(facts)
         except (DataError, Unread) as e:
             raise UnsupportedProblem("a term is not read over boxes", str(e)) from None
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
         entries = tuple((leaf, j) for leaf in leaves for j in range(leaf.size))
         ends = [domain.box(leaf)[j] for leaf, j in entries]
         low, high = (np.array([float(getattr(e, s)) for e in ends]) for s in ("low", "high"))
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise UnsupportedProblem("boxes need bounds on every variable", "some have none")
         return cls(goal, tuple(facts), entries, low, high, domain)
 
     def least(self, boxes: Interval) -> Floats:
         """Return floats (K,) below the objective at feasible points of boxes; inf where none is."""
-        out = np.empty(boxes.shape[1])
-        for start in range(0, out.size, TOGETHER):
+        out = np.full(boxes.shape[1], np.inf)
+        for start in range(0, 0 if self.domain.empty else out.size, TOGETHER):
             at = slice(start, start + TOGETHER)
             part = boxes[:, at]
             found = values_over(self.goal, self.entries, part)
@@ -216,23 +217,30 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     low, high = program.low[:, None], program.high[:, None]
     cuts: list[NDArray[np.int8]] = []
-    seen, width = 0, np.maximum(program.high - program.low, 1e-300)[:, None]
+    seen, wide = 0, np.isinf(program.high - program.low)[:, None]
+    width = np.where(wide, 1.0, np.maximum(program.high - program.low, 1e-300)[:, None])
     for level in range(ROUNDS):
         found = program.least(Interval(low, high))
         if level % 6 == 0:
             for k in np.argsort(found)[:STARTS]:
                 if np.isfinite(found[k]) or best is None:
-                    offer(low[:, k] + (high[:, k] - low[:, k]) / 2)
+                    offer(Interval(low[:, k], high[:, k]).middle())
         target = np.inf
         if best is not None:
             target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
         kept = found >= target if best is not None else found == np.inf
-        axis = np.argmax((high - low) / width, axis=0).astype(np.int8)
+        axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
         cuts.append(np.where(kept, -1, axis).astype(np.int8))
-        low, high = halved(low[:, ~kept], high[:, ~kept], axis[~kept].astype(int))
+        low, high = halved(low[:, ~kept], high[:, ~kept], axis[~kept])
         seen += int(kept.size)
         if not low.shape[1]:
             break
+        if best is not None and best[0] < -LEAST:
+            raise SolverFailure(
+                "the objective has no limit that boxes prove",
+                f"{sign * best[0]:.3g} was met at a feasible point",
+                "bound the variables it depends on",
+            )
         if seen > BOXES or time.perf_counter() > request.deadline:
             raise SolverFailure(
                 "boxes do not close the gap",
@@ -249,3 +257,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
     seconds = {"solve": time.perf_counter() - begin}
     return Outcome("optimal", best[1], {}, BoxProof(problem, tree, best[1]), seconds)
+
+
+def _extent(x: Floats, wide: NDArray[Any], width: Floats) -> Floats:
+    """Return where ends lie: in units of the first box, on a logarithmic scale where it has none."""
+    with np.errstate(all="ignore"):
+        out: Floats = np.where(wide, np.arcsinh(np.clip(x, -FARTHEST, FARTHEST)), x / width)
+    return out

@@ -92,6 +92,8 @@ def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Inter
         d3 = (n(6) * q - n(2)) * w.power(Fraction(3))
         d4 = n(24) * u * (one - q) * w.power(Fraction(4))
         return [u.call("atan"), w, n(-2) * u * w.square(), d3, d4][: order + 1]
+    if function == "ceil":
+        return [u.call("ceil"), *(_unknown(u.shape) for _ in range(order))]
     if function == "abs":
         smooth = (u.low > 0.0) | (u.high < 0.0)
         sign = Interval(np.where(u.low >= 0.0, 1.0, -1.0), np.where(u.high <= 0.0, -1.0, 1.0))
@@ -368,7 +370,7 @@ def values_over(
 
     .. math:: f(c) + f'(X)(X - c), \qquad f(c) + f'(c)(X - c) + \tfrac12 (X - c)^T f''(X) (X - c)
     """
-    middle = boxes.low + (boxes.high - boxes.low) / 2
+    middle = boxes.middle()
     count = boxes.shape[1]
     both = Interval(np.hstack([boxes.low, middle]), np.hstack([boxes.high, middle]))
     found = evaluate(node, _leaves_over(entries, both))

@@ -160,7 +160,7 @@ class Boxes:
 def halved(low: Floats, high: Floats, axis: NDArray[Any]) -> tuple[Floats, Floats]:
     """Return both halves of every box along its own axis."""
     at = np.arange(axis.size)
-    middle = low[axis, at] + (high[axis, at] - low[axis, at]) / 2
+    middle = Interval(low[axis, at], high[axis, at]).middle()
     first, second = high.copy(), low.copy()
     first[axis, at], second[axis, at] = middle, middle
     return np.concatenate([low, second], axis=1), np.concatenate([first, high], axis=1)

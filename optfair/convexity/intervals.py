@@ -15,6 +15,10 @@ from optfair.numbers import Floats
 LAST_PLACES = 16.0
 # Beyond these sizes the error of a product is not computed exactly.
 LARGEST, SMALLEST = 1e140, 1e-240
+# Where intervals without an end are cut for the last time.
+FARTHEST = 1e300
+# What CVXPY rounds an argument of ceil by at most before it is evaluated.
+ROUNDED = 5.1e-5
 # Beyond this angle a trigonometric function is only known to lie within its range.
 FARTHEST_ANGLE = 1e6
 
@@ -119,6 +123,17 @@ class Interval:
     def __getitem__(self, at: Any) -> Interval:
         low = self.low[at]
         return Interval(low, low if self.low is self.high else self.high[at])
+
+    def middle(self) -> Floats:
+        """Return a finite number within each, where it is cut: far out where it has no end."""
+        low, high = self.low, self.high
+        with np.errstate(all="ignore"):
+            across = (low < 0.0) & (high > 0.0)
+            up = np.where(across, 0.0, np.minimum(4.0 * np.maximum(low, 0.0) + 1.0, FARTHEST))
+            down = np.where(across, 0.0, np.maximum(4.0 * np.minimum(high, 0.0) - 1.0, -FARTHEST))
+            mean = low + (high - low) / 2
+        mean = np.where(np.isfinite(high - low), mean, np.where(np.isposinf(high), up, down))
+        return np.asarray(np.clip(mean, low, high))
 
     def meet(self, other: Interval) -> Interval:
         """Return the intersection of enclosures of the same numbers."""
@@ -379,8 +394,15 @@ def _cosh(x: Interval) -> Interval:
     return Interval(low, np.where(size.high == 0.0, 1.0, high))
 
 
+def _ceiling(x: Interval) -> Interval:
+    """Return ceil as CVXPY evaluates it: of x rounded to four decimals."""
+    off = [ROUNDED + 1e-15 * np.where(np.isfinite(e), np.abs(e), 0.0) for e in (x.low, x.high)]
+    return Interval(np.ceil(x.low - off[0]), np.ceil(x.high + off[1]))
+
+
 #: Elementary functions of intervals by name.
 FUNCTIONS: dict[str, Callable[[Interval], Interval]] = {
+    "ceil": _ceiling,
     "exp": _increasing(np.exp, 0.0, np.inf, zero=1.0),
     "log": _logarithm,
     "abs": Interval.absolute,

@@ -350,6 +350,10 @@ class Reader:
     def _function(self, name: str, e: Any) -> Node:
         return self.algebra.call(name, [self.node(e.args[0])], e.size)
 
+    def _ceiling_below(self, e: Any) -> Node:
+        """Return ceil(-x): floor(x) is its negative."""
+        return self.algebra.call("ceil", [self.algebra.scaled(-1.0, self.node(e.args[0]))], e.size)
+
     def _logarithm(self, e: Any) -> Node:
         inner = self.node(e.args[0])
         if type(e).__name__ == "log1p":
@@ -551,6 +555,8 @@ _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
     "sinh": _named("sinh"),
     "tanh": _named("tanh"),
     "asinh": _named("asinh"),
+    "ceil": _named("ceil"),
+    "floor": lambda reader, e: reader.algebra.scaled(-1.0, reader._ceiling_below(e)),
     "log": Reader._logarithm,
     "log1p": Reader._logarithm,
     "logistic": Reader._logistic,
