@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.local_points import local_optimum
 from optfair.backends.request import Outcome, Request
-from optfair.backends.tangents import local_optimum
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
@@ -72,10 +72,6 @@ class Program:
             A term is not read, or there are too many variables.
         """
         leaves = [leaf_of(v) for v in problem.variables.values()]
-        if problem.integers or sum(n.size for n in leaves) > SCALARS:
-            raise UnsupportedProblem(
-                "boxes are for few continuous variables", f"at most {SCALARS} scalars"
-            )
         facts: list[Fact] = []
         try:
             for name, t in problem.constraints.items():
@@ -182,15 +178,36 @@ class NoPoint(Certificate):
         return Verdict(empty, () if empty else ("a box may have a feasible point",))
 
     def __str__(self) -> str:
+        if len(self.tree) == 1:
+            return "the ranges that constraints leave exclude each other"
         return f"{len(self.tree)} boxes cover the bounds, and no constraint set meets one"
 
     __repr__ = __str__
+
+
+def excluded_by_ranges(problem: Problem) -> Infeasible | None:
+    """Return that no point is feasible where ranges alone show it, None where they do not."""
+    try:
+        program = Program.of(problem)
+    except UnsupportedProblem:
+        return None
+    uncut = (np.array([-1], dtype=np.int8),)
+    proof = NoPoint(problem, Boxes(program.entries, program.low, program.high, uncut))
+    if not program.domain.empty:
+        return None
+    return Infeasible(
+        "no point satisfies the constraints", str(proof), "diagnose()", certificate=proof
+    )
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Halve boxes until each has no feasible point, or none that is better by the tolerance."""
     request.refuse_options(profile)
     begin = time.perf_counter()
+    if problem.integers or sum(v.size for v in problem.variables.values()) > SCALARS:
+        raise UnsupportedProblem(
+            "boxes are for few continuous variables", f"at most {SCALARS} scalars"
+        )
     program = Program.of(problem)
     sign = 1.0 if problem.sense == "minimize" else -1.0
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}

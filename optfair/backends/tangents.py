@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
-import scipy.optimize
 from cvxpy.constraints import Inequality, NonPos
 
+from optfair.backends.boxes import excluded_by_ranges
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
+from optfair.backends.local_points import Point, inside, local_optimum
 from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request
 from optfair.compile.form import compile_problem
 from optfair.convexity.chords import within
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Leaf, Node
+from optfair.convexity.expression import Leaf, Node, affine
 from optfair.convexity.intervals import Interval
-from optfair.convexity.powers import line_of
 from optfair.convexity.proof import CurvatureProof
 from optfair.convexity.prove import proved_where
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-Point = dict[Leaf, Floats]
 
-# Rounds of cutting, steps of the local search, variables for which it is tried.
-ROUNDS, STEPS, LOCAL = 60, 400, 400
+# Rounds of cutting.
+ROUNDS = 60
 # An objective below this is measured by it when a gap is small enough to stop.
 SMALL = 1e-4
+# Rounds that must close a thousandth of the gap together.
+STALLED = 12
+# A box that is so much wider to one side of a point than to the other.
+LOPSIDED = 100.0
 # How much a start is moved towards the middle of the box where a slope is infinite.
 INWARD = (0.0, 1e-6, 1e-3, 0.1, 0.5)
 
@@ -91,7 +94,8 @@ class Curved:
 
         .. math:: f(x) - G x \ge f(x_k) - G x_k + (\nabla f(x_k) - G)(x - x_k),
 
-        and the last product is enclosed over the box.
+        and the last product is enclosed over the box. G lies in the middle of the enclosure, or at
+        its end where the box is far wider to one side: then that side costs nothing.
         """
         own = {leaf: point[leaf] for leaf in self.node.leaves}
         if not within(point, self.domain):
@@ -106,8 +110,10 @@ class Curved:
             g = slope if self.sign > 0 else -slope
             if not (np.isfinite(g.low).all() and np.isfinite(g.high).all()):
                 return None
-            middle = g.low + (g.high - g.low) / 2
             x, box = Interval.exactly(own[leaf]), boxes.box(leaf)
+            right, left = box.high - own[leaf], own[leaf] - box.low
+            middle = np.where(right > LOPSIDED * left, g.low, g.low + (g.high - g.low) / 2)
+            middle = np.where(left > LOPSIDED * right, g.high, middle)
             off = (g - Interval.exactly(middle)) * (box - x)[None]
             step = Interval.exactly(middle) * x[None]
             for j in range(leaf.size):
@@ -246,6 +252,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
     domain = _domain(problem, curved)
+    if domain.empty and (excluded := excluded_by_ranges(problem)) is not None:
+        raise excluded
     bare = any("nonlinear" in c.term.evidence.problem_class.cones for c in curved)
     whole = [leaves[name] for name in sorted(problem.integers)]
     if (
@@ -255,7 +263,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     ):
         raise UnsupportedProblem(
             "tangents prove little without bounds on the variables",
-            "a variable of a curved term has none",
+            "a variable of a curved term has none on either side",
             "choose a solver of cones, or state bounds",
         )
     begun = time.perf_counter()
@@ -280,7 +288,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             best = value, values
 
     points: list[Point] = []
-    start = _inside(_middle(leaves, domain), domain)
+    start = inside(_middle(leaves, domain), domain)
     local = local_optimum(problem, leaves, domain, start)
     tried: set[bytes] = set()
     for given in (start, *([] if local is None else [local])):
@@ -290,9 +298,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     if local is not None and not whole:
         offer(local)
     relaxed: Solution | None = None
-    status = "inaccurate"
+    program: Problem | None = None
+    status, bounds = "inaccurate", list[float]()
     for _ in range(ROUNDS):
-        program = _relaxation(problem, curved, points, domain)
+        program = _relaxation(problem, curved, points, domain, program)
         again = replace(
             request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
         )
@@ -330,14 +339,18 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         ):
             status = "optimal"
             break
+        bounds.append(bound)
         if time.perf_counter() > request.deadline:
             status = "time_limit"
+            break
+        gained = bound - bounds[-STALLED - 1] if len(bounds) > STALLED else np.inf
+        if best is not None and gained <= 1e-3 * (best[0] - bound):
             break
         if best is not None and not whole:
             near = {leaf: np.ravel(best[1][n], order="F") for n, leaf in leaves.items()}
             x = {leaf: (x[leaf] + near[leaf]) / 2 for leaf in x} if len(points) % 2 else x
             offer(x)
-        touching = _touching(_inside(x, domain), curved, domain)
+        touching = _touching(inside(x, domain), curved, domain)
         if touching is None:
             break
         points.append(touching)
@@ -351,12 +364,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     return Outcome(status, values, multipliers, proof, seconds)
 
 
-_PREFIX = "tangents at "
+_PREFIX, _HEIGHT = "tangents at ", "height of "
 
 
 def _bounded(leaf: Leaf, domain: Domain) -> bool:
     box = domain.box(leaf)
-    return bool(np.isfinite(box.low).all() and np.isfinite(box.high).all())
+    return bool((np.isfinite(box.low) | np.isfinite(box.high)).all())
 
 
 def _curved(problem: Problem) -> list[Term]:
@@ -394,7 +407,17 @@ def _domain(problem: Problem, curved: list[Curved]) -> Domain:
     for name, t in problem.constraints.items():
         if name not in known and t.evidence.function == "affine" and hasattr(built(t), "args"):
             rows += read_constraint(name, built(t), domain)
-    return domain.extended(rows)
+    domain = domain.extended(rows)
+    bent = [f for c in curved if isinstance(c.term, ConstraintTerm) for f in _row(c.term, domain)]
+    return domain.extended(bent)
+
+
+def _row(term: Term, domain: Domain) -> list[Fact]:
+    """Return what a curved constraint says, and so of ranges."""
+    try:
+        return read_constraint(term.name, built(term), domain)
+    except (DataError, Unread):
+        return []
 
 
 def _middle(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
@@ -409,14 +432,9 @@ def _middle(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
     return point
 
 
-def _inside(point: Point, domain: Domain) -> Point:
-    """Return the nearest point within the boxes."""
-    return {n: np.clip(x, domain.box(n).low, domain.box(n).high) for n, x in point.items()}
-
-
 def _touching(point: Point, curved: list[Curved], domain: Domain) -> Point | None:
     """Return a point near the given one at which every function has a tangent."""
-    middle = _inside(_middle({n.name: n for n in point}, domain), domain)
+    middle = inside(_middle({n.name: n for n in point}, domain), domain)
     for share in INWARD:
         near = {n: x + share * (middle[n] - x) for n, x in point.items()}
         if all(c.tangent(near, domain) is not None for c in curved):
@@ -424,12 +442,40 @@ def _touching(point: Point, curved: list[Curved], domain: Domain) -> Point | Non
     return None
 
 
-def _relaxation(problem: Problem, curved: list[Curved], points: Any, domain: Domain) -> Problem:
-    """Return the problem with tangents in place of its curved terms."""
+def _relaxation(
+    problem: Problem,
+    curved: list[Curved],
+    points: Any,
+    domain: Domain,
+    earlier: Problem | None = None,
+) -> Problem:
+    """Return the problem with tangents in place of its curved terms, after those that it has."""
+    flat = {leaf_of(v): cp.reshape(v, (v.size,), order="F") for v in problem.variables.values()}
+    base = _without_curves(problem, curved, domain) if earlier is None else earlier
+    rows, known = dict(base.constraints), base.names
+    heights = {n: base.variables.get(f"{_HEIGHT}{n}") for n in problem.objective}
+    for k in range(sum(n.startswith(_PREFIX) for n in rows), len(points)):
+        parts = []
+        for c in curved:
+            cut = c.tangent(points[k], domain)
+            if cut is None:
+                continue
+            offset, G = cut
+            line: Any = offset + sum(g @ flat[leaf] for leaf, g in G.items())
+            v = heights.get(c.term.name)
+            parts.append(line if v is None else line - v if c.sign > 0 else line + v)
+        name = f"{_PREFIX}{k}"
+        rows[name] = constraint_term(name, cp.hstack(parts) <= 0, known)
+    made: Problem = base.with_terms(base.objective, rows)
+    return made
+
+
+def _without_curves(problem: Problem, curved: list[Curved], domain: Domain) -> Problem:
+    """Return the problem with a variable for each curved objective, and bounds that curves imply."""
     names = {c.term.name for c in curved}
     flat = {leaf_of(v): cp.reshape(v, (v.size,), order="F") for v in problem.variables.values()}
     heights = {
-        c.term.name: cp.Variable(name=f"height of {c.term.name}")
+        c.term.name: cp.Variable(name=f"{_HEIGHT}{c.term.name}")
         for c in curved
         if c.term.name in problem.objective
     }
@@ -442,18 +488,16 @@ def _relaxation(problem: Problem, curved: list[Curved], points: Any, domain: Dom
     for name, v in heights.items():
         goals[name] = objective_term(name, v, known, problem.sense)
     rows = dict(with_heights.constraints)
-    for k, point in enumerate(points):
-        parts = []
-        for c in curved:
-            cut = c.tangent(point, domain)
-            if cut is None:
-                continue
-            offset, G = cut
-            line: Any = offset + sum(g @ flat[leaf] for leaf, g in G.items())
-            v = heights.get(c.term.name)
-            parts.append(line if v is None else line - v if c.sign > 0 else line + v)
-        name = f"{_PREFIX}{k}"
-        rows[name] = constraint_term(name, cp.hstack(parts) <= 0, known)
+    straight = Domain([f for f in domain.facts if affine(f.node)])
+    for leaf, v in flat.items():
+        box, plain = domain.box(leaf), straight.box(leaf)
+        low = np.isfinite(box.low) & (box.low > plain.low)
+        high = np.isfinite(box.high) & (box.high < plain.high)
+        for at, side in ((low, "low"), (high, "high")):
+            if at.any():
+                name = f"{leaf.name} {side} as curves imply"
+                own = v[at] - getattr(box, side)[at]
+                rows[name] = constraint_term(name, own >= 0 if at is low else own <= 0, known)
     made: Problem = with_heights.with_terms(goals, rows)
     return made
 
@@ -485,106 +529,3 @@ def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, A
         if isinstance(t, ConstraintTerm) and t.name in sums:
             out[t.name] = np.reshape(sums[t.name], t.shape, order="F")
     return out
-
-
-def local_optimum(
-    problem: Problem, leaves: Mapping[str, Leaf], domain: Domain, start: Point
-) -> Point | None:
-    """Return a local optimum by SciPy, None where a term cannot be read or it fails."""
-    order = list(leaves.values())
-    n = sum(leaf.size for leaf in order)
-    if n > LOCAL:
-        return None
-    sign = 1.0 if problem.sense == "minimize" else -1.0
-    try:
-        goals = [read(built(t), domain).node for t in problem.objective.values()]
-        facts = [f for t in problem.constraints.values() for f in _facts(t, domain)]
-    except (DataError, Unread):  # a part is defined nowhere on the bounds, or not read
-        return None
-    if domain.empty or any(f is None for f in facts):
-        return None
-    low = np.concatenate([domain.box(leaf).low for leaf in order])
-    high = np.concatenate([domain.box(leaf).high for leaf in order])
-    with np.errstate(invalid="ignore"):
-        width = np.where(np.isfinite(high - low) & (high > low), high - low, 1.0)
-
-    def unpack(y: Floats) -> Point:
-        out, at, x = {}, 0, y * width
-        for leaf in order:
-            out[leaf] = x[at : at + leaf.size]
-            at += leaf.size
-        return out
-
-    def both(node: Node, x: Floats) -> tuple[Floats, Floats]:
-        with np.errstate(all="ignore"):
-            found = gradient_at(node, unpack(x))
-            if found is None:
-                raise Unread(node)
-            value, slopes = found
-            g = np.concatenate(
-                [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
-            )
-            v = (value.low + value.high) / 2
-        v = np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10)
-        return v, np.nan_to_num(g * width, posinf=1e10, neginf=-1e10)
-
-    def goal(x: Floats) -> tuple[float, Floats]:
-        found = [both(node, x) for node in goals]
-        value = sign * float(sum(v[0] for v, _ in found))
-        return value / unit, sign * np.asarray(sum((g[0] for _, g in found), np.zeros(n))) / unit
-
-    unit = 1.0
-
-    x0 = np.concatenate([start[leaf] for leaf in order]) / width
-    rows = []
-    for f in facts:
-        if f is None or _is_bound(f):
-            continue
-        try:
-            slopes = np.abs(both(f.node, x0)[1]).max(initial=0.0)
-        except Unread:
-            return None
-        factor = (1.0 if f.zero else -1.0) / (slopes if 1e-300 < slopes < 1e9 else 1.0)
-        rows.append(
-            {
-                "type": "eq" if f.zero else "ineq",
-                "fun": lambda x, f=f, s=factor: s * both(f.node, x)[0],
-                "jac": lambda x, f=f, s=factor: s * both(f.node, x)[1],
-            }
-        )
-    bounds = np.stack([low / width, high / width], axis=1)
-    try:
-        for _ in range(2):  # again in the unit of the slopes that were met
-            slope = float(np.abs(goal(x0)[1]).max(initial=0.0)) * unit
-            unit = slope if 1e-300 < slope < 1e9 else unit
-            found = _minimized(goal, x0, bounds, rows)
-            x0 = np.where(np.isfinite(found), found, x0)
-    except Unread:
-        return None
-    if not np.isfinite(found).all():
-        return None
-    return _inside(unpack(found), domain)
-
-
-def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats:
-    """Return where SciPy ends."""
-    found: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
-        goal,
-        x0,
-        jac=True,
-        method="SLSQP",
-        bounds=bounds,
-        constraints=rows,
-        options={"maxiter": STEPS, "ftol": 1e-15},
-    )
-    return np.asarray(found.x)
-
-
-def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:
-    facts = read_constraint(term.name, built(term), domain)
-    return list(facts) if facts else [None]
-
-
-def _is_bound(fact: Fact) -> bool:
-    """Whether each row of a fact has one variable: the box says it."""
-    return not fact.zero and line_of(fact.node) is not None

@@ -11,12 +11,16 @@ import pytest
 from cvxpy.atoms.elementwise.trig import sin
 
 import optfair as of
+from optfair.convexity.intervals import Interval
 
 x, y, z = (cp.Variable(name=k) for k in "xyz")
 X, Y = np.meshgrid(np.linspace(-3, 3, 1201), np.linspace(-2, 2, 801))
 PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
     # both branches of 1/z <= 1 are feasible: the optimum is -5, not 1
     "a denominator of two signs": (cp.Minimize(z), [1 / z <= 1, z >= -5, z <= 10], -5.0),
+    "no upper bound": (cp.Minimize(z), [1 / z <= 1, z >= -5], -5.0),
+    "maximised from the other side": (cp.Maximize(-z), [1 / z <= 1, z >= -5], 5.0),
+    "bounds that a quotient implies": (cp.Maximize(z), [1 / z >= 1], 1.0),
     "wave": (cp.Minimize(sin(3 * x) + x * x / 5), [x >= -5, x <= 5], -0.9475029522),
     "camel": (
         cp.Minimize(
@@ -65,14 +69,35 @@ def test_boxes_that_leave_something_out_prove_nothing() -> None:
 
 def test_constraints_that_nothing_meets() -> None:
     p = of.from_cvxpy(
-        cp.Problem(cp.Minimize(x), [sin(x) * y >= 1.1, y <= 1, y >= -1, x >= -5, x <= 5])
+        cp.Problem(cp.Minimize(x), [sin(x) + sin(x + 1.5) >= 1.5, x >= -5, x <= 5])
     )
     with pytest.raises(of.Infeasible) as e:
         p.solve()
     assert e.value.certificate.verify() and "boxes" in str(e.value)
 
 
-def test_what_has_no_bounds_is_refused() -> None:
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(sin(x) * x), [x >= 0]))
-    with pytest.raises(of.UnsupportedProblem, match="bounds on every variable"):
+@pytest.mark.parametrize("goal", [sin(x) * x, -x * x * x])
+def test_what_has_no_limit_is_not_proved(goal: Any) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [x >= 0]))
+    with pytest.raises(of.SolverFailure, match="no limit"):
         p.solve()
+
+
+@pytest.mark.parametrize(
+    "row", [x * cp.log(x) <= -0.36787944118, cp.sqrt(1 + x * x) <= 0.999]
+)
+def test_what_ranges_exclude_has_no_point(row: Any) -> None:
+    """By 1e-11 in the first: no bound is proved beside a point that tolerance lets through."""
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [row, x >= 0.01, x <= 1]))
+    with pytest.raises(of.Infeasible, match="exclude each other") as e:
+        p.solve(time_limit=8)
+    assert e.value.certificate.verify()
+    open_again = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x * cp.log(x) <= -0.3678, x >= 0.01]))
+    assert not replace(e.value.certificate, problem=open_again).verify()
+
+
+def test_ends_far_out_are_cut_where_floats_reach() -> None:
+    ends = Interval.of([0.0, -np.inf, -np.inf, 1e300, 2.0], [np.inf, np.inf, -3.0, np.inf, 5.0])
+    middle = ends.middle()
+    assert np.isfinite(middle).all() and ends.contains(middle)
+    assert middle[1] == 0.0 and middle[4] == 3.5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import tangents
+from optfair.backends import local_points
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.tangents import Curved
 from optfair.convexity.cones import disciplined
@@ -255,7 +255,7 @@ def test_what_tangents_exclude_is_proved_by_tangents_made_anew(
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setattr(tangents, "STEPS", 5)  # no local search finds a point where there is none
+    monkeypatch.setattr(local_points, "STEPS", 5)  # no local search finds a point where there is none
     with pytest.raises(of.Infeasible) as met:
         steep(0.5).solve()
     proof: Any = met.value.certificate
