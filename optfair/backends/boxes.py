@@ -98,20 +98,22 @@ class Program:
         """Return floats (K,) below the objective at feasible points of boxes; inf where none is."""
         out = np.full(boxes.shape[1], np.inf)
         for start in range(0, 0 if self.domain.empty else out.size, TOGETHER):
-            at = slice(start, start + TOGETHER)
-            part = boxes[:, at]
-            found = values_over(self.goal, self.entries, part)
-            bound = np.full(part.shape[1], -np.inf) if found is None else found.low[0]
-            for fact in self.facts:
-                g = values_over(fact.node, self.entries, part)
-                if g is None:
-                    continue
-                empty = (g.low > 0.0).any(axis=0)
-                if fact.zero:
-                    empty |= (g.high < 0.0).any(axis=0)
-                bound = np.where(empty, np.inf, bound)
-            out[at] = bound
+            with np.errstate(all="ignore"):  # far out, ends overflow
+                out[start : start + TOGETHER] = self._least(boxes[:, start : start + TOGETHER])
         return out
+
+    def _least(self, part: Interval) -> Floats:
+        found = values_over(self.goal, self.entries, part)
+        bound = np.full(part.shape[1], -np.inf) if found is None else found.low[0]
+        for fact in self.facts:
+            g = values_over(fact.node, self.entries, part)
+            if g is None:
+                continue
+            empty = (g.low > 0.0).any(axis=0)
+            if fact.zero:
+                empty |= (g.high < 0.0).any(axis=0)
+            bound = np.where(empty, np.inf, bound)
+        return bound
 
     def outside(self, x: Floats) -> float:
         """Return how far an argument is below 0 where a function asks that it is not."""
@@ -122,7 +124,7 @@ class Program:
 
     def closed(self, tree: Boxes) -> float:
         """Return the least of the objective over all boxes of a tree that covers the program's."""
-        if tree.entries != self.entries:
+        if tree.low.size != self.low.size:  # of a loaded problem the variables are others
             return -np.inf
         if not ((tree.low <= self.low).all() and (tree.high >= self.high).all()):
             return -np.inf
@@ -195,8 +197,17 @@ def excluded_by_ranges(problem: Problem) -> Infeasible | None:
     proof = NoPoint(problem, Boxes(program.entries, program.low, program.high, uncut))
     if not program.domain.empty:
         return None
+    needed = [*problem.constraints]
+    for name in problem.constraints:
+        fewer = [n for n in needed if n != name]
+        if Domain([f for f in program.facts if f.name in (*fewer, IMPLIED)]).empty:
+            needed = fewer
     return Infeasible(
-        "no point satisfies the constraints", str(proof), "diagnose()", certificate=proof
+        f"these constraints exclude each other: {', '.join(map(repr, needed))}",
+        str(proof),
+        "remove or soften one of them",
+        certificate=proof,
+        conflict=tuple(needed),
     )
 
 
