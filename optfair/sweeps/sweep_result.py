@@ -18,7 +18,7 @@ from optfair.compile.form import compile_problem
 from optfair.core import display
 from optfair.core.parameters import Family, parameters
 from optfair.errors import DeclarationError, NotInstalled, UnsupportedProblem
-from optfair.plots.axes import COLOURS, new_axes
+from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from optfair.core.parameters import Parameter
