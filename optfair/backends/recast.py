@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -179,24 +180,30 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     upper, lower = sign * objective(best), -np.inf
     for level in (1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
         if not np.isfinite(upper):
-            best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
-            upper = sign * objective(best)
+            with contextlib.suppress(Unbounded):
+                best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
+                upper = sign * objective(best)
     if not np.isfinite(upper):
         raise SolverFailure("no point was met at which the objective is defined")
     proved: Found | None = None
+    met, further = upper, 0.4  # what is reached, if only along a ray
     for k in range(LEVELS):
+        met = min(met, upper)
         unit = max(SMALL, abs(upper))
         if upper - lower <= 0.5 * request.tolerance * unit:
             break
         # just below what is known to be reached; now and then halfway to what is not
-        level = upper - 0.4 * request.tolerance * unit
+        level = met - further * request.tolerance * unit
         if k % 3 == 2 and np.isfinite(lower):
-            level = (upper + lower) / 2
+            level = (met + lower) / 2
         here = way.at(level)
         try:
             solution = solve_as_asked(here.inner, None, inside)
         except SolverFailure:
             break
+        except Unbounded:  # lower levels are reached along a ray
+            met, further = level, 8.0 * further
+            continue
         values = _values(here, solution)
         if solution.bound > 0.0:
             lower, proved = level, (here, solution, best)

@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -28,7 +28,7 @@ from optfair.convexity.expression import (
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import curvature_by, domain_of
-from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
+from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
 from optfair.convexity.steps import Exhausted, limited
@@ -37,7 +37,7 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
 from optfair.errors import OptfairError
 
-Way = Literal["itself", "logarithm", "level"]
+Way = Literal["itself", "logarithm", "level", "steps"]
 Term = tuple[float, Node]
 
 # Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything.
@@ -79,8 +79,8 @@ class Recast(Certificate):
         "log-log convex" or "quasiconvex".
     inner : Problem
         What is solved; of levels that at t = 0.
-    way : {"itself", "logarithm", "level"}
-        What is minimised of the objective.
+    way : {"itself", "logarithm", "level", "steps"}
+        What is minimised of the objective; of c ceil(f) + d that is f.
     rows : mapping
         Name of a term -> its pieces; terms without an entry stay.
     goal : (Node, Node)
@@ -117,6 +117,10 @@ class Recast(Certificate):
         if self.way == "level":
             return sign * (self.level if inner > 0.0 else -np.inf)
         value = float(inner)
+        if self.way == "steps":
+            _, _, c, d = steps_of(self.goal[0]) or (None, None, 1.0, 0.0)
+            step = Interval.exactly(np.array(inner)).call("ceil")
+            value = float((step.scaled(np.array(c)) + Interval.exactly(np.array(d))).low)
         if self.way == "logarithm":
             value = float(Interval.exactly(np.array(inner)).call("exp").low) if sign > 0 else value
             if sign < 0:  # the logarithm of 1/f was minimised
@@ -136,7 +140,12 @@ class Recast(Certificate):
 
     def __str__(self) -> str:
         changed = ", ".join(map(repr, self.rows))
-        how = {"itself": "", "logarithm": "; its logarithm is minimised", "level": "; by levels"}
+        how = {
+            "itself": "",
+            "logarithm": "; its logarithm is minimised",
+            "level": "; by levels",
+            "steps": "; what is rounded is minimised",
+        }
         what = "with x = exp(u)" if self.in_logarithms else f"{changed or 'no row'} rewritten"
         return f"{self.word}: {what}{how[self.way]}"
 
@@ -283,11 +292,23 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
 # --- term by term ------------------------------------------------------------------------------------
 
 
-def _objective(problem: Any, domain: Domain) -> Node:
-    """Return what is minimised, the negative of what is maximised."""
-    total = sum(built(t) for t in problem.objective.values())
-    node = read(total, domain).node
-    return node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
+def _objective(problem: Any, domain: Domain) -> tuple[Node, Domain]:
+    """Return what is minimised, the negative of what is maximised, and where it is defined."""
+    found = read(sum(built(t) for t in problem.objective.values()), domain)
+    node = found.node
+    node = node if problem.sense == "minimize" else Algebra(found.domain).scaled(-1.0, node)
+    return node, found.domain
+
+
+def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
+    """Return f, ceil(f), c > 0 and d of c ceil(f) + d, None of anything else."""
+    terms = _terms(node)
+    steps = [(c, n) for c, n in terms if isinstance(n, Call) and n.function == "ceil" and c > 0.0]
+    rest = [c for c, n in terms if n is _ONE]
+    if len(steps) != 1 or len(steps) + len(rest) != len(terms):
+        return None
+    ((c, n),) = steps
+    return n.args[0], n, c, sum(rest)  # type: ignore[attr-defined]
 
 
 def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:
@@ -313,9 +334,13 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         rows[name] = tuple(
             Piece(k, b, n) for k, b, n in zip(label, before, after, strict=True) if n is not None
         )
-    goal = _objective(problem, domain)
+    goal, where = _objective(problem, domain)
+    a = Algebra(where)
     found: tuple[Way, tuple[Node, Node]] | None = None
-    for way, g in (("itself", goal), ("logarithm", _log_of(goal, a, problem.sense))):
+    steps = steps_of(goal)
+    inside = None if steps is None else steps[0]
+    log = _log_of(goal, a, problem.sense)
+    for way, g in (("itself", goal), ("logarithm", log), ("steps", inside)):
         if g is not None and _proved(g, a):
             found = way, (goal, g)  # type: ignore[assignment]
             break
@@ -424,7 +449,7 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
                     return None
                 pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), row, g))
         rows[name] = tuple(pieces)
-    goal = _objective(problem, domain)
+    goal, _ = _objective(problem, domain)
     f = goal if problem.sense == "minimize" else a.scaled(-1.0, goal)
     sides = _sides(f, a)
     if sides is None or sides[1] or not sides[0]:
@@ -499,6 +524,9 @@ def _made(
             constraints[piece.name] = written(piece.after, flat) <= 0
     if way == "level":
         p, q = goal
+        asked = demanded(sum(built(t) for t in problem.objective.values()), Domain())
+        for k, node in enumerate(f.node for f in asked if affine(f.node)):
+            constraints[f"{IMPLIED} {k}"] = written(node, flat) <= 0
         total = written(p, flat) - float(level) * written(q, flat)
     else:
         total = written(goal[1], flat)
