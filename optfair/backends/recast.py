@@ -278,4 +278,5 @@ def _gradient(node: Node, point: Mapping[Leaf, Floats]) -> Floats | None:
     found = gradient_at(node, dict(point))
     if found is None:
         return None
-    return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in found[1].values()])
+    with np.errstate(invalid="ignore"):  # where a function has steps, no slope is known
+        return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in found[1].values()])

@@ -24,6 +24,7 @@ from optfair.convexity.expression import (
     matrix,
     raw_call,
     raw_product,
+    select,
 )
 from optfair.convexity.intervals import exact_product
 
@@ -50,6 +51,29 @@ class Algebra:
     def positive(self, node: Node) -> bool:
         """Whether every entry is positive, by its range or as it is written."""
         return bool((self.domain.range(node).low > 0.0).all()) or _as_written(node)
+
+    def never_least(self, node: Node) -> bool:
+        """Whether a scalar is nowhere as low as its range, which ends where something is infinite.
+
+        As 1/f and exp f, which are positive however large f is or however far below 0.
+        """
+        low = float(self.domain.range(node).low.min())
+        if not np.isfinite(low) or node.size != 1:
+            return False
+        if isinstance(node, Sum):
+            return any(
+                c > 0.0 and self.never_least(select(n, [j]))
+                for M, n in node.parts
+                for j, c in zip(M.indices.tolist(), M.data.tolist(), strict=True)
+            )
+        if isinstance(node, Product):
+            signed = all(
+                self.nonnegative(n) and (p < 0 or self.positive(n)) for n, p in node.factors
+            )
+            return low == 0.0 and signed
+        if isinstance(node, Call) and node.function in ("exp", "log"):
+            return (node.function == "exp" and low == 0.0) or self.never_least(node.args[0])
+        return False
 
     def cancels(self, node: Node) -> bool:
         """Whether the set where a node is not 0 is convex, so that a cancelled 1/node is no loss."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.chords import Chord
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Node, Number, Opaque, affine, rebuilt, text
+from optfair.convexity.expression import Opaque, affine, text
 from optfair.convexity.proof import (
     CurvatureProof,
     CurvatureWitness,
@@ -283,6 +282,8 @@ def proved_on(
         return Undecided(expression, reason=f"it has more than {LARGEST} entries", domain=domain)
     if expression.parameters():  # numbers of their declared signs: a chord is one of some values
         domain, refute = domain.extended(boxes=signs_of(expression.parameters())), False
+    from optfair.convexity.hints import hints_of
+
     found = read(expression, domain)
     if found.domain.empty:
         return Undecided(expression, reason="the bounds exclude each other", domain=domain)
@@ -298,7 +299,7 @@ def proved_on(
         against = chord(found.node, found.domain, kind, few=few)
         if against is not None:
             chords.append(against)
-    hints = () if not refute else _hints(expression, domain, kinds)
+    hints = () if not refute else hints_of(expression, domain, kinds)
     if len(chords) == len(kinds):
         return CurvatureWitness(expression, tuple(chords), found.domain, hints)
     stuck = tuple(
@@ -357,72 +358,22 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
     return CurvatureProof(expression, word, steps, domain, shift=shift)
 
 
-def _hints(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[str, ...]:
-    """Return signs and bounds that would make an expression convex or concave."""
-    variables = expression.variables()
-    if sum(v.size for v in variables) > 6 or len(variables) > 4:
-        return ()
-    if any(v.is_complex() for v in variables):
-        return ()
-    signs: list[tuple[str, Any]] = []
-    bounds: list[tuple[str, Any]] = []
-    for v in variables:
-        box = domain.box(leaf_of(v))
-        if (box.low < 0.0).all() and (box.high > 0.0).all():
-            signs += [(f"{v.name()} >= 0", v >= 0), (f"{v.name()} <= 0", v <= 0)]
-        if (box.low < 1.0).all() and (box.high > 1.0).all():
-            bounds += [(f"{v.name()} >= 1", v >= 1), (f"{v.name()} <= 1", v <= 1)]
-        if (box.low < -1.0).all() and (box.high > 1.0).all():
-            bounds.append((f"-1 <= {v.name()} <= 1", cp.abs(v) <= 1))
-    pairs = [
-        (f"{a} and {b}", (c, d))
-        for (a, c), (b, d) in itertools.combinations(signs, 2)
-        if c.variables()[0] is not d.variables()[0]
-    ]
-    found: list[str] = []
-    for word, said in [*signs, *bounds][:10] + pairs[:12]:
-        if len(found) == 2 or (found and isinstance(said, tuple)):
-            break  # what one bound does is the nearer change
-        if any(word.replace("= 1", "= 0") == f.partition(" if ")[2] for f in found):
-            continue  # a weaker bound was enough
-        rows = said if isinstance(said, tuple) else (said,)
-        if word.count("<=") == 2:
-            narrower = domain_of({"hint": said}).extended(domain.facts)
-        else:
-            facts = [f for c in rows for f in read_constraint("hint", c, domain)]
-            narrower = domain.extended(facts)
-        try:
-            answer = proved_on(expression, narrower, None, 0.4, refute=False)
-        except DataError:
-            continue
-        if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
-            found.append(f"{answer.curvature} if {word}")
-    return tuple(found or _in_other_words(expression, domain))
-
-
-def _in_other_words(expression: Any, domain: Domain) -> list[str]:
-    """Return what holds when one variable is fixed, or of logarithms where all are positive."""
-    from optfair.convexity.recast import words_of
-
-    node, said = read(expression, domain).node, []
-    leaves = {leaf_of(v): v.name() for v in expression.variables()}
-    for leaf, name in leaves.items() if len(leaves) > 1 else ():
-        number = Number(("fixed", leaf.uid), name, leaf.size, leaf.shape)
-        there = domain.extended(boxes={number: domain.box(leaf)})
-        fixed = rebuilt(node, Algebra(there), {leaf: number})
-        word = curvature_by(there, fixed)
-        said += [
-            f"{word} in {' and '.join(n for n in leaves.values() if n != name)} if {name} is fixed"
-        ] * bool(word)
-    return [*said, *words_of(expression, domain)]
-
-
-def curvature_by(domain: Domain, node: Node) -> str:
-    """Return "affine", "convex", "concave" as rules show quickly, "" where they show nothing."""
-    search = Search(domain, 0.2)
-    kinds: tuple[Kind, Kind] = ("convex", "concave")
-    held = [k for k in kinds if affine(node) or search.prove(node, k) is not None]
-    return "affine" if len(held) == 2 else "".join(held)
+def attained(problem: Any, value: float) -> bool:
+    """Return False where every point is proved to miss a limit that a value comes near."""
+    sizes = sum(v.size for v in problem.variables.values())
+    if sizes > WRITTEN or not problem.objective or any(t.parameters for t in problem.terms):
+        return True
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    try:
+        domain = domain_of({n: built(t) for n, t in problem.constraints.items()})
+        found = read(sum(built(t) for t in problem.objective.values()), domain)
+        a = Algebra(found.domain)
+        node = a.scaled(sign, found.node)
+        low = float(found.domain.range(node).low.min())
+        near = sign * value - low <= 1e-8 * max(1.0, abs(low))
+        return not (near and a.never_least(node))
+    except (OptfairError, Unread):
+        return True
 
 
 # Proofs for the terms of a problem: each rests on terms proved before it, never on itself.

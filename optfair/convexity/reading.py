@@ -38,7 +38,6 @@ from optfair.convexity.intervals import Interval
 from optfair.core.quadratics import (
     _affine,
     _count,
-    _dense,
     _matrix_product,
 )
 from optfair.errors import DataError
@@ -191,6 +190,8 @@ class Reader:
         return self.algebra.positive(base) if call else self.algebra.nonnegative(base)
 
     def _read(self, e: Any) -> Node:
+        if _known(e) and not e.is_complex():
+            return constant(np.ravel(np.real(_values(e)), order="F"))
         if e.is_complex() or any(a.is_complex() for a in e.args):
             if not e.is_complex() and (e.is_convex() or e.is_concave()):
                 return self._opaque(e)
@@ -202,8 +203,6 @@ class Reader:
             return _structured(e)
         if isinstance(e, cp.Parameter):
             return number_of(e)
-        if _known(e):
-            return constant(np.ravel(_dense(e.value), order="F"))
         reader = _READERS.get(type(e).__name__.replace("Approx", ""))
         if reader is not None:
             return reader(self, e)
@@ -487,6 +486,11 @@ def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:
         high = 1.0 if a.get("boolean") else high
         boxes[number_of(p)] = Interval.of(np.full(p.size, low), np.full(p.size, high))
     return boxes
+
+
+def _values(e: Any) -> Any:
+    """Return the numbers of a constant, of which complex ones may be a part."""
+    return e.value.toarray() if hasattr(e.value, "toarray") else np.asarray(e.value)
 
 
 def _known(e: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.domain import IMPLIED, Domain, Fact
+from optfair.convexity.domain import IMPLIED, Domain
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -27,7 +27,7 @@ from optfair.convexity.expression import (
     select,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.prove import curvature_by, domain_of
+from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
@@ -200,7 +200,7 @@ def _times(terms: list[Term], q: Node, a: Algebra) -> Node:
     return _added([(c, a.product([(n, one), (q, one)])) for c, n in terms], a)
 
 
-def _sides(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
+def sides_of(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
     """Return P and N, sums of what is not negative, with node = P - N."""
     sides: tuple[list[Term], list[Term]] = ([], [])
     for c, n in _terms(node):
@@ -214,7 +214,7 @@ def _sides(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
     return sides
 
 
-def _logarithm(terms: list[Term], a: Algebra, up: bool) -> Node:
+def logarithm_of(terms: list[Term], a: Algebra, up: bool) -> Node:
     """Return log of a sum, of one product as a sum; that of a number is rounded up or down."""
     if len(terms) > 1:
         return a.call("log", [_added(terms, a)], 1)
@@ -273,7 +273,7 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
         return
     for q in denominators(node, a):
         yield from rewritten(_times(_terms(node), q, a), a, depth - 1)
-    sides = _sides(node, a)
+    sides = sides_of(node, a)
     if sides is None or not sides[0] or len(sides[1]) != 1:
         return
     P, N = sides
@@ -286,7 +286,7 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
             root = a.total([_root(P, r, a, False), _root(N, r, a, True)], [1.0, -1.0])
             yield from rewritten(root, a, depth - 1)
     if _positive_somewhere(P, a):  # 0 <= 0 holds, and has no logarithms
-        yield a.total([_logarithm(P, a, False), _logarithm(N, a, True)], [1.0, -1.0])
+        yield a.total([logarithm_of(P, a, False), logarithm_of(N, a, True)], [1.0, -1.0])
 
 
 # --- term by term ------------------------------------------------------------------------------------
@@ -369,13 +369,13 @@ def _convex_row(node: Node, a: Algebra) -> Node | None:
 def _log_of(goal: Node, a: Algebra, sense: str) -> Node | None:
     """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
     f = goal if sense == "minimize" else a.scaled(-1.0, goal)
-    sides = _sides(f, a)
+    sides = sides_of(f, a)
     if sides is None or sides[1] or not sides[0]:
         return None
     if sense == "minimize" and not _positive_somewhere(sides[0], a):
         return None  # 0 is the least value, and has no logarithm
     sign = 1.0 if sense == "minimize" else -1.0
-    return a.scaled(sign, _logarithm(sides[0], a, sense != "minimize"))
+    return a.scaled(sign, logarithm_of(sides[0], a, sense != "minimize"))
 
 
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
@@ -432,7 +432,7 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         fact, pieces = facts[-1], list[Piece]()
         for i in range(fact.node.size):
             row = select(fact.node, [i])
-            sides = _sides(row, a)
+            sides = sides_of(row, a)
             if sides is None:
                 return None
             P, N = (moved(side) for side in sides)
@@ -444,54 +444,25 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
                 return None
             ways = ((P, N), (N, P)) if fact.zero else ((P, N),)
             for k, (less, more) in enumerate(ways):
-                g = b.total([_logarithm(less, b, False), _logarithm(more, b, True)], [1.0, -1.0])
+                g = b.total(
+                    [logarithm_of(less, b, False), logarithm_of(more, b, True)], [1.0, -1.0]
+                )
                 if not _proved(g, b):
                     return None
                 pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), row, g))
         rows[name] = tuple(pieces)
     goal, _ = _objective(problem, domain)
     f = goal if problem.sense == "minimize" else a.scaled(-1.0, goal)
-    sides = _sides(f, a)
+    sides = sides_of(f, a)
     if sides is None or sides[1] or not sides[0]:
         return None
     sign, inside = 1.0 if problem.sense == "minimize" else -1.0, moved(sides[0])
     if sign > 0.0 and not _positive_somewhere(inside, b):
         return None
-    g = b.scaled(sign, _logarithm(inside, b, sign < 0))
+    g = b.scaled(sign, logarithm_of(inside, b, sign < 0))
     if not _proved(g, b):
         return None
     return _made(problem, "log-log convex", "logarithm", rows, (goal, g), 0.0)
-
-
-def words_of(expression: Any, domain: Domain) -> list[str]:
-    """Return what the logarithm of an expression says where all its variables are positive."""
-    leaves = [leaf_of(v) for v in expression.variables()]
-    boxes = [domain.box(leaf) for leaf in leaves]
-    if not leaves or any((box.high <= 0.0).any() for box in boxes):
-        return []
-    facts = [
-        Fact("hint", Algebra(domain).scaled(-1.0, leaf))
-        for leaf, box in zip(leaves, boxes, strict=True)
-        if (box.low < 0.0).any()
-    ]
-    there = domain.extended(facts)
-    node, a = read(expression, there).node, Algebra(there)
-    sides = _sides(node, a) if node.size == 1 else None
-    if sides is None or sides[1] or not sides[0]:
-        return []
-    names, said = [leaf.name for leaf in leaves], []
-    if curvature_by(there, _logarithm(sides[0], a, False)) == "concave":
-        said.append("quasiconcave if " + " and ".join(f"{n} >= 0" for n in names))
-    known: dict[Node, Node] = {}
-    logs = {
-        leaf: Leaf(("logarithm", leaf.uid), leaf.name, leaf.size, leaf.shape) for leaf in leaves
-    }
-    b = Algebra(Domain(boxes={u: there.box(leaf).call("log") for leaf, u in logs.items()}))
-    known |= {leaf: raw_call("exp", [u], leaf.size) for leaf, u in logs.items()}
-    moved = [(c, rebuilt(n, b, known)) for c, n in sides[0]]
-    if word := curvature_by(b.domain, _logarithm(moved, b, False)):
-        said.append(f"log-log {word} if " + " and ".join(f"{n} > 0" for n in names))
-    return said
 
 
 # --- the problem that is solved ----------------------------------------------------------------------

@@ -185,6 +185,16 @@ class Solution(SolutionVerbs):
         """
         return bool(Optimality(self, tolerance).verify())
 
+    @property
+    def attained(self) -> bool:
+        """False where the objective is proved to miss, at every point, a limit that it comes near.
+
+        Then no point is optimal, however far out: 1/x on x >= 1 has no least value.
+        """
+        from optfair.convexity.prove import attained
+
+        return attained(self.problem, self.objective)
+
     def frame(self, name: str) -> Any:
         """Return a variable's values, or a constraint's shadow prices, as a pandas DataFrame.
 
@@ -216,6 +226,8 @@ class Solution(SolutionVerbs):
             f"  values     {', '.join(self.values)}",
             f"  seconds    {total:.3f}",
         ]
+        if self.problem.problem_class.cones and not self.attained:
+            lines.append("  attained   by no point: the objective only tends to the bound, far out")
         lines += [f"  asked      {a}" for a in self.attempts]
         return "\n".join(lines)
 

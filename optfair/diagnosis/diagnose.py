@@ -372,12 +372,17 @@ class _Examination:
             self.clock.interrupted = True
         optimal = solution.status.termination == "optimal"
         self.so_far = "fine" if optimal else "unknown"
+        far = optimal and not solution.attained
         state = "an optimum" if optimal else "a feasible point"
+        state = "a point near an optimum that none attains" if far else state
         self.findings.append(
             Finding(
                 "solution",
                 f"{state} was found by {solution.solver}: {solution.objective:.10g}",
-                (f"bound {solution.bound:.10g}, gap {solution.gap:.1e}",),
+                (
+                    f"bound {solution.bound:.10g}, gap {solution.gap:.1e}",
+                    *(["no point attains the bound, which it tends to far out"] * far),
+                ),
                 evidence=solution.certificate,
                 numbers={"objective": solution.objective, "bound": solution.bound},
             )

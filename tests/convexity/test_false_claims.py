@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import cvxpy as cp
@@ -16,7 +18,7 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, proved_on
-from optfair.convexity.reading import leaf_of, read
+from optfair.convexity.reading import leaf_of, read, read_constraint
 
 x, y, z = (cp.Variable(name=n) for n in "xyz")
 
@@ -193,3 +195,109 @@ def test_what_is_defined_nowhere_is_an_error_under_composition_rules_too() -> No
     with pytest.raises(of.DataError, match="not finite"):
         of.prove(x / 0)
     assert of.prove(x / (y * y), [x >= 0, y >= 1]) is not None
+
+
+c = cp.Variable(complex=True, name="c")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [cp.real((1j * x) * (1j * x)), cp.imag(c * c), cp.real(c * cp.conj(c)), 1j * x * x, c * c],
+    ids=str,
+)
+def test_complex_parts_are_refused_by_name(expression: Any) -> None:
+    with pytest.raises(of.DataError, match="complex parts"):
+        of.prove(expression)
+
+
+def test_complex_parts_that_composition_rules_know_stay_usable() -> None:
+    assert of.prove(cp.abs(c)).curvature == "convex" and of.prove(cp.abs(c)).verify()
+    assert of.prove(x * x * x, [cp.real(c) <= 3, x >= 0]).curvature == "convex"
+    assert of.prove(cp.real(cp.Constant(1j) * cp.Constant(1j) * x * x)).curvature == "concave"
+    assert of.prove(cp.abs(c) * cp.abs(c)).curvature == "undecided"
+    assert of.prove(cp.sum(cp.cumprod(cp.Variable(2)))).curvature == "undecided"
+    with pytest.raises(of.DataError, match="exponent q has no value"):
+        of.prove(cp.power(x, cp.Parameter(name="q")))
+
+
+def test_answers_do_not_change_and_a_copy_is_itself() -> None:
+    for found in (
+        of.prove(x * x + x * y + y * y),
+        of.prove(1 / (3 - x), [x <= 2]),
+        of.prove(x * y),
+    ):
+        for again in (copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+            assert again.verify() and str(again) == str(found)
+
+
+def test_powers_say_where_they_are_defined() -> None:
+    """x**3 of CVXPY is infinite below 0; products of x have no such end."""
+    assert "defined where x >= 0" in of.prove(cp.power(x, 3)).explain()
+    assert "defined" not in of.prove(x**4).explain() + of.prove(x * x + y * y).explain()
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [cp.power(x, 3) <= 8, x >= -1]))
+    assert "c0: defined where x >= 0" in str(p.explain())
+
+
+@pytest.mark.parametrize(
+    ("row", "low", "high"),
+    [
+        (cp.sqrt(x) >= 2, 4.0, np.inf),
+        (x * x * x <= 8, -np.inf, 2.0),
+        (x * x * x >= -8, -2.0, np.inf),
+        (1 / x >= 1, 0.0, 1.0),
+        (1 / x <= -2, -0.5, 0.0),
+        (cp.power(x, -0.5) >= 2, 0.0, 0.25),
+        (cp.sqrt(1 + x**2) <= 1, 0.0, 0.0),
+        (1 / x <= 1, -np.inf, np.inf),
+        (x * x >= 4, -np.inf, np.inf),
+    ],
+    ids=str,
+)
+def test_ranges_learn_from_powers(row: Any, low: float, high: float) -> None:
+    box = Domain(read_constraint("row", row, Domain())).box(leaf_of(x))
+    assert low - 1e-12 <= float(box.low[0]) <= low and high <= float(box.high[0]) <= high + 1e-12
+
+
+def test_ranges_of_roots_support_proofs() -> None:
+    found = of.prove(1 / (x - 3), {"root": cp.sqrt(x) >= 2})
+    assert found.curvature == "convex" and found.rests_on == ("root",) and found.verify()
+    assert not of.prove(1 / (x - 3), curvature="convex")
+
+
+@pytest.mark.parametrize(
+    ("expression", "hint"),
+    [
+        (x * y, "affine in y if x is fixed"),
+        (x * y, "quasiconcave if x >= 0 and y >= 0"),
+        (x * y, "log-log affine if x > 0 and y > 0"),
+        (x * y - cp.log(x), "convex in x if y is fixed"),
+        (x * y + 1 / x, "log-log convex if x > 0 and y > 0"),
+        (x * x / (1 + y * y), "log-log concave if x > 0 and y > 0"),
+    ],
+    ids=str,
+)
+def test_the_nearest_statement_that_holds(expression: Any, hint: str) -> None:
+    found = of.prove(expression)
+    assert found.curvature == "neither" and hint in str(found).splitlines()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y, log: x * y - x * y * y,
+        lambda x, y, log: x * x * y - y,
+        lambda x, y, log: log(1 + x / y),
+        lambda x, y, log: x * x / (1 + y * y) + 1,
+    ],
+)
+def test_no_hint_that_points_refute(f: Any) -> None:
+    """Neither quasiconcave nor convex in logarithms on positive numbers, by sampled points."""
+    said = str(of.prove(f(x, y, cp.log), [x >= 0.1, y >= 0.1]))
+    a, b = np.random.default_rng(0).uniform(0.1, 4.0, (2, 2, 4000))
+    with np.errstate(invalid="ignore"):
+        least = np.minimum(f(*a, np.log), f(*b, np.log)) - f(*((a + b) / 2), np.log)
+        ends = np.log(f(*a, np.log)) + np.log(f(*b, np.log))
+        bent = np.log(f(*np.sqrt(a * b), np.log)) - ends / 2
+    assert "quasiconcave" not in said or not (least > 1e-9).any()
+    assert "log-log convex" not in said or not (bent > 1e-9).any()
+    assert "log-log concave" not in said or not (bent < -1e-9).any()

@@ -171,3 +171,28 @@ def test_a_problem_is_recast_within_counted_steps(monkeypatch: Any) -> None:
     begin = time.process_time()
     assert not p.problem_class.convex
     assert time.process_time() - begin < 5.0  # about 0.2 s; it was 8
+
+
+x0, y0 = cp.Variable(name="x"), cp.Variable(name="y")
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows", "truth"),
+    [
+        # sqrt is defined on x >= 0 alone, which nobody states
+        (cp.Maximize(cp.sqrt(x0) / (y0 + 2)), [x0 + y0 <= 4, y0 >= 0], 1.0),
+        (cp.Maximize(cp.sqrt(x0) / (y0 + 2)), [x0 <= 4, y0 >= 0], 1.0),
+        # levels near 0 have no limit: lower ones are reached along a ray
+        (cp.Maximize(cp.sqrt(x0) / y0), [y0 >= cp.exp(x0)], float(np.sqrt(0.5) * np.exp(-0.5))),
+        (cp.Minimize(cp.ceil(x0)), [x0 >= 0.3], 1.0),
+        (cp.Maximize(3 * cp.floor(x0) - 2), [x0 <= 2.7], 4.0),
+        (cp.Minimize(2 * cp.ceil(x0 * x0 + y0) + 1), [y0 >= 1.5], 5.0),
+    ],
+    ids=str,
+)
+def test_quasiconvex_without_stated_bounds(goal: Any, rows: list[Any], truth: float) -> None:
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    assert str(p.problem_class) == "quasiconvex NLP" and p.certificate.verify()
+    s = p.solve()
+    assert s.is_optimal(1e-6) and s.objective == pytest.approx(truth, abs=1e-6)
+    assert s.grade.sound and abs(s.bound - truth) <= 1e-6

@@ -298,3 +298,38 @@ def test_what_tangents_exclude_is_proved_by_tangents_made_anew(
     monkeypatch.setattr(tangents, "_made_anew", honestly)
     with pytest.raises(of.SolverFailure):
         steep(2.5).solve()
+
+
+@pytest.mark.parametrize(
+    ("goal", "low", "limit"),
+    [("1/x", 1.0, 0.0), ("exp(-x)*exp(-x)", 1.0, 0.0), ("exp(-x) + 3", 1.0, 3.0)],
+)
+def test_an_optimum_that_no_point_attains_is_no_optimum(
+    goal: str, low: float, limit: float
+) -> None:
+    x = cp.Variable(name="x")
+    expression = parse(goal, {"x": x})
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(expression), [x >= low])).solve()
+    assert s.objective > limit and not s.attained and "by no point" in repr(s)
+    assert "none attains" in str(s.problem.diagnose())
+    near = of.from_cvxpy(cp.Problem(cp.Minimize(expression), [x >= low, x <= 9])).solve()
+    assert near.attained and near.values["x"] == pytest.approx(9.0) and "by no" not in repr(near)
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows", "truth"),
+    [
+        # one wide side of the box costs nothing: the slope lies at the end of its enclosure
+        ("x*log(x)", "x>=1e-9, x<=1e9", -float(np.exp(-1))),
+        ("x*log(x) - x", "x>=1e-9, x<=1e9", -1.0),
+        # the only point is one that ranges find
+        ("x", "sqrt(1 + x*x) <= 1", 0.0),
+    ],
+)
+def test_wide_boxes_and_single_points(goal: str, rows: str, truth: float) -> None:
+    variables: dict[str, Any] = {"x": cp.Variable(name="x")}
+    x = variables["x"]
+    where = [cp.sqrt(1 + x**2) <= 1] if "sqrt" in rows else [x >= 1e-9, x <= 1e9]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(parse(goal, variables)), where)).solve()
+    assert s.is_optimal(1e-7) and s.objective == pytest.approx(truth, abs=1e-7)
+    assert s.grade.word == "proved" and s.bound <= truth + 1e-12
