@@ -58,6 +58,7 @@ _LAST = (
     "second derivatives over boxes",
     "sum of squares",
     "multiplied out",
+    "fraction turned over",
     "composition",
 )
 

@@ -114,6 +114,29 @@ def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] |
 
 
 @rule(
+    "fraction turned over",
+    "f/(sum of g_i) = 1/(sum of g_i/f) for f > 0",
+    "x*y*z/(x*y + y*z + x*z) | x>=0.5, y>=0.5, z>=0.5",
+)
+def _turned_over(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if not isinstance(node, Product) or node.size != 1:
+        return None
+    below = [n for n, p in node.factors if p == -1 and isinstance(n, Sum) and not affine(n)]
+    above = [(n, -p) for n, p in node.factors if n not in below]
+    if len(below) != 1 or not above or not all(a.positive(n) for n, _ in above):
+        return None
+    total = below[0]
+    parts: list[Any] = [
+        (np.array([[c]]), a.product([(select(n, [j]), Fraction(1)), *above]))
+        for M, n in total.parts  # type: ignore[attr-defined]
+        for j, c in zip(M.indices.tolist(), M.data.tolist(), strict=True)
+    ]
+    if total.constant.any():  # type: ignore[attr-defined]
+        parts.append((total.constant[None], a.product(above)))  # type: ignore[attr-defined]
+    return [Goal(a.product([(linear(parts, np.zeros(1)), Fraction(-1))]), kind)]
+
+
+@rule(
     "logarithms collected",
     "f log g - f log h = f log(g/h) for g, h > 0",
     "x*log(x) - x*log(y) | x>=0.1, y>=0.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -55,10 +56,11 @@ def test_the_corpora_are_what_they_should_be() -> None:
     assert len(SEED) == 60 and len(OWN) >= 140
     truths = Counter(row["truth"] for row in OWN)
     assert truths["neither"] >= 0.25 * len(OWN)
-    sizes = [
-        sum(b["shape"][0] if isinstance(b, dict) else 1 for b in r["box"].values()) for r in OWN
-    ]
-    assert sum(n >= 3 for n in sizes) >= 0.25 * len(OWN)
+    assert len({r["text"] for r in OWN if r["truth"] == "neither"}) >= 0.25 * len(OWN)
+    # three variables or more: by name, all scalar, so by entries as well
+    scalars = [sum(not isinstance(b, dict) for b in r["box"].values()) for r in OWN]
+    assert sum(n >= 3 for n in scalars) >= 0.25 * len(OWN)
+    assert all({*r["box"]} <= {*re.findall(r"[a-z]+", r["text"])} for r in OWN)
     assert all(row["why"] for row in OWN)
     assert len({row["name"] for row in OWN}) == len(OWN)
     assert len(OPEN) <= 0.08 * len(OWN)
