@@ -308,7 +308,7 @@ def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
     if len(steps) != 1 or len(steps) + len(rest) != len(terms):
         return None
     ((c, n),) = steps
-    return n.args[0], n, c, sum(rest)  # type: ignore[attr-defined]
+    return n.args[0], n, c, sum(rest)
 
 
 def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:

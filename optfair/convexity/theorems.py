@@ -128,11 +128,11 @@ def _turned_over(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     total = below[0]
     parts: list[Any] = [
         (np.array([[c]]), a.product([(select(n, [j]), Fraction(1)), *above]))
-        for M, n in total.parts  # type: ignore[attr-defined]
+        for M, n in total.parts
         for j, c in zip(M.indices.tolist(), M.data.tolist(), strict=True)
     ]
-    if total.constant.any():  # type: ignore[attr-defined]
-        parts.append((total.constant[None], a.product(above)))  # type: ignore[attr-defined]
+    if total.constant.any():
+        parts.append((total.constant[None], a.product(above)))
     return [Goal(a.product([(linear(parts, np.zeros(1)), Fraction(-1))]), kind)]
 
 
