@@ -62,9 +62,10 @@ class Algebra:
             return False
         if isinstance(node, Sum):
             return any(
-                c > 0.0 and self.never_least(select(n, [j]))
+                c > 0.0 and part is not node and self.never_least(part)
                 for M, n in node.parts
                 for j, c in zip(M.indices.tolist(), M.data.tolist(), strict=True)
+                for part in [select(n, [j])]
             )
         if isinstance(node, Product):
             signed = all(
