@@ -397,7 +397,7 @@ class Run:
             if self.known.word == ("convex" if minimised else "concave"):
                 prove = None if own is None else partial(own, sides, *self.ends)
             elif self.known.word == ("concave" if minimised else "convex"):
-                ends = tuple(p.objective_value(found.values) for p in sides)
+                ends = tuple(p.objective_at(found.values) for p in sides)
         taken = found.options.get("iterations")
         return Point(
             at,
