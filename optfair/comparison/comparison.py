@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -426,7 +426,7 @@ class Comparison:
             Parquet without pyarrow.
         """
         path = Path(path)
-        csv = partial(self._write_csv, safe=safe_cells)
+        csv: Callable[[Path], object] = partial(self._write_csv, safe=safe_cells)
         writers = {".json": self._write_json, ".csv": csv, ".parquet": self._parquet}
         if path.suffix not in writers:
             raise DataError(

@@ -109,6 +109,9 @@ def _verdict(reasons: tuple[str, ...]) -> Verdict:
 class _Answer:
     """What the three answers share."""
 
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self  # about one expression, which a copy of it would not be
+
     def __repr__(self) -> str:
         return str(self)
 
