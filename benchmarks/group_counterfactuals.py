@@ -501,7 +501,7 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     import matplotlib.pyplot as plt
 
     from optfair.comparison.comparison import performance_profile
-    from optfair.plots.axes import legend_below, plot_profile, tidy
+    from optfair.plots import legend_below, plot_profile, tidy
 
     made = []
     if found["lines"]:

@@ -22,7 +22,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import optfair as of
 from optfair.comparison import Comparison, compare_solvers, shifted_geometric_mean
-from optfair.plots.axes import plot_profile
+from optfair.plots import plot_profile
 
 TOLERANCE = 1e-8
 QUICK = (

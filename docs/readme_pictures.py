@@ -12,7 +12,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
 import optfair as of
-from optfair.plots.axes import FAINT, INK, QUIET
+from optfair.plots import FAINT, INK, QUIET
 
 OUT = Path(__file__).parent / "_static"
 BLUE, SHADE = "#0072B2", "#D55E00"

@@ -37,6 +37,7 @@ from optfair.errors import UnsupportedProblem as UnsupportedProblem
 from optfair.features.feature_problem import immutable as immutable
 from optfair.formats.arrays import from_arrays as from_arrays
 from optfair.formats.files import export as export
+from optfair.formats.files import load_solution as load_solution
 from optfair.formats.files import read as read
 from optfair.formats.proof_file import load_proof as load_proof
 from optfair.methods import cluster_counterfactuals as cluster_counterfactuals
@@ -61,7 +62,6 @@ from optfair.methods.fair_mixtures import FairMixture as FairMixture
 from optfair.methods.group_counterfactuals import PSDMap as PSDMap
 from optfair.methods.sparse_counterfactuals import ActionPlan as ActionPlan
 from optfair.methods.sparse_counterfactuals import SparseCounterfactuals as SparseCounterfactuals
-from optfair.solution.files import load_solution as load_solution
 from optfair.solution.residuals import residuals as residuals
 from optfair.solution.residuals import shadow_prices as shadow_prices
 from optfair.sweeps.along import sweep as sweep

@@ -28,7 +28,7 @@ LANGUAGE = {
     "proofs": set(),
     "convexity": {"core", "errors", "numbers"},
     "core": {"convexity", "errors", "numbers", "proofs"},
-    "solution": {"core", "errors", "numbers", "proofs", "storage"},
+    "solution": {"core", "numbers", "proofs"},
     "compile": {"core", "errors", "numbers", "proofs", "solution", "storage"},
     "transforms": {"backends", "compile", "core", "errors", "numbers", "proofs", "solution"},
     "backends": {
@@ -38,15 +38,15 @@ LANGUAGE = {
     "datasets": {"errors", "numbers", "registry", "storage"},
     "diagnosis": {"backends", "compile", "core", "errors", "numbers", "transforms"},
     "formats": {
-        *("backends", "compile", "core", "diagnosis", "errors", "numbers", "proofs", "storage"),
-        "transforms",
+        *("backends", "compile", "core", "diagnosis", "errors", "numbers", "proofs", "solution"),
+        *("storage", "transforms"),
     },
     "library": {
         *("backends", "compile", "convexity", "core", "datasets", "errors", "formats"),
         *("numbers", "registry", "storage", "transforms"),
     },
     "metrics": set(),
-    "plots": {"errors"},
+    "plots": {"errors", "registry"},
     "rows": {"errors", "numbers"},
     "sweeps": {"backends", "compile", "core", "errors", "numbers", "plots", "solution"},
     "features": {"core", "errors", "numbers"},
@@ -68,12 +68,11 @@ VERBS = {
     ("core/verbs.py", "optfair.backends.branching"),
     ("core/verbs.py", "optfair.transforms.relaxation"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
-    ("core/verbs.py", "optfair.formats.files"),
     ("core/verbs.py", "optfair.formats.proof_file"),
     ("core/verbs.py", "optfair.compile.export"),
     ("core/verbs.py", "optfair.compile.conic_proof"),
     ("core/verbs.py", "optfair.solution.residuals"),
-    ("core/verbs.py", "optfair.solution.files"),
+    ("core/verbs.py", "optfair.formats.files"),
 }
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},

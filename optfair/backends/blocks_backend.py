@@ -11,12 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.central_path import central_pair
 from optfair.backends.generic import run_generic
 from optfair.backends.interior_point import Ended, interior_point
 from optfair.backends.request import RawPoint
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
+from optfair.proofs.digits import central_pair
 from optfair.proofs.faces import on_face
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR

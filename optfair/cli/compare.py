@@ -287,7 +287,7 @@ def _solver(row: Any) -> dict[str, str]:
 def _pictures(c: Comparison) -> list[dict[str, Any]]:
     from markupsafe import Markup
 
-    from optfair.plots.axes import plot_profile
+    from optfair.plots import plot_profile
 
     profile = c.profile()
     if not any(r.size for r in profile.ratios.values()):

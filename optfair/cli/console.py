@@ -341,7 +341,7 @@ def _breakable(text: str) -> Any:
 
 def _theme() -> dict[str, str]:
     """Return colours of text and lines by the page's variables; bars and points keep theirs."""
-    from optfair.plots.axes import FAINT, INK, QUIET
+    from optfair.plots import FAINT, INK, QUIET
 
     names = {INK: "ink", "#000000": "ink", QUIET: "quiet", FAINT: "faint"}
     return {colour.lower(): f"var(--{name})" for colour, name in names.items()}

@@ -17,8 +17,7 @@ from optfair import metrics, registry
 from optfair.cli.console import inline_svg, page
 from optfair.cli.question import Question
 from optfair.numbers import Floats
-from optfair.plots import plot_composition, plot_convergence, plot_projection
-from optfair.plots.axes import COLOURS
+from optfair.plots import COLOURS, plot_composition, plot_convergence, plot_projection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -221,12 +221,12 @@ class SolutionVerbs:
 
     def save(self, path: str | Path) -> None:
         """Write values, multipliers and proof as JSON and npz; see `optfair.load_solution`."""
-        from optfair.solution.files import save_solution
+        from optfair.formats.files import save_solution
 
         save_solution(cast("Solution", self), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""
-        from optfair.solution.files import solution_record
+        from optfair.formats.files import solution_record
 
         return solution_record(cast("Solution", self))

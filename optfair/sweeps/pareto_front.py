@@ -12,7 +12,7 @@ import numpy as np
 from optfair.core import display
 from optfair.errors import DeclarationError, needed
 from optfair.numbers import Floats
-from optfair.plots.axes import COLOURS, new_axes
+from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

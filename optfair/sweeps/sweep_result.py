@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from optfair.compile.form import compile_problem
 from optfair.core import display
 from optfair.core.parameters import Family, parameters
 from optfair.errors import DeclarationError, NotInstalled, UnsupportedProblem
-from optfair.plots.axes import COLOURS, new_axes
+from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from optfair.core.parameters import Parameter
@@ -358,21 +358,27 @@ class Sweep:
         ax.set_ylabel("optimum")
         return ax
 
-    def __repr__(self) -> str:
+    def _said(self) -> str:
         head = f"Sweep of {', '.join(self.names)}: {len(self)} points, {self.solves} solved"
         lines = [head, f"  optimum    {self.dependence}"]
         if self._banded and len([p for p in self.points if p.solved]) > 1:
             lines.append(f"  band       {self.width:.1e} of the range, {self.grade}")
-        for p in self.points[:12]:
-            at = ", ".join(f"{v:.6g}" for v in p.at)
-            said = f"{p.value:.8g} ({p.grade})" if p.solved else f"{p.status} {p.conflict or ''}"
-            lines.append(f"  {at:<12} {said}")
-        if len(self) > 12:
-            lines.append(f"  ... {len(self) - 12} more")
         return "\n".join(lines)
 
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        for p in self.points:
+            at = ", ".join(f"{v:.6g}" for v in p.at)
+            solved = f"{p.value:.8g} ({p.grade})"
+            yield at, solved if p.solved else f"{p.status} {p.conflict or ''}"
+
+    def __repr__(self) -> str:
+        rows = [f"  {at:<12} {said}" for at, said in islice(self._rows(), 12)]
+        more = [f"  ... {len(self) - 12} more"] if len(self) > 12 else []
+        return "\n".join([self._said(), *rows, *more])
+
     def _repr_html_(self) -> str:
-        return display.html_lines(repr(self))
+        table = display.html_table((", ".join(self.names), "optimum"), self._rows())
+        return display.html_lines(self._said()) + table
 
 
 def _lines(sign: float) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.backends import lazy_rows as generation
-from optfair.backends.row_relaxation import Relaxation
+from optfair.backends.lazy_rows import Relaxation
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import optfair as of
-from optfair.backends.active_set import ActiveSet
-from optfair.backends.repeat import KEPT, MISSES
+from optfair.backends.repeat import KEPT, MISSES, ActiveSet
 from optfair.errors import Infeasible
 from optfair.proofs.cones import Cone
 from optfair.proofs.kept_bound import KeptBound

@@ -185,7 +185,7 @@ def test_what_is_not_a_comparison(tmp_path):
 def test_the_picture_has_the_steps():
     import matplotlib.pyplot as plt
 
-    from optfair.plots.axes import plot_profile
+    from optfair.plots import plot_profile
 
     ax = plot_profile(FOUR)
     lines = {line.get_label(): line.get_xydata() for line in ax.lines}

@@ -58,6 +58,7 @@ def test_everything_shows_itself() -> None:
         "verdict": (of.core.Verdict(False, ("x < 0",)), ("NOT verified", "x < 0")),
         "diagnosis": (low.diagnose(), ("exclude each other", "least relaxation")),
         "comparison": (of.compare_solvers({"a": p}, ["clarabel"]), ("clarabel", "tolerance")),
+        "sweep": (of.sweep(p, "<script>", [0.0, 3.0]), ("2 solved", "3", "0 (proved)")),
         "proof": (of.prove(cp.sqrt(1 + y * y)), ("convex",)),
         "refutation": (of.prove(y**3 - 4 * y**2), ("chord",)),
     }

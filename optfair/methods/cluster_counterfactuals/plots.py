@@ -10,7 +10,7 @@ import numpy as np
 
 from optfair.errors import DataError
 from optfair.numbers import Floats, check_matrix
-from optfair.plots.axes import (
+from optfair.plots import (
     COLOURS,
     FAINT,
     INK,

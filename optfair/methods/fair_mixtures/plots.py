@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
 from optfair.numbers import Floats, check_matrix
-from optfair.plots.axes import (
+from optfair.plots import (
     COLOURS,
     FAINT,
     INK,

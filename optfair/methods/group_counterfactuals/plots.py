@@ -13,7 +13,7 @@ from optfair.features.feature_problem import checked_names, column_index
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.metrics import moved_members
 from optfair.numbers import Floats
-from optfair.plots.axes import (
+from optfair.plots import (
     COLOURS,
     FAINT,
     INK,
@@ -350,7 +350,7 @@ def plot_counterfactual_front(
 
 
 def _references(ax: Axes, references: Mapping[str, tuple[float, float]]) -> None:
-    from optfair.plots.axes import INK, label_points
+    from optfair.plots import INK, label_points
 
     if not references:
         return

@@ -19,7 +19,7 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Floats, check_matrix
-from optfair.plots.axes import (
+from optfair.plots import (
     COLOURS,
     FAINT,
     INK,

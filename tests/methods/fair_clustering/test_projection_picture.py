@@ -10,8 +10,7 @@ from matplotlib.colors import to_hex
 from sklearn.decomposition import PCA
 
 import optfair as of
-from optfair.plots import plot_projection
-from optfair.plots.axes import MANY_COLOURS
+from optfair.plots import MANY_COLOURS, plot_projection
 
 mpl.use("Agg")
 RNG = np.random.default_rng(0)

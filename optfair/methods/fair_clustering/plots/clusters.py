@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.metrics import composition
 from optfair.numbers import check_matrix, check_weights, encode_groups
-from optfair.plots.axes import (
+from optfair.plots import (
     COLOURS,
     INK,
     MANY_COLOURS,

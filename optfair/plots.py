@@ -1,4 +1,4 @@
-"""The look all pictures share: axes, legends, labels next to points; and the picture of a performance profile."""
+"""Pictures; needs the extra `plot`: the look all share, and those that methods register; importing this imports none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair import registry
 from optfair.errors import DataError, needed
 
 if TYPE_CHECKING:
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
-
-
-# The look all pictures share: axes, legends, and labels next to points where they hide nothing.
-
-# The look all pictures share.
 
 # Okabe and Ito's palette: told apart with every kind of colour vision, and by lightness.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -314,7 +310,7 @@ def plot_profile(
     >>> import matplotlib
     >>> matplotlib.use("Agg")
     >>> from optfair.comparison.comparison import performance_profile
-    >>> from optfair.plots.axes import plot_profile
+    >>> from optfair.plots import plot_profile
     >>> times = {"a": {"p": 1.0, "q": 4.0}, "b": {"p": 2.0, "q": None}}
     >>> ax = plot_profile(performance_profile(times))
     >>> ax.get_ylabel()
@@ -372,3 +368,16 @@ def _ranked(profile: Any) -> list[str]:
     """Return the solvers, that with the largest share at the right first."""
     key = lambda s: (-profile.ratios[s].size / max(1, profile.taken[s]), s)
     return sorted(profile.ratios, key=key)
+
+
+__all__ = ("plot_profile", *registry.names("plots"))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in registry.names("plots"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return registry.load("plots", name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

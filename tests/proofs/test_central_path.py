@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.central_path import central_pair
 from optfair.compile.form import compile_problem
-from optfair.proofs.digits import bound_nearby
+from optfair.proofs.digits import bound_nearby, central_pair
 
 THIN = 2.0**-54
 
