@@ -118,7 +118,7 @@ def sweep(
     """
     wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
     for name in wanted:
-        problem = _with_side(problem, name)
+        problem = with_side(problem, name)
     names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
     low, high = grid[0][0], grid[-1][0]
@@ -188,7 +188,7 @@ def _grid(
     return names, [tuple(at) for at in product(*numbers)]
 
 
-def _with_side(problem: Problem, name: str) -> Problem:
+def with_side(problem: Problem, name: str) -> Problem:
     """Return the problem with the right-hand side of a linear row as a parameter, if it is one."""
     place = None if name in parameters(problem) else _row(problem, name)
     if place is None:
