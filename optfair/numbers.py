@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 LARGEST = 1e15
 
 
-def floats(values: Any, what: str, *, infinite: bool = False) -> Floats:
+def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True) -> Floats:
     """Return numbers as a new float array of any shape; booleans count as 0 and 1.
 
     Parameters
@@ -36,6 +36,8 @@ def floats(values: Any, what: str, *, infinite: bool = False) -> Floats:
         What to call it in messages.
     infinite : bool
         Whether entries may be infinite, and of any size.
+    flags : bool
+        Whether an array may be one of booleans; a single boolean is never a number.
 
     Raises
     ------
@@ -54,7 +56,9 @@ def floats(values: Any, what: str, *, infinite: bool = False) -> Floats:
         array = np.asarray(values)
         if array.dtype.kind == "O":
             _refuse_objects(array, what)
-        elif array.dtype.kind not in "fiub" or (array.dtype.kind == "b" and not array.ndim):
+        elif array.dtype.kind not in "fiub" or (
+            array.dtype.kind == "b" and not (array.ndim and flags)
+        ):
             first = f", the first is {_plain(array.flat[0])!r}" if array.size else ""
             raise DataError(
                 f"{what} has entries that are not numbers",
@@ -411,6 +415,13 @@ def check_mapping(value: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise DataError(f"{what} is {_shown(value)}, no mapping", remedy="give a dict")
     return value
+
+
+def check_point(value: Any, what: str) -> Mapping[Any, Any]:
+    """Return a mapping from names to finite numbers."""
+    for name, entry in check_mapping(value, what).items():
+        floats(entry, f"{what}[{name!r}]", flags=False)
+    return cast(Mapping[Any, Any], value)
 
 
 def check_callable(value: Any, what: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bz2
 import contextlib
+import csv
 import gzip
 import io
 import json
@@ -13,7 +14,7 @@ import struct
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,19 +127,45 @@ def write_text(path: Path, text: str, *, replace: bool = True) -> None:
     write_whole(path, lambda part: part.write_bytes(data), replace=replace)
 
 
+def csv_text(rows: Iterable[Iterable[Any]], delimiter: str = ",", *, safe: bool = False) -> str:
+    """Return rows as the text of a CSV file; ``safe`` quotes what spreadsheets take for formulas.
+
+    Examples
+    --------
+    >>> csv_text([("name", "x"), ("=A1", -3.5), (None, "-a")], safe=True).split()
+    ['name,x', "'=A1,-3.5", ",'-a"]
+    """
+    text = io.StringIO()
+    cells = _safe_cell if safe else lambda cell: cell
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerows(map(cells, row) for row in rows)
+    return text.getvalue()
+
+
+def _safe_cell(cell: Any) -> Any:
+    """Return what a spreadsheet takes for a text where it would take it for a formula."""
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return "'" + cell
+    return cell
+
+
 def write_archive(
     path: str | Path, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
     """Write a record and arrays as one file ``path.npz``, which must not exist.
 
     ``numpy.load`` reads it: the arrays by name, the record as the bytes of a JSON text under
-    ``record.json``. Nothing is pickled.
+    ``record.json``; what JSON has no word for stands there as a text. Nothing is pickled.
     """
     import numpy as np
 
     def fill(part: Path) -> None:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(RECORD, json.dumps(record, indent=1) + "\n")
+            archive.writestr(RECORD, json.dumps(record, indent=1, default=repr) + "\n")
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

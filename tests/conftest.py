@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pkgutil
 import shutil
 import signal
+import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -53,10 +56,23 @@ def _browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
 
 
+def _can_mount() -> bool:
+    """Whether a file system can be mounted in a name space of its own."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OSError):
+        return subprocess.run([*MOUNTED, folder, "true"], capture_output=True).returncode == 0
+    return False
+
+
+# Runs what stands behind a folder, and there is a disk of 1 MB in that folder for it.
+MOUNTED = (
+    *("unshare", "--map-root-user", "--mount", "sh", "-c"),
+    *('mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"',),
+)
 # marker -> (is what it needs there, why not)
 NEEDS = {
     "collections": (_has_collections, "OPTFAIR_COLLECTIONS names no folder with a MANIFEST.toml"),
     "data": (_has_data, "OPTFAIR_DATA names no folder with a MANIFEST.toml"),
+    "mount": (_can_mount, "unshare and mount make no file system of its own here"),
     "site": (_has_site, "OPTFAIR_SITE names no folder that make docs wrote"),
     "browser": (lambda: _browser() is not None, "no chromium or google-chrome on the path"),
 }
@@ -69,6 +85,12 @@ def browser() -> str:
     if path is None:
         pytest.fail("give this test the marker browser")
     return path
+
+
+@pytest.fixture(scope="session")
+def mounted() -> tuple[str, ...]:
+    """Words before a folder and a command, which finds a disk of 1 MB there; marker mount."""
+    return MOUNTED
 
 
 @pytest.fixture

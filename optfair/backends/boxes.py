@@ -161,7 +161,7 @@ class BoxProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Read the problem anew and enclose the objective on every box again."""
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
-        upper = sign * self.problem.objective_value(self.values)
+        upper = sign * self.problem.objective_at(self.values)
         bound = min(Program.of(self.problem).closed(self.tree), upper)
         apart = drift(values, self.values)
         return DualCheck(sign * bound, 0.0, consistency=apart, apart=True)
@@ -238,7 +238,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             off = [t.relative_violation(values) for t in problem.constraints.values()]
             off.append(program.outside(np.array([p[leaf][j] for leaf, j in program.entries])))
             with np.errstate(all="ignore"):
-                value = sign * problem.objective_value(values)
+                value = sign * problem.objective_at(values)
             good = max(off) <= 0.1 * request.tolerance and np.isfinite(value)
             if good and (best is None or value < best[0]):
                 best = value, values

@@ -210,7 +210,7 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
     tree = search.tree(solution)
     proof = BranchedBound(problem, compiled, search.x, tree)
     values = compiled.values(search.x)
-    moved = replace(solution, values=values, objective=problem.objective_value(values))
+    moved = replace(solution, values=values, objective=problem.objective_at(values))
     return _graded(moved, proof, tolerance)
 
 

@@ -257,7 +257,7 @@ class Ray(Certificate):
         for name in p.integers:
             start[name] = np.round(start[name])
         reasons = []
-        before = sign * p.objective_value(start)
+        before = sign * p.objective_at(start)
         for t in (0.0, *(self.period * step for step in STEPS)):
             x = {k: v + t * direction[k] for k, v in start.items()}
             size = 1.0 + max((float(np.abs(v).max(initial=0.0)) for v in x.values()), default=0.0)
@@ -269,7 +269,7 @@ class Ray(Certificate):
                 off = term.relative_violation(x)
                 if not off <= 10 * self.tolerance * size:
                     reasons.append(f"{name!r} is violated by {off:.1e} at step {t:g}")
-            value = sign * p.objective_value(x)
+            value = sign * p.objective_at(x)
             if t > 0.0 and not value < before:
                 reasons.append(f"the objective does not improve at step {t:g}")
             before = value

@@ -324,6 +324,7 @@ class HeldRows:
     """
 
     def __init__(self, form: ConicForm, tolerance: float) -> None:
+        self._stated = form, tolerance
         scaled = form.near_one
         self._units = None if scaled is None else scaled[1:]
         self._form = form = form if scaled is None else scaled[0]
@@ -348,6 +349,9 @@ class HeldRows:
         n, free = form.q.size, np.full(self._other.size, np.inf)
         none = np.full(n, np.inf)
         _passed(self._model, np.zeros(n), self._A, -free, free, -none, none)
+
+    def __reduce__(self) -> Any:
+        return HeldRows, self._stated
 
     def solve(self, held: NDArray[np.bool_], time_limit: float = np.inf) -> RawPoint:
         """Return a point that satisfies some rows, or a Farkas vector on them.

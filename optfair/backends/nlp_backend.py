@@ -181,7 +181,7 @@ def _rank(
     if not values:
         return None
     worst = max((t.relative_violation(values) for t in problem.constraints.values()), default=0.0)
-    value = problem.objective_value(values)
+    value = problem.objective_at(values)
     if not (worst <= tolerance and np.isfinite(value)):
         return Rank(True, True, max(worst, 0.0) if worst > tolerance else np.inf)
     return Rank(False, word != "optimal", value if problem.sense == "minimize" else -value)
@@ -190,7 +190,7 @@ def _rank(
 def _unbounded(
     problem: Problem, profile: SolverProfile, values: Mapping[str, Floats]
 ) -> OptfairError:
-    value = problem.objective_value(values)
+    value = problem.objective_at(values)
     return unbounded(
         problem,
         profile.name,

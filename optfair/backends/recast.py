@@ -173,7 +173,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
 
     def objective(values: Values) -> float:
         with np.errstate(all="ignore"):
-            return float(problem.objective_value(values))
+            return float(problem.objective_at(values))
 
     start = way.inner.with_terms({}, way.inner.constraints)
     best = _values(way, solve_as_asked(start, None, inside))

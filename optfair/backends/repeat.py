@@ -349,7 +349,7 @@ class Last:
         if not all(t.violations(values, size_of_data)[1] <= tolerance for t in moved):
             return None
         if any(t.parameters for t in problem.objective.values()):
-            stated = problem.objective_value(values)
+            stated = problem.objective_at(values)
             if not abs(stated - declared) <= allowed:
                 return None
             declared = stated

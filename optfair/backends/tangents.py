@@ -279,7 +279,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         worst = max(
             (t.relative_violation(values) for t in problem.constraints.values()), default=0.0
         )
-        value = sign * problem.objective_value(values)
+        value = sign * problem.objective_at(values)
         if (
             worst <= 0.1 * request.tolerance
             and np.isfinite(value)

@@ -13,6 +13,7 @@ import typer
 from optfair.cli.console import (
     FAILED,
     Json,
+    SafeCells,
     check_output,
     check_page,
     document,
@@ -84,9 +85,7 @@ def cluster(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
-    safe_cells: Annotated[
-        bool, typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula.")
-    ] = False,
+    safe_cells: SafeCells = False,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: every iteration.")
     ] = 0,

@@ -16,6 +16,7 @@ from optfair.cli.console import (
     FAILED,
     Json,
     Problems,
+    SafeCells,
     check_output,
     check_page,
     document,
@@ -64,6 +65,7 @@ def compare(
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the report.")] = False,
+    safe_cells: SafeCells = False,
     as_json: Json = False,
     problems: Problems = None,
 ) -> None:
@@ -86,6 +88,8 @@ def compare(
             verbose=int(not as_json and sys.stderr.isatty()),
         )
         written = [] if out is None else [str(out)]
+        if out is not None and safe_cells:
+            comparison.save(out / "comparison.csv", safe_cells=True)
         if report is not None:
             command = _command(pattern, names, tolerance, time_limit, repeats, jobs, out, report)
             write_files({report: rendered(comparison, command)})

@@ -249,6 +249,10 @@ Solver = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")
 ]
+SafeCells = Annotated[
+    bool,
+    typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula, in CSV."),
+]
 Problems = Annotated[
     Path | None,
     typer.Option(

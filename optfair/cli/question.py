@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optfair import registry
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.numbers import Floats, check_weights, encode_groups
-from optfair.storage import read_bytes
+from optfair.storage import csv_text, read_bytes
 
 # A CSV file: what it holds, where its entries are wrong, and how to write it with one more column.
 
@@ -135,30 +135,8 @@ class TableFile:
 
     def with_column(self, name: str, values: Sequence[Any], *, safe: bool = False) -> str:
         """Return the text of the file with one more column; ``safe`` quotes formulas."""
-        text = io.StringIO()
-        writer = csv.writer(text, delimiter=self.delimiter, lineterminator="\n")
-        cell = safe_cell if safe else str
-        writer.writerow([*map(cell, self.header), name])
-        for row, value in zip(self.rows, values, strict=True):
-            writer.writerow([*map(cell, row), value])
-        return text.getvalue()
-
-
-def safe_cell(text: str) -> str:
-    """Return what a spreadsheet takes for a text where it would take it for a formula.
-
-    Examples
-    --------
-    >>> [safe_cell(text) for text in ("=A1", "-3.5", "-a", "@x", "plain")]
-    ["'=A1", '-3.5', "'-a", "'@x", 'plain']
-    """
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return text
-    try:
-        float(text)
-    except ValueError:
-        return "'" + text
-    return text
+        rows = zip((self.header, *self.rows), (name, *values), strict=True)
+        return csv_text(((*row, value) for row, value in rows), self.delimiter, safe=safe)
 
 
 def read_table(path: Path) -> TableFile:

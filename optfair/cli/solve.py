@@ -15,6 +15,7 @@ from optfair.cli.console import (
     Name,
     Named,
     Problems,
+    SafeCells,
     Solver,
     Solvers,
     check_output,
@@ -29,6 +30,7 @@ from optfair.cli.console import (
 )
 from optfair.errors import DataError
 from optfair.formats.text import readable, writable
+from optfair.storage import csv_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -54,6 +56,7 @@ def solve(
         Path | None, typer.Option(help="File for the proof, which `optfair verify` checks.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files that exist.")] = False,
+    safe_cells: SafeCells = False,
     every: Annotated[
         bool,
         typer.Option("--all", help=f"Print every number, not only the first {SHOWN} nonzeros."),
@@ -85,7 +88,7 @@ def solve(
         if proof is not None:
             s.certificate.save(proof)
         if out is not None:
-            write_files({out: WRITERS[out.suffix](subject, s)})
+            write_files({out: WRITERS[out.suffix](subject, s, safe_cells)})
         if as_json:
             document(_record(subject, s))
         else:
@@ -188,25 +191,19 @@ def _record(subject: Named, s: Solution) -> dict[str, Any]:
     }
 
 
-def _as_json(subject: Named, s: Solution) -> str:
+def _as_json(subject: Named, s: Solution, safe: bool) -> str:
     return json.dumps(plain(_record(subject, s)), indent=2, ensure_ascii=False) + "\n"
 
 
-def _as_csv(subject: Named, s: Solution) -> str:
+def _as_csv(subject: Named, s: Solution, safe: bool) -> str:
     """Return a row per number: what kind it is, of what, the entry, and all its digits."""
-    import csv
-    import io
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("kind", "name", "entry", "number"))
+    rows: list[tuple[Any, ...]] = [("kind", "name", "entry", "number")]
     for kind, numbers in (("value", s.values), ("shadow price", s.shadow_price)):
-        rows = _entries(s.problem, numbers, constraints=kind != "value")
-        writer.writerows((kind, *names, repr(number)) for *names, number in rows)
-    return text.getvalue()
+        rows += ((kind, *e) for e in _entries(s.problem, numbers, constraints=kind != "value"))
+    return csv_text(rows, safe=safe)
 
 
-def _as_sol(subject: Named, s: Solution) -> str:
+def _as_sol(subject: Named, s: Solution, safe: bool) -> str:
     """Return the lines of a .sol file as MIPLIB has them: the objective, then a column a line."""
     head = f"# solution of {subject.name}: {s.status}, {s.grade}\n=obj= {s.objective!r}\n"
     return head + "".join(f"{label} {v!r}\n" for _, label, v in _entries(s.problem, s.values))
@@ -241,6 +238,7 @@ def sweep(
         Path | None, typer.Option("--out", "-o", help="Write the points as .csv, or a picture.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    safe_cells: SafeCells = False,
     as_json: Json = False,
     problems: Problems = None,
     solvers: Solvers = None,
@@ -257,7 +255,8 @@ def sweep(
         found = swept(subject.problem, parameter, _values(values), **options)
         frame = found.frame()
         if out is not None and out.suffix == ".csv":
-            write_files({out: frame.to_csv(index=False)})
+            rows = (frame.columns, *frame.where(frame.notna(), "").itertuples(index=False))
+            write_files({out: csv_text(rows, safe=safe_cells)})
         elif out is not None:
             write_picture(out, found.plot)
         if as_json:

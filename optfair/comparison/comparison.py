@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from optfair.comparison.run import OUTCOMES, Run
 from optfair.core import display
 from optfair.errors import DataError, nearest, needed
 from optfair.numbers import Floats, check_names, check_positive, checked, floats
-from optfair.storage import check_record, read_json, write_whole
+from optfair.storage import check_record, csv_text, read_json, write_whole
 
 # Figures over many problems: shifted geometric means and performance profiles.
 
@@ -408,7 +407,7 @@ class Comparison:
             "runs": [run.to_dict() for run in self.runs],
         }
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, safe_cells: bool = False) -> None:
         """Write the runs with versions and machine; the ending decides the format.
 
         Parameters
@@ -416,6 +415,8 @@ class Comparison:
         path : path
             ``.json`` has everything and can be read by `load`; ``.csv`` and ``.parquet`` have
             one row per run.
+        safe_cells : bool
+            Quote what a spreadsheet would take for a formula, in CSV.
 
         Raises
         ------
@@ -425,7 +426,8 @@ class Comparison:
             Parquet without pyarrow.
         """
         path = Path(path)
-        writers = {".json": self._write_json, ".csv": self._write_csv, ".parquet": self._parquet}
+        csv: Callable[[Path], object] = partial(self._write_csv, safe=safe_cells)
+        writers = {".json": self._write_json, ".csv": csv, ".parquet": self._parquet}
         if path.suffix not in writers:
             raise DataError(
                 f"{path.name!r} ends in none of {', '.join(writers)}", remedy="choose one of them"
@@ -435,12 +437,10 @@ class Comparison:
     def _write_json(self, path: Path) -> None:
         path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False), "utf-8")
 
-    def _write_csv(self, path: Path) -> None:
+    def _write_csv(self, path: Path, safe: bool) -> None:
         rows = self.rows()
-        with path.open("w", encoding="utf-8", newline="") as f:
-            table = csv.DictWriter(f, list(rows[0]))
-            table.writeheader()
-            table.writerows(rows)
+        text = csv_text((rows[0], *(row.values() for row in rows)), safe=safe)
+        path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
     def _parquet(self, path: Path) -> None:
         pa, pq = (needed(m, "pip install pyarrow") for m in ("pyarrow", "pyarrow.parquet"))

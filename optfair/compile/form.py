@@ -118,6 +118,14 @@ class Compiled:
     plan: Plan | None = None
     first: Compiled | None = None
     ended: dict[str, Any] = field(default_factory=dict)
+    _problem: Problem | None = None
+
+    def __reduce__(self) -> Any:
+        """Send the problem, which is compiled again where it arrives."""
+        return _compiled_again, (self._problem, self.interface.name(), self.quadratic)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compiled:
+        return self  # like the problem, which nothing changes
 
     @cached_property
     def handed(self) -> tuple[Any, Any]:
@@ -279,7 +287,12 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
         with _LOCK, _quiet(problem.variables):
             if key not in known:  # nobody else was faster
                 known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
+                object.__setattr__(known[key], "_problem", problem)
     return known[key]
+
+
+def _compiled_again(problem: Problem, interface: str, quadratic: bool) -> Compiled:
+    return compile_problem(problem, interface, quadratic=quadratic)
 
 
 def _of_family(problem: Problem, key: tuple[str, bool]) -> Compiled | None:

@@ -43,7 +43,7 @@ class AdoptedProblem(Problem):
         """The objective at the origin, where it is finite."""
         if "_constant" not in self.__dict__:
             zeros = {name: np.zeros(v.shape) for name, v in self.variables.items()}
-            value = self.objective_value(zeros)
+            value = self.objective_at(zeros)
             self._set(_constant=value if np.isfinite(value) else 0.0)
         constant: float = self.__dict__["_constant"]
         return constant

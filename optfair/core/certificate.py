@@ -141,8 +141,8 @@ class NonconvexityWitness(Certificate):
                 reasons.append(f"the midpoint satisfies {self.term!r}")
         else:
             sign = 1.0 if p.sense == "minimize" else -1.0
-            ends = (p.objective_value(self.first) + p.objective_value(self.second)) / 2
-            excess = sign * (p.objective_value(middle) - ends)
+            ends = (p.objective_at(self.first) + p.objective_value(self.second)) / 2
+            excess = sign * (p.objective_at(middle) - ends)
             if not (np.isfinite(excess) and excess > 10 * self.tolerance * max(1.0, abs(ends))):
                 reasons.append("the objective is not worse at the midpoint")
         return Verdict(not reasons, tuple(reasons))

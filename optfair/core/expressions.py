@@ -213,8 +213,8 @@ def _fitted(values: Values, name: str, leaf: Any) -> Floats:
     given = values[name]
     try:
         array = np.asarray(given)
-        if array.dtype.kind not in "fiub" or isinstance(given, np.ma.MaskedArray):
-            array = floats(given, f"the value of {name!r}", infinite=True)
+        if array.dtype.kind not in "fiu" or isinstance(given, np.ma.MaskedArray):
+            array = floats(given, f"the value of {name!r}", infinite=True, flags=False)
         return np.asarray(array, dtype=float).reshape(leaf.shape)
     except DataError:
         raise

@@ -230,7 +230,8 @@ def _unpacked(
 ) -> Any:
     """Return the problem, declared again with what was added to it."""
     made = origin.problem()
-    made._set(**public)
+    # what was kept when it was declared moves with its terms, as they are put in
+    made._set(**{name: value for name, value in public.items() if name not in origin.before})
     declared = {**made.objective, **made.constraints}
     fresh = {name: t.leaf for name, t in extra.items()}
     variables = {**{k: v for k, v in made.variables.items() if k in names}, **fresh}
@@ -262,6 +263,7 @@ def _unpacked(
         constraints=MappingProxyType(constraints),
         integers=frozenset(integers),
     )._proved_anew()
+    made._set(**public)
     return made.at({t.leaf: value for t, value in given}) if given else made
 
 

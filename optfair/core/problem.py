@@ -40,7 +40,7 @@ from optfair.core.term import (
 )
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
-from optfair.numbers import Taken, check_mapping, check_text, checked
+from optfair.numbers import Taken, check_mapping, check_point, check_text, checked
 
 if TYPE_CHECKING:
     from optfair.convexity.recast import Recast
@@ -318,9 +318,13 @@ class Problem(ProblemVerbs, Labels):
         """Return what ``ask`` finds; a model whose rules guess a limit asks again where it decides."""
         return ask(self)
 
-    @checked(values=check_mapping)
+    @checked(values=check_point)
     def objective_value(self, values: Values) -> float:
         """Return the declared objective at given values, evaluated in NumPy."""
+        return self.objective_at(values)
+
+    def objective_at(self, values: Values) -> float:
+        """Return the objective at what a solver left: NaN or infinite where a value is."""
         for name in frozenset[str]().union(*(t.scope for t in self.objective.values())):
             if name not in values:
                 raise DeclarationError(f"there is no value of {name!r}", remedy="give one")

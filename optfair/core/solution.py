@@ -6,11 +6,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from optfair.core.certificate import Certificate, DualProof, Optimality
 from optfair.core.labels import Named, frame
 from optfair.core.verbs import SolutionVerbs
-from optfair.errors import DeclarationError, nearest
-from optfair.numbers import check_positive, checked
+from optfair.errors import DataError, DeclarationError, nearest
+from optfair.numbers import (
+    check_mapping,
+    check_number,
+    check_positive,
+    checked,
+    floats,
+    one_of,
+)
 from optfair.proofs.grade import UNKNOWN, Grade, reported
 
 if TYPE_CHECKING:
@@ -126,10 +135,33 @@ class Solution(SolutionVerbs):
     pool: Any = None
 
     def __post_init__(self) -> None:
+        self._check()
         p = self.problem
         object.__setattr__(self, "values", p.labelled(self.values, "values"))
         multipliers = p.labelled(self.multipliers, "multipliers")
         object.__setattr__(self, "multipliers", multipliers)
+
+    def _check(self) -> None:
+        """Refuse what cannot be a part of a solution, before anything reads it."""
+        one_of(Status)(self.status, "status")
+        for name in ("values", "multipliers", "seconds", "options"):
+            check_mapping(getattr(self, name), name)
+        numbers = {name: getattr(self, name) for name in ("objective", "bound", "unit")}
+        numbers |= {f"seconds[{name!r}]": spent for name, spent in self.seconds.items()}
+        for name, number in numbers.items():  # NaN: nobody said
+            if not isinstance(number, float):
+                check_number(number, name, infinite=True)
+        check_number(self.options.get("tolerance", 1e-6), "options['tolerance']", least=0.0)
+        if self.proof is not None and not callable(getattr(self.proof, "check", None)):
+            raise DataError(f"proof is a {type(self.proof).__name__}", remedy="give one, or None")
+        for what, arrays in (("values", self.values), ("multipliers", self.multipliers)):
+            if type(arrays) is dict:  # other mappings compute their entries when they are read
+                for name, entry in arrays.items():
+                    own = isinstance(entry, (np.ndarray, np.generic)) and entry.dtype.kind in "fiuc"
+                    if isinstance(entry, np.ma.MaskedArray) or not (
+                        own or isinstance(entry, float)
+                    ):
+                        floats(entry, f"{what}[{name!r}]", infinite=True, flags=False)
 
     @classmethod
     def deferred(cls, bound: Callable[[], float], **fields: Any) -> Solution:
@@ -213,6 +245,11 @@ class Solution(SolutionVerbs):
             known = [*p.variables, *p.constraints]
             raise DeclarationError(f"no value or price {name!r}", remedy=nearest(str(name), known))
         of = self.values if name in p.variables else self.shadow_price
+        if name not in of:
+            raise DeclarationError(f"no value or price {name!r}", remedy=nearest(name, of))
+        shape = (p.variables if name in p.variables else p.constraints)[name].shape
+        if np.shape(of[name]) != shape:
+            raise DataError(f"{name!r} has the shape {np.shape(of[name])}, not {shape}")
         return frame(name, of[name], p.axes(name))
 
     def __repr__(self) -> str:

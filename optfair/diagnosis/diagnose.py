@@ -98,7 +98,7 @@ def _numbers(problem: Problem, witness: NonconvexityWitness) -> dict[str, float]
     if witness.term in problem.constraints:
         term = problem.constraints[witness.term]
         return {k: float(np.max(term.violation(v), initial=0.0)) for k, v in points.items()}
-    return {k: problem.objective_value(v) for k, v in points.items()}
+    return {k: problem.objective_at(v) for k, v in points.items()}
 
 
 # Findings on numbers: scaling out of proportion, and what could be left out.

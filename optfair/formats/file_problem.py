@@ -380,9 +380,9 @@ class FileProblem(Problem):
         child.__dict__.pop("_places", None)
         return child
 
-    def objective_value(self, values: Mapping[str, Any]) -> float:
+    def objective_at(self, values: Mapping[str, Any]) -> float:
         """Return the objective at values by vector, or by array of columns."""
-        return super().objective_value(self._layout.complete(values))
+        return super().objective_at(self._layout.complete(values))
 
     def extended(
         self, variables: Mapping[str, Any], parts: Sequence[tuple[str, Any]], goal: Any = None

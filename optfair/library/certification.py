@@ -146,7 +146,7 @@ def _judged(
     for term in problem.constraints.values():
         if not term.relative_violation(point) <= tolerance:
             return None
-    objective = problem.objective_value(point)
+    objective = problem.objective_at(point)
     return objective, objective
 
 

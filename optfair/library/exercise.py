@@ -232,7 +232,7 @@ class _Marking:
         else:
             values = {k: np.asarray(v, dtype=float) for k, v in dict(answer["values"]).items()}
             self.shapes({k: v.shape for k, v in values.items()}, "your values have")
-            objective = self.model.objective_value(values)
+            objective = self.model.objective_at(values)
         self.point(values, objective)
         if self.task.prices:
             self.prices(answer)
@@ -286,7 +286,7 @@ class _Marking:
 
     def agrees(self, values: Mapping[str, Any], objective: float) -> None:
         """Stop where the objective of an answer is another one than the task's."""
-        same = self.model.objective_value(values)
+        same = self.model.objective_at(values)
         ok = abs(same - objective) <= TOLERANCE * max(1.0, abs(same))
         detail = f"at your own optimum yours is {objective:.6g}, the task's is {same:.6g}"
         self.says(ok, "the objective of the task", detail)

@@ -276,7 +276,7 @@ def _measured(
     return Measurement(
         primal,
         loose,
-        problem.objective_value(values),
+        problem.objective_at(values),
         check,
         sign,
         source,

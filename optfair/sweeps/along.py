@@ -118,7 +118,7 @@ def sweep(
     """
     wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
     for name in wanted:
-        problem = _with_side(problem, name)
+        problem = with_side(problem, name)
     names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
     low, high = grid[0][0], grid[-1][0]
@@ -188,7 +188,7 @@ def _grid(
     return names, [tuple(at) for at in product(*numbers)]
 
 
-def _with_side(problem: Problem, name: str) -> Problem:
+def with_side(problem: Problem, name: str) -> Problem:
     """Return the problem with the right-hand side of a linear row as a parameter, if it is one."""
     place = None if name in parameters(problem) else _row(problem, name)
     if place is None:
@@ -397,7 +397,7 @@ class Run:
             if self.known.word == ("convex" if minimised else "concave"):
                 prove = None if own is None else partial(own, sides, *self.ends)
             elif self.known.word == ("concave" if minimised else "convex"):
-                ends = tuple(p.objective_value(found.values) for p in sides)
+                ends = tuple(p.objective_at(found.values) for p in sides)
         taken = found.options.get("iterations")
         return Point(
             at,

@@ -201,9 +201,16 @@ def linear_rows(solution: Solution, called: str) -> Compiled:
     compiled = _compiled(solution)
     if any(c.kind not in ("zero", "nonneg") for c in compiled.form.cones):
         raise ClassError(f"{called} are of linear rows", remedy=remedy)
+    return check_columns(compiled, called)
+
+
+def check_columns(compiled: Compiled, called: str) -> Compiled:
+    """Return a compiled form that is not too large."""
     if compiled.form.q.size > LARGEST:
-        columns = compiled.form.q.size
-        raise UnsupportedProblem(f"{columns} columns are too many for {called}", remedy=remedy)
+        raise UnsupportedProblem(
+            f"{compiled.form.q.size} columns are too many for {called}",
+            remedy="solve again at other values: optfair.sweep",
+        )
     return compiled
 
 

@@ -6,6 +6,8 @@ system is regular and complementarity is strict, x and z are differentiable func
 .. math::
     \begin{pmatrix} P & A_N^T \\ A_N & 0 \end{pmatrix} \begin{pmatrix} dx \\ dz_N \end{pmatrix}
     = \begin{pmatrix} -dq - dP\,x - dA_N^T z_N \\ db_N - dA_N\,x \end{pmatrix}.
+
+Cones add the curvature of their boundary: `conic_optimum`.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, onenormest
 
 from optfair.backends.registry import conic_interface
-from optfair.compile.form import compile_problem
+from optfair.compile.conic_proof import ConicProof
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.solution import check_solution
-from optfair.errors import DeclarationError, UnsupportedProblem
+from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, checked
-from optfair.sweeps.ranges import Vertex, linear_rows, optimal_vertex
+from optfair.sweeps.along import with_side
+from optfair.sweeps.conic_optimum import ConicOptimum
+from optfair.sweeps.ranges import Vertex, check_columns, linear_rows, optimal_vertex
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
 STEP = 2.0**-10
 # Condition of the system beyond which the optimum may not be unique, and its derivative no number.
 WORST = 1e12
+# The same where the system is of numbers that a solver left, not of data.
+WORST_CONIC = 1e8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,9 +84,10 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     Parameters
     ----------
     solution : Solution
-        Of a continuous linear or convex quadratic program.
+        Of a continuous convex program: linear, quadratic, or conic by a solver of such programs.
     parameter : str or cvxpy.Parameter
-        One of `Problem.parameters` that the terms are affine in, of any shape.
+        One of `Problem.parameters` that the terms are affine in, of any shape; or a linear row,
+        such as "budget" or "demand[2]": then its right-hand side, of the problem solved again.
 
     Returns
     -------
@@ -88,9 +96,9 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     Raises
     ------
     ClassError
-        Another class, or integers.
+        Integers, or not convex.
     DeclarationError
-        An unknown parameter.
+        An unknown parameter or row.
     UnsupportedProblem
         The optimum is not unique, or complementarity is not strict: there is no derivative, or
         one to each side (`sensitivity` has these of linear programs). Or the terms are not affine in
@@ -104,6 +112,9 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     >>> d = of.sweeps.derivatives(p.solve(), "b")
     >>> d["x"].round(6), round(d.objective, 6)
     (array([0.5, 0.5]), 1.0)
+    >>> ball = of.from_cvxpy(cp.Problem(cp.Minimize(-cp.sum(x)), [cp.norm(x) <= b]), ["ball"])
+    >>> of.sweeps.derivatives(ball.solve(), "b")["x"].round(4)
+    array([0.7071, 0.7071])
 
     References
     ----------
@@ -111,21 +122,17 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     Amos, Kolter, OptNet, ICML 2017.
     """
     problem = solution.problem
+    if isinstance(parameter, str) and (moving := with_side(problem, parameter)) is not problem:
+        problem = moving
+        solution = problem.solve(tolerance=solution.certificate.tolerance)
     own = chosen(parameters(problem), parameter)
     _check_affine(problem, own)
-    compiled = linear_rows(solution, "derivatives")
+    compiled, vertex = _optimum(solution)
     form = compiled.form
-    _, vertex = optimal_vertex(compiled, solution)
-    if vertex.degenerate or _condition(vertex) > WORST:
-        raise UnsupportedProblem(
-            "the optimum has no derivative here",
-            "another is as good, or a row is active with multiplier 0: sides differ",
-            "optfair.sensitivity has both sides of a linear program; or optfair.sweep",
-        )
     size = int(np.prod(own.shape, dtype=int))
     dx, dz, dv = np.zeros((form.q.size, size)), np.zeros((form.b.size, size)), np.zeros(size)
     for k in range(size):
-        here, there, step = _two_forms(problem, own, k)
+        here, there, step = _two_forms(problem, own, k, compiled)
         if here.A.shape != form.A.shape or there.A.shape != form.A.shape:
             raise UnsupportedProblem("another value of the parameter compiles to other rows")
         P, A = (there.P - here.P) / step, (there.A - here.A) / step
@@ -137,6 +144,37 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     multipliers = _each(compiled.multipliers, dz, own.shape)
     rise = form.sign * dv.reshape(own.shape, order="F")
     return Derivatives(own.name, rise if own.shape else float(rise), values, multipliers)
+
+
+def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum]:
+    """Return the compiled form and the optimum on it, which moves in one way."""
+    problem, proof = solution.problem, solution.proof
+    if problem.integers or not problem.problem_class.convex:
+        raise ClassError(
+            f"derivatives are of continuous convex programs, this one is {problem.problem_class}",
+            remedy="solve again at other values: optfair.sweep",
+        )
+    if problem.problem_class.name not in ("LP", "QP"):
+        if type(proof) is not ConicProof:
+            raise UnsupportedProblem(
+                "there is no primal-dual pair to start from",
+                f"{solution.solver} left none",
+                "solve with a solver of conic programs",
+            )
+        compiled = check_columns(proof.compiled, "derivatives")
+        optimum: Vertex | ConicOptimum = ConicOptimum(compiled.form, proof.x, proof.z)
+        unique = _condition(optimum) <= WORST_CONIC
+    else:
+        compiled = linear_rows(solution, "derivatives")
+        optimum = vertex = optimal_vertex(compiled, solution)[1]
+        unique = not vertex.degenerate and _condition(vertex) <= WORST
+    if not unique:
+        raise UnsupportedProblem(
+            "the optimum has no derivative here",
+            "another is as good, or a row is active with multiplier 0: sides differ",
+            "optfair.sensitivity has both sides of a linear program; or optfair.sweep",
+        )
+    return compiled, optimum
 
 
 def _check_affine(problem: Problem, own: Parameter) -> None:
@@ -159,8 +197,12 @@ def _check_affine(problem: Problem, own: Parameter) -> None:
         )
 
 
-def _two_forms(problem: Problem, own: Parameter, k: int) -> tuple[ConicForm, ConicForm, float]:
+def _two_forms(
+    problem: Problem, own: Parameter, k: int, compiled: Compiled
+) -> tuple[ConicForm, ConicForm, float]:
     """Return the compiled forms at two values of an entry, and how far they are apart."""
+    linear = all(c.kind in ("zero", "nonneg") for c in compiled.form.cones)
+    interface = conic_interface() if linear else compiled.interface.name()
     value = own.value.toarray() if hasattr(own.value, "toarray") else own.value
     here = np.asarray(value, dtype=float)
     at = np.unravel_index(k, here.shape, order="F") if here.shape else ()
@@ -172,12 +214,15 @@ def _two_forms(problem: Problem, own: Parameter, k: int) -> tuple[ConicForm, Con
             there = problem.at({own.name: moved if here.shape else float(moved)})
         except DeclarationError:  # outside of its range
             continue
-        first, second = (compile_problem(p, conic_interface()).form for p in (problem, there))
+        first, second = (
+            compile_problem(p, interface, quadratic=compiled.quadratic).form
+            for p in (problem, there)
+        )
         return first, second, float(moved[at] - here[at])
     raise UnsupportedProblem(f"{own.name!r} cannot be moved from {value}")
 
 
-def _condition(vertex: Vertex) -> float:
+def _condition(vertex: Vertex | ConicOptimum) -> float:
     """Return an estimate of the condition of the system, in the 1-norm."""
     factor, matrix = vertex.factor, vertex.matrix
     n = matrix.shape[0]

@@ -337,7 +337,7 @@ class Exactness(Certificate):
     @property
     def value(self) -> float:
         """Declared objective at the point."""
-        return self.problem.objective_value(self.values)
+        return self.problem.objective_at(self.values)
 
     @property
     def bound(self) -> float:

@@ -198,3 +198,32 @@ def test_a_sweep_prints_its_band_and_writes_its_points(diet: Path, tmp_path: Pat
 def test_a_sweep_of_nothing_is_refused(words: tuple[str, str], said: str) -> None:
     found = run("sweep", "diet", *words)
     assert found.exit_code == 2 and said in found.output
+
+
+def test_every_table_may_quote_what_a_spreadsheet_takes_for_a_formula(tmp_path: Path) -> None:
+    model, out = tmp_path / "=m.mps", tmp_path / "t.csv"
+    columns = " =1+2 cost 1.0 =need 1.0\n -x cost 2.0 =need 1.0\n"
+    model.write_text(
+        f"NAME m\nROWS\n N cost\n G =need\nCOLUMNS\n{columns}RHS\n RHS =need 3.0\nENDATA\n"
+    )
+    runs = {
+        "solve": (model, "--out", out),
+        "sweep": (model, "=need", "1,2", "--out", out),
+        "compare": (model, "--solvers", "highs", "--out", tmp_path),
+    }
+    for verb, words in runs.items():
+        written = tmp_path / "comparison.csv" if verb == "compare" else out
+        for safe in (False, True):
+            done = run(verb, *words, *["--safe-cells"] * safe, *["--force"] * (verb != "compare"))
+            assert done.exit_code == 0, done.output
+            with written.open(newline="") as f:
+                cells = [cell for row in csv.reader(f) for cell in row]
+            odd = [c for c in cells if c[:1] in ("=", "-", "+", "@") and not _is_number(c)]
+            assert bool(odd) != safe and bool([c for c in cells if c[:2] == "'="]) == safe, verb
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) is not None
+    except ValueError:
+        return False

@@ -164,3 +164,74 @@ def test_a_stale_parameter_does_not_travel() -> None:
     with pytest.raises(of.DeclarationError, match="parameter 'b'"):
         pickle.dumps(p)
     assert trip(p.at(b=2.0)).solve().objective == pytest.approx(4.0 / 3.0)
+
+
+def everything() -> dict[str, tuple[Any, Any]]:
+    """Return (what travels, what is asked of it) by name."""
+    p, x, _ = small()
+    s, none = p.solve(), p.with_constraints(no=cp.sum(x) <= -1)
+    u = cp.Variable(2, name="u")
+    free = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(u)), [u <= 1]), ["top"])
+    exps = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.exp(u)) + cp.sum_squares(u))))
+    ring = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(u)), [cp.sum_squares(u) >= 1]))
+    sack = of.library.load("textbook/knapsack").problem()
+    iris = of.library.load("cluster_counterfactual/iris_kmeans").problem()
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    fair = of.FairKMeans(2, fairness=of.balance(0.4), random_state=0, n_init=1)
+    with pytest.raises(of.Unbounded) as unbounded:
+        free.solve()
+
+    def cost(q: Any) -> float:
+        return round(q.solve().objective, 7)
+
+    def verified(c: Any) -> bool:
+        return bool(c.verify())
+
+    def held(answers: Any) -> list[bool]:
+        return [verified(a) for a in answers.values()]
+
+    goals = {"sum": cp.sum(x), "size": cp.sum_squares(x - 1)}
+    return {
+        "features held": (iris, cost),
+        "unbounded": (unbounded.value, lambda e: (str(e), verified(e.certificate))),
+        "conflict": (of.diagnose(none), str),
+        "cones": (of.cone_program(p), lambda c: (c.A.toarray().tolist(), c.b.tolist())),
+        "dual": (of.transforms.dualize(p), lambda d: cost(d.problem)),
+        "proved tree": (sack.solve().certificate.prove(), verified),
+        "pool": (sack.solve(solutions=2), lambda s: (s.objective, str(s.pool))),
+        "exact": (
+            of.library.load("textbook/diet").problem().solve(exact=True),
+            lambda s: s.exact.objective,
+        ),
+        "curvature": (of.prove(exps), held),
+        "witness": (ring.certificate, verified),
+        "sweep": (of.sweep(p, "b", (0.0, 4.0), width=0.2), lambda w: (len(w), w.band(3.0))),
+        "front": (of.pareto(p, goals, points=3), repr),
+        "ranges": (of.sensitivity(of.library.load("textbook/diet").problem().solve()), repr),
+        "derivatives": (of.sweeps.derivatives(s, "b"), lambda d: d["x"].round(7).tolist()),
+        "estimator": (fair.fit(X, groups=[0, 1] * 15), lambda m: m.labels_.tolist()),
+        "comparison": (
+            of.compare_solvers({"p": p}, "highs", time_limit=9.0),
+            lambda c: len(c.runs),
+        ),
+    }
+
+
+def test_everything_travels_by_every_way(tmp_path: Path) -> None:
+    joblib, cloudpickle = pytest.importorskip("joblib"), pytest.importorskip("cloudpickle")
+
+    def by_file(thing: Any) -> Any:
+        joblib.dump(thing, tmp_path / "thing")
+        return joblib.load(tmp_path / "thing")
+
+    ways = {
+        "pickle": trip,
+        "cloudpickle": lambda thing: cloudpickle.loads(cloudpickle.dumps(thing)),
+        "joblib": by_file,
+        "copy": copy.copy,
+        "deepcopy": copy.deepcopy,
+    }
+    for name, (thing, ask) in everything().items():
+        for way, go in ways.items():
+            arrived = go(thing)
+            assert type(arrived) is type(thing) and ask(arrived) == ask(thing), (name, way)

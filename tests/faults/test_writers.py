@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -66,6 +67,18 @@ def test_a_full_disk_leaves_what_was_there(kind: str, known, tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == [name]
     write(path)
     read(path)
+
+
+@pytest.mark.mount
+def test_a_disk_of_its_own_that_is_full_leaves_what_was_there(
+    mounted: tuple[str, ...], tmp_path: Path
+) -> None:
+    command = [*mounted, str(tmp_path), sys.executable, "-W", "ignore", str(FOLDER / "writers.py")]
+    done = subprocess.run([*command, "full", str(tmp_path)], capture_output=True, check=True)
+    told = json.loads(done.stdout)
+    assert sorted(told) == sorted(KINDS)
+    assert {k: v for k, v in told.items() if not v.endswith("No space left on device")} == {}
+    assert os.listdir(tmp_path) == []
 
 
 def test_rights_links_and_places(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Write one kind of file until somebody ends the process.
 
-python writers.py KIND FOLDER
+python writers.py KIND FOLDER; or, for a FOLDER that is a small disk, write all kinds when it is full:
+python writers.py full FOLDER
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +87,32 @@ def writers() -> dict[str, tuple[str, Callable[[Path], Any], Callable[[Path], An
     }
 
 
+def full(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield what comes of a second file of each kind where a third of the first has room left."""
+    for kind, (name, write, read) in writers().items():
+        path, stuffing = folder / name, folder / "stuffing"
+        write(path)
+        before, left = path.read_bytes(), shutil.disk_usage(folder).free
+        stuffing.write_bytes(bytes(left - len(before) // 3))
+        try:
+            write(path)
+            told = "written"
+        except of.DataError as e:
+            told = f"{e.cause.partition(str(folder))[2]}: {e.evidence}"
+        stuffing.unlink()
+        if path.read_bytes() != before or os.listdir(folder) != [name]:
+            told = f"left {os.listdir(folder)}"
+        write(path)  # there is room again
+        read(path)
+        path.unlink()
+        yield kind, told
+
+
 def main(kind: str, folder: str) -> None:
     """Write again and again; say when the first file is there."""
+    if kind == "full":
+        sys.stdout.write(json.dumps(dict(full(Path(folder)))))
+        return
     name, write, _ = writers()[kind]
     path = Path(folder) / name
     while True:

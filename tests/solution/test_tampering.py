@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -158,3 +159,34 @@ def test_no_proof_is_not_optimal() -> None:
     assert not replace(s, proof=None).is_optimal(1.0)
     assert not replace(s, values={}).is_optimal(1.0)
     assert not replace(s, values={"x": np.full(4, np.nan)}).is_optimal(1.0)
+
+
+ODD = [True, [True] * 4, 10**400, [10**400, 0, 0, 0], "a", None, object(), [1, [2, 3]], b"x", 1j]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:12])
+def test_what_is_no_number_is_no_part_of_a_solution(odd: object, tmp_path: Path) -> None:
+    s = cvxpy_problem("qp").solve("clarabel")
+    for part in (*("objective", "bound", "unit", "status"), *("values", "multipliers", "proof")):
+        if not (part == "proof" and odd is None) and not (odd == 1j and part == "values"):
+            with pytest.raises(of.OptfairError, match=part):
+                replace(s, **{part: odd})
+    for part in ("values", "multipliers"):
+        names = getattr(s, part)
+        with pytest.raises(of.DataError, match=rf"{part}\['{next(iter(names))}'\]"):
+            replace(s, **{part: {**names, next(iter(names)): odd}})
+    with pytest.raises(of.DataError, match="tolerance"):
+        replace(s, options={"tolerance": odd})
+    with pytest.raises(of.DataError, match=r"values\['x'\]"):
+        s.problem.objective_value({"x": odd})
+    noted = replace(s, options={"told": odd})
+    noted.save(tmp_path / "s")
+    again = of.load_solution(tmp_path / "s", s.problem)
+    assert again.objective == s.objective and again.is_optimal()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e16])
+def test_an_objective_is_of_numbers_in_range(number: float) -> None:
+    p = cvxpy_problem("qp")
+    with pytest.raises(of.DataError, match=r"values\['x'\].*\n.*entry 1"):
+        p.objective_value({"x": [0.0, number, 0.0, 0.0]})

@@ -58,6 +58,96 @@ def test_they_are_what_solving_again_gives(make: Any) -> None:
                 np.testing.assert_allclose(y[(..., *at)], moved_y / (2.0 * step), atol=3e-3)
 
 
+def ball() -> Any:
+    x = cp.Variable(3, name="x")
+    b, r = cp.Parameter(2, name="b", value=[1.0, 0.3]), cp.Parameter(name="r", value=1.5)
+    rng = np.random.default_rng(3)
+    A, c = rng.normal(size=(2, 3)), rng.normal(size=3)
+    # the last term is idle: the columns that it introduces have no values of their own
+    rows = [A @ x >= b, cp.norm(x) <= r, cp.norm1(x) <= 50]
+    return cp.Problem(cp.Minimize(c @ x + 0.3 * cp.norm(x - 1)), rows)
+
+
+def squares() -> Any:
+    x, b = cp.Variable(3, name="x"), cp.Parameter(name="b", value=1.0)
+    goal = np.array([1.0, 2.0, -3.0]) @ x + 0.1 * cp.sum_squares(x)
+    return cp.Problem(cp.Minimize(goal), [cp.sum_squares(x - 1) <= b, x[0] >= 0.9])
+
+
+def entropy() -> Any:
+    x, b = cp.Variable(3, name="x"), cp.Parameter(name="b", value=1.0)
+    c = cp.Parameter(2, name="c", value=[1.0, 3.0])
+    rows = [cp.sum(x) == b, x[0] <= 0.4, cp.exp(x[1]) <= 1.3]
+    return cp.Problem(cp.Maximize(cp.sum(cp.entr(x)) - c @ x[1:]), rows)
+
+
+def power() -> Any:
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=2.0)
+    rows = [cp.sum(x) <= b, cp.PowCone3D(x[0], x[1], 0.2 + 0.6 * x[0], 0.3)]
+    return cp.Problem(cp.Minimize(x[0] - 2 * x[1]), rows)
+
+
+def matrices() -> Any:
+    X = cp.Variable((3, 3), symmetric=True, name="x")
+    b, t = cp.Parameter(2, name="b", value=[1.0, 0.3]), cp.Parameter(name="t", value=0.5)
+    rng = np.random.default_rng(1)
+    C, A = rng.normal(size=(3, 3)), rng.normal(size=(2, 3, 3))
+    C, A = C @ C.T + np.eye(3), A + A.transpose(0, 2, 1)
+    rows = [X >> 0, cp.trace((A[0] + 3 * np.eye(3)) @ X) == b[0], cp.trace(A[1] @ X) >= b[1]]
+    return cp.Problem(cp.Minimize(cp.trace(C @ X) + t * X[0, 1]), rows)
+
+
+@pytest.mark.parametrize("make", [ball, squares, entropy, power, matrices])
+def test_those_of_cones_are_what_solving_again_gives(make: Any) -> None:
+    p, step = of.from_cvxpy(make()), 2e-3
+    s = p.solve(tolerance=1e-9)
+    for name, own in p.parameters.items():
+        d, value = derivatives(s, name), np.asarray(own.value, dtype=float)
+        for at in np.ndindex(value.shape):
+            move = np.zeros(value.shape)
+            move[at] = step
+            after, before = (
+                p.at({name: v}).solve(tolerance=1e-9) for v in (value + move, value - move)
+            )
+            slope = (after.objective - before.objective) / (2.0 * step)
+            assert np.asarray(d.objective)[at] == pytest.approx(slope, abs=1e-5, rel=1e-5)
+            change = (after["x"] - before["x"]) / (2.0 * step)
+            np.testing.assert_allclose(d["x"][(..., *at)], change, atol=2e-4, rtol=2e-3)
+            for term, y in d.multipliers.items():
+                change = (after.multipliers[term] - before.multipliers[term]) / (2.0 * step)
+                np.testing.assert_allclose(y[(..., *at)], change, atol=5e-3, rtol=5e-3)
+
+
+def test_a_right_hand_side_by_its_name() -> None:
+    s = of.from_cvxpy(squares(), ["ball", "low"]).solve(tolerance=1e-9)
+    d = derivatives(s, "low")
+    assert d.objective == pytest.approx(float(s.shadow_price["low"]), abs=1e-6)
+    assert d["x"][0] == pytest.approx(1.0, abs=1e-6)
+    s = linear().solve()
+    assert derivatives(s, "c0").objective == pytest.approx(float(s.shadow_price["c0"]), abs=1e-9)
+
+
+x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=0.0)
+SIDED = {
+    "the point of a norm": (cp.norm(x - 1), [cp.sum(x) == 2 + b]),
+    "a ball with multiplier 0": (cp.sum_squares(x - 1), [cp.norm(x) <= np.sqrt(2) + b]),
+    "a free direction": (cp.norm(cp.sum(x) - 1 + b), [cp.norm(x) <= 3]),
+    "a free column": (cp.norm(cp.hstack([x[0], 1])), [x[1] >= 0, x[1] <= 1, x[0] >= 1 + b]),
+    "equal eigenvalues": (
+        cp.lambda_max(cp.bmat([[1 + x[0], b], [b, 1 - x[0]]])),
+        [cp.abs(x) <= 3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIDED)
+def test_ties_of_cones_are_refused(name: str) -> None:
+    goal, rows = SIDED[name]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)).solve(tolerance=1e-9)
+    with pytest.raises(of.UnsupportedProblem, match="no derivative here"):
+        derivatives(s, "b")
+
+
 def test_where_there_is_none_it_is_refused() -> None:
     x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=1.0)
     tied = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.sum(x) >= b, x >= 0]))
@@ -73,9 +163,9 @@ def test_where_there_is_none_it_is_refused() -> None:
     curved = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= cp.square(b)]))
     with pytest.raises(of.UnsupportedProblem, match=r"affine|other rows"):
         derivatives(curved.solve(), "b")
-    cone = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(x)), [x >= b]))
-    with pytest.raises(of.ClassError, match="linear and quadratic"):
-        derivatives(cone.solve(), "b")
+    whole = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(x)), [x >= b])).with_integrality("x")
+    with pytest.raises(of.ClassError, match="continuous convex programs"):
+        derivatives(whole.solve(), "b")
     fine = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [x >= b])).solve()
     with pytest.raises(of.DeclarationError, match="no parameter"):
         derivatives(fine, "c")

@@ -330,7 +330,7 @@ def _handed_over(
         solver=profile.name,
         version=profile.version,
         status=Status("stalled", "feasible", "unknown"),
-        objective=p.objective_value(values),
+        objective=p.objective_at(values),
         bound=found.bound,
         values=values,
         multipliers={},
