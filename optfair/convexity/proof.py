@@ -114,9 +114,6 @@ class _Answer:
         return self
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Any:
         return self  # about one expression, which a copy of it would not be
 
     def __repr__(self) -> str:
@@ -216,12 +213,22 @@ class CurvatureProof(_Answer):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td style='padding-left:{depth}em'><code>{html.escape(f)}</code></td>"
-            f"<td>{html.escape(known)}</td><td>{html.escape(name)}</td></tr>"
-            for depth, f, known, name in self.tree()
-        )
-        return f"<p>{html.escape(str(self))}</p><table>{rows}</table>"
+        """Return the tree; what has parts unfolds, from the root to the leaves."""
+        tree = self.tree()
+        below = [depth for depth, *_ in tree[1:]]
+        parts, open_at = [f"<p>{html.escape(str(self))}</p>"], list[int]()
+        for (depth, formula, known, name), after in zip(tree, [*below, 0], strict=True):
+            while open_at and open_at[-1] >= depth:
+                parts.append("</details>")
+                open_at.pop()
+            said = f"<code>{html.escape(formula)}</code>: {html.escape(f'{known} [{name}]')}"
+            look = f" style='margin-left:{1 if depth else 0}em'"
+            if after > depth:
+                parts.append(f"<details open{look}><summary>{said}</summary>")
+                open_at.append(depth)
+            else:
+                parts.append(f"<div{look}>{said}</div>")
+        return "".join([*parts, *["</details>"] * len(open_at)])
 
     def _repr_latex_(self) -> str:
         lines = [

@@ -59,7 +59,7 @@ def test_everything_shows_itself() -> None:
         "diagnosis": (low.diagnose(), ("exclude each other", "least relaxation")),
         "comparison": (of.compare_solvers({"a": p}, ["clarabel"]), ("clarabel", "tolerance")),
         "sweep": (of.sweep(p, "<script>", [0.0, 3.0]), ("2 solved", "3", "0 (proved)")),
-        "proof": (of.prove(cp.sqrt(1 + y * y)), ("convex",)),
+        "proof": (of.prove(cp.sqrt(1 + y * y)), ("convex", "(y^2 + 1)^(1/2)", "affine")),
         "refutation": (of.prove(y**3 - 4 * y**2), ("chord",)),
     }
     for name, (thing, words) in shown.items():
