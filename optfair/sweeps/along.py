@@ -32,7 +32,6 @@ from optfair.numbers import (
     check_functions,
     check_jobs,
     check_names,
-    check_number,
     check_path,
     check_point,
     check_positive,
@@ -40,7 +39,7 @@ from optfair.numbers import (
     checked,
     floats,
 )
-from optfair.storage import read_json, write_text
+from optfair.storage import check_record, read_json, write_text
 from optfair.sweeps.sweep_result import Dependence, Point, Sweep, dependence, gaps
 
 if TYPE_CHECKING:
@@ -517,11 +516,23 @@ def _identity(problem: Problem, names: Iterable[str]) -> str:
     return fingerprint(problem.at({name: known[name].value for name in names}))
 
 
+# What a point and its line must hold to be read.
+POINT: dict[str, Any] = {
+    **dict.fromkeys(("at", "ends", "conflict"), list),
+    **dict.fromkeys(("value", "bound", "seconds"), (int, float)),
+    **dict.fromkeys(("status", "grade", "solver"), str),
+    "iterations": (int, type(None)),
+    "line_given": (dict, type(None)),
+    "more": dict,
+}
+LINE: dict[str, Any] = {**dict.fromkeys(("start", "value", "slope"), (int, float)), "sound": bool}
+
+
 def _point(row: Mapping[str, Any]) -> Point:
+    check_record(row, POINT, "a point")
     line = row["line_given"]
-    check_point({k: row[k] for k in ("at", "ends", "seconds")}, "the point")
-    for name in ("value", "bound"):
-        if row[name] == row[name]:  # NaN: there is none
-            check_number(row[name], name, infinite=True)
+    if line is not None:
+        check_record(line, LINE, "the line of a point")
+    check_point({k: row[k] for k in ("at", "ends")}, "a point")
     lists = {k: tuple(row[k]) for k in ("at", "conflict", "ends")}
     return Point(**{**row, **lists, "line_given": None if line is None else ValueLine(**line)})

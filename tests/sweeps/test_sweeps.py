@@ -384,6 +384,9 @@ def test_a_file_that_holds_no_sweep_and_one_that_cannot_be_written(tmp_path: Pat
     of.sweep(p, "b", [1.0], save=file)
     whole = file.read_text()
     odd = [whole.replace('"value": 1.0', f'"value": {v}') for v in ('"a"', "[1, [2]]", "{}")]
+    odd += [whole.replace('"line_given": null', '"line_given": {"start": []}')]
+    odd += [whole.replace('"at": [1.0]', '"at": [[1.0], 2]')]
+    assert whole not in odd
     for text in (*odd, "", "[]", "[" * 100_000, '{"schema": 1}', "\x00"):
         file.write_text(text)
         with pytest.raises(of.DataError):
