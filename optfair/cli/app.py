@@ -52,8 +52,8 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-COMMANDS = (solve, explain, prove, verify, diagnose, sweep, pareto)
-COMMANDS = (*COMMANDS, read, export, compare, cluster)
+_MODELS = (solve, explain, prove, verify, diagnose, sweep, pareto)
+COMMANDS = (*_MODELS, read, export, compare, cluster)
 for command in (*COMMANDS, exercise, grade, quiz):
     # values such as -1,1 are no options
     numbers = {"ignore_unknown_options": True} if command is sweep else {}
