@@ -431,6 +431,20 @@ def check_callable(value: Any, what: str) -> Any:
     return value
 
 
+def check_functions(value: Any, what: str) -> Mapping[Any, Any]:
+    """Return a mapping to functions."""
+    for name, function in check_mapping(value, what).items():
+        check_callable(function, f"{what}[{name!r}]")
+    return cast(Mapping[Any, Any], value)
+
+
+def check_jobs(value: Any, what: str) -> int:
+    """Return how many processes: 1, 2, ... or -1 for all cores."""
+    if check_count(value, what, least=-1) == 0:
+        raise DataError(f"{what} is 0", remedy="give 1, 2, ... or -1 for all cores")
+    return int(value)
+
+
 def check_path(value: Any, what: str = "path") -> Path:
     """Return the path of a file."""
     try:

@@ -48,7 +48,9 @@ LANGUAGE = {
     "metrics": set(),
     "plots": {"errors", "registry"},
     "rows": {"errors", "numbers"},
-    "sweeps": {"backends", "compile", "core", "errors", "numbers", "plots", "solution"},
+    "sweeps": {
+        *("backends", "compile", "core", "errors", "numbers", "plots", "solution", "storage"),
+    },
     "features": {"core", "errors", "numbers"},
 }
 # A method may import the language, and these others.

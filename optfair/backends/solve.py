@@ -32,7 +32,14 @@ from optfair.errors import (
     SolverFailure,
     UnsupportedProblem,
 )
-from optfair.numbers import check_count, check_flag, check_mapping, check_text, checked
+from optfair.numbers import (
+    check_callable,
+    check_count,
+    check_flag,
+    check_mapping,
+    check_text,
+    checked,
+)
 from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
@@ -59,6 +66,7 @@ class Run(Protocol):
     isolate=check_flag,
     exact=check_flag,
     write_back=check_flag,
+    cuts=check_callable,
     solutions=check_count,
 )
 def solve(

@@ -24,7 +24,7 @@ from optfair.cli.console import (
 )
 from optfair.cli.explain import diagnose, explain, prove, verify
 from optfair.cli.learning import exercise, grade, quiz
-from optfair.cli.solve import export, read, solve, sweep
+from optfair.cli.solve import export, pareto, read, solve, sweep
 from optfair.errors import DataError, OptfairError, nearest
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-COMMANDS = (solve, explain, prove, verify, diagnose, sweep, read, export, compare, cluster)
+_MODELS = (solve, explain, prove, verify, diagnose, sweep, pareto)
+COMMANDS = (*_MODELS, read, export, compare, cluster)
 for command in (*COMMANDS, exercise, grade, quiz):
     # values such as -1,1 are no options
     numbers = {"ignore_unknown_options": True} if command is sweep else {}

@@ -41,11 +41,27 @@ SHOWN = 20
 ZERO = 1e-9
 
 
+Tolerance = Annotated[float, typer.Option(help="Relative residuals to meet.")]
+PointLimit = Annotated[float | None, typer.Option(help="Wall seconds for every point.")]
+Jobs = Annotated[int, typer.Option(help="Processes; -1 for one per core.")]
+Save = Annotated[
+    Path | None, typer.Option(help="File of what is done; the same call goes on from it.")
+]
+PointsOut = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Write the points as .csv, or a picture.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
+
+
 def solve(
     name: Name,
     solver: Solver = None,
-    tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
+    tolerance: Tolerance = 1e-7,
     time_limit: Annotated[float | None, typer.Option(help="Wall seconds.")] = None,
+    solutions: Annotated[
+        int | None,
+        typer.Option(help="Up to so many solutions with different binaries, best first."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +71,7 @@ def solve(
     proof: Annotated[
         Path | None, typer.Option(help="File for the proof, which `optfair verify` checks.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that exist.")] = False,
+    force: Force = False,
     safe_cells: SafeCells = False,
     every: Annotated[
         bool,
@@ -83,7 +99,11 @@ def solve(
                 )
         subject = named(name)
         s = subject.problem.solve(
-            solver, tolerance=tolerance, time_limit=time_limit, verbose=min(verbose, 2)
+            solver,
+            tolerance=tolerance,
+            time_limit=time_limit,
+            verbose=min(verbose, 2),
+            solutions=solutions,
         )
         if proof is not None:
             s.certificate.save(proof)
@@ -104,7 +124,11 @@ def _print(subject: Named, s: Solution, every: bool) -> None:
     if stated is not None:
         lines(f"  stated     {stated.value:.10g}")
     lines("residuals", *(f"  {row}" for row in str(s.residuals()).splitlines()))
-    _section("values", list(_entries(s.problem, s.values)), every)
+    for k, other in enumerate(s.pool.solutions if s.pool else [s]):
+        title = f"values of solution {k + 1}: {other.objective:.10g}" if s.pool else "values"
+        _section(title, list(_entries(other.problem, other.values)), every)
+    if s.pool:
+        lines(f"{len(s.pool.solutions)} solutions: {s.pool.ended}")
     _section("shadow prices", list(_entries(s.problem, s.shadow_price, constraints=True)), every)
 
 
@@ -188,7 +212,17 @@ def _record(subject: Named, s: Solution) -> dict[str, Any]:
         },
         "seconds": dict(s.seconds),
         "attempts": list(s.attempts),
+        **({} if s.pool is None else {"pool": _pool(s)}),
     }
+
+
+def _pool(s: Solution) -> dict[str, Any]:
+    """Return the solutions of a pool, and why there are no more of them."""
+    rows = [
+        {"objective": o.objective, "values": _numbers(o.problem, o.values, constraints=False)}
+        for o in s.pool.solutions
+    ]
+    return {"ended": s.pool.ended, "solutions": rows}
 
 
 def _as_json(subject: Named, s: Solution, safe: bool) -> str:
@@ -228,16 +262,12 @@ def sweep(
         ),
     ] = None,
     solver: Solver = None,
-    tolerance: Annotated[float, typer.Option(help="Relative residuals to meet.")] = 1e-7,
-    time_limit: Annotated[float | None, typer.Option(help="Wall seconds for every point.")] = None,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for one per core.")] = 1,
-    save: Annotated[
-        Path | None, typer.Option(help="File of what is done; the same call goes on from it.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the points as .csv, or a picture.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    tolerance: Tolerance = 1e-7,
+    time_limit: PointLimit = None,
+    jobs: Jobs = 1,
+    save: Save = None,
+    out: PointsOut = None,
+    force: Force = False,
     safe_cells: SafeCells = False,
     as_json: Json = False,
     problems: Problems = None,
@@ -254,20 +284,76 @@ def sweep(
         options |= {"width": width, "time_limit": time_limit, "save": save}
         found = swept(subject.problem, parameter, _values(values), **options)
         frame = found.frame()
-        if out is not None and out.suffix == ".csv":
-            rows = (frame.columns, *frame.where(frame.notna(), "").itertuples(index=False))
-            write_files({out: csv_text(rows, safe=safe_cells)})
-        elif out is not None:
-            write_picture(out, found.plot)
+        _write_points(out, found, frame, safe_cells)
         if as_json:
-            rows = json.loads(frame.to_json(orient="records", double_precision=15))
-            document({"name": subject.name, "dependence": str(found.dependence), "points": rows})
+            known = str(found.dependence)
+            document({"name": subject.name, "dependence": known, "points": _records(frame)})
             return
         lines(*repr(found).splitlines()[: 3 if len(found) > 1 else 2], "")
         shown = [parameter, "value", "price", "lower", "upper", "status", "conflict"]
         cells = frame.set_axis([parameter, *frame.columns[1:]], axis=1)[shown]
         table(shown, [[_written(v) for v in row] for row in cells.itertuples(index=False)])
         lines(*(f"wrote {out}" for _ in (out,) if out is not None))
+
+
+def pareto(
+    name: Name,
+    objectives: Annotated[
+        list[str] | None,
+        typer.Argument(help="Terms of the model's own objective; all of them by default."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="weighted, epsilon or lexicographic.")] = "weighted",
+    points: Annotated[int, typer.Option(help="Solve at most so many, beside the ends.")] = 20,
+    width: Annotated[
+        float | None,
+        typer.Option(help="Stop when points and bounds are nowhere further apart, of the ranges."),
+    ] = None,
+    solver: Solver = None,
+    tolerance: Tolerance = 1e-7,
+    time_limit: PointLimit = None,
+    jobs: Jobs = 1,
+    save: Save = None,
+    out: PointsOut = None,
+    force: Force = False,
+    safe_cells: SafeCells = False,
+    as_json: Json = False,
+    problems: Problems = None,
+    solvers: Solvers = None,
+) -> None:
+    """Trade the terms of an objective off: its front."""
+    from optfair.sweeps import pareto as front
+
+    with reporting(as_json):
+        if out is not None:
+            check_output("--out", out, force)
+        subject = named(name)
+        options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
+        options |= {"width": width, "time_limit": time_limit, "save": save}
+        asked = objectives or list(subject.problem.objective)
+        found = front(subject.problem, asked, method=method, points=points, **options)
+        frame = found.frame()
+        _write_points(out, found, frame, safe_cells)
+        if as_json:
+            told = {"name": subject.name, "method": method, "grade": found.grade}
+            document({**told, "points": _records(frame)})
+            return
+        lines(repr(found).splitlines()[0], "")
+        rows = [[_written(v) for v in row] for row in frame.itertuples(index=False)]
+        table(list(map(str, frame.columns)), rows)
+        lines(*(f"wrote {out}" for _ in (out,) if out is not None))
+
+
+def _write_points(out: Path | None, found: Any, frame: Any, safe: bool) -> None:
+    """Write a sweep or a front as a table or as a picture."""
+    if out is not None and out.suffix == ".csv":
+        rows = (frame.columns, *frame.where(frame.notna(), "").itertuples(index=False))
+        write_files({out: csv_text(rows, safe=safe)})
+    elif out is not None:
+        write_picture(out, found.plot)
+
+
+def _records(frame: Any) -> Any:
+    return json.loads(frame.to_json(orient="records", double_precision=15))
 
 
 def _written(value: Any) -> str:
@@ -332,7 +418,7 @@ def export(
         Path,
         typer.Argument(help=f"File to write: {', '.join(writable())}; most also with .gz behind."),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Force = False,
     problems: Problems = None,
 ) -> None:
     """Write a model in another format, with its names."""

@@ -14,6 +14,7 @@ from optfair.core import display
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.verbs import CertificateVerbs
+from optfair.numbers import check_number
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.grade import PROVED, Grade
 
@@ -237,6 +238,12 @@ class Optimality(Certificate):
 
     solution: Solution
     tolerance: float
+
+    def __post_init__(self) -> None:
+        from optfair.core.solution import check_solution
+
+        check_solution(self.solution)
+        check_number(self.tolerance, "tolerance", least=0.0)
 
     def verify(self) -> Verdict:
         """Recompute every residual on the declared problem."""

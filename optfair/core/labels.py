@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -51,6 +51,8 @@ class Axis:
                 labels = tuple(getattr(given, "values", given) if dims else given)
             except TypeError:
                 labels = (given,)
+        if not all(isinstance(label, Hashable) for label in labels):
+            raise DeclarationError(f"a label of {what} is a list", remedy="give texts or numbers")
         if isinstance(given, str) or len(labels) != size or len(set(labels)) != size:
             raise DeclarationError(
                 f"{len(set(labels))} different labels for the {size} entries of {what}",

@@ -25,6 +25,7 @@ from optfair.core.expressions import Evaluator, Written, substitute
 from optfair.core.quadratics import proved_assertions
 from optfair.core.term import ConstraintTerm, Term, family
 from optfair.errors import DeclarationError, OptfairError, nearest
+from optfair.numbers import check_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -157,6 +158,7 @@ def chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
         own = [p for p in known.values() if p.leaf is not None and p.leaf.id == name.id]
         name = name.name()
     else:
+        check_text(name, "parameter")
         own = [known[name]] if name in known else []
         own = own or [p for p in known.values() if p.rule[1] == name]
     if len(own) == 1:

@@ -398,6 +398,7 @@ class Problem(ProblemVerbs, Labels):
 
         return parameters(self)
 
+    @checked(values=check_mapping)
     def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Self:
         """Return this problem at other values of its parameters; this one keeps its own.
 

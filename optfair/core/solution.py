@@ -16,6 +16,7 @@ from optfair.numbers import (
     check_mapping,
     check_number,
     check_positive,
+    check_text,
     checked,
     floats,
     one_of,
@@ -241,6 +242,7 @@ class Solution(SolutionVerbs):
             pandas is missing.
         """
         p = self.problem
+        check_text(name, "name")
         if name not in p.variables and name not in p.constraints:
             known = [*p.variables, *p.constraints]
             raise DeclarationError(f"no value or price {name!r}", remedy=nearest(str(name), known))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.problem_class import Evidence
 from optfair.errors import DeclarationError
-from optfair.numbers import Floats
+from optfair.numbers import Floats, check_mapping
 
 if TYPE_CHECKING:
     from optfair.core.expressions import FrozenParameter, Written
@@ -95,7 +95,7 @@ class ObjectiveTerm(Term):
 
     def number(self, values: Values) -> float:
         """Return the value as a float, whatever shape of one entry the model returns."""
-        found = np.asarray(self.value(values), dtype=float)
+        found = np.asarray(_evaluated(self.value, values), dtype=float)
         if found.size != 1:
             raise DeclarationError(
                 f"value of {self.name!r} has the shape {found.shape}, not one number",
@@ -162,7 +162,7 @@ class ConstraintTerm(Term):
             Relative to 1 + the largest right-hand side of the term; and each entry relative to
             the unit + its own right-hand side.
         """
-        outside = np.asarray(self.violation(values), dtype=float)
+        outside = np.asarray(_evaluated(self.violation, values), dtype=float)
         if not outside.size and 0 not in self.shape:
             raise DeclarationError(
                 f"violation of {self.name!r} returned no number",
@@ -179,6 +179,16 @@ class ConstraintTerm(Term):
             own = np.asarray(own.max(initial=0.0))
         each = outside / (unit + own)
         return worst / (1.0 + self.largest_side), float(each.max())
+
+
+def _evaluated(function: Callable[[Values], Any], values: Values) -> Any:
+    """Return what a term says at values by name."""
+    try:
+        return function(check_mapping(values, "values"))
+    except KeyError as e:
+        raise DeclarationError(
+            f"there is no value of {e.args[0]!r}", remedy="give one of every variable"
+        ) from None
 
 
 def family(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,8 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Equality, Inequality
 
+from optfair.backends.registry import profile
+from optfair.backends.request import Request
 from optfair.compile.conic_proof import ConicProof, ValueLine
 from optfair.core.expressions import dense
 from optfair.core.identity import fingerprint
@@ -25,7 +26,20 @@ from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
-from optfair.numbers import checked
+from optfair.numbers import (
+    check_count,
+    check_flag,
+    check_functions,
+    check_jobs,
+    check_names,
+    check_path,
+    check_point,
+    check_positive,
+    check_text,
+    checked,
+    floats,
+)
+from optfair.storage import check_record, read_json, write_text
 from optfair.sweeps.sweep_result import Dependence, Point, Sweep, dependence, gaps
 
 if TYPE_CHECKING:
@@ -36,7 +50,15 @@ if TYPE_CHECKING:
 CLOSE = 1e-9
 
 
-@checked(problem=check_problem)
+@checked(
+    problem=check_problem,
+    width=check_positive,
+    points=check_count,
+    functions=check_functions,
+    save=check_path,
+    keep=check_flag,
+    n_jobs=check_jobs,
+)
 def sweep(
     problem: Problem,
     parameter: str | Sequence[str],
@@ -116,8 +138,9 @@ def sweep(
     Convexity in right-hand sides and concavity in costs: Boyd, Vandenberghe, Convex
     Optimization, 5.6.1; Bertsimas, Tsitsiklis, Introduction to Linear Optimization, 5.2-5.3.
     """
-    wanted = (parameter,) if isinstance(parameter, str) else tuple(parameter)
+    wanted = (parameter,) if isinstance(parameter, str) else check_names(parameter, "parameter")
     for name in wanted:
+        check_text(name, "parameter")
         problem = with_side(problem, name)
     names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
@@ -133,11 +156,7 @@ def sweep(
             "give the values to solve at",
         )
     run = Run(problem, names, known, (low, high), functions or {}, keep, save)
-    run.asked = {"solver": solver, "tolerance": tolerance, "time_limit": time_limit}
-    if not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs == 0:
-        raise DeclarationError(
-            f"n_jobs {n_jobs!r} cannot be", remedy="1, 2, ... or -1 for all cores"
-        )
+    run.asked = asked_of_all(solver, tolerance, time_limit)
     run.along(grid, n_jobs)
     if width is not None:
         run.refine(width, points, n_jobs)
@@ -152,7 +171,7 @@ def _grid(
     names = tuple(_full_name(problem, known, name) for name in wanted)
     if len(names) not in (1, 2):
         raise DeclarationError(f"{len(names)} parameters", remedy="sweep one or two")
-    axes = (values,) if len(names) == 1 else tuple(values)
+    axes = (values,) if len(names) == 1 else _pair(values)
     if len(axes) != len(names):
         raise DeclarationError(
             f"values for {len(axes)} of {len(names)} parameters",
@@ -166,26 +185,34 @@ def _grid(
                 f"it has the shape {known[name].shape}",
                 "write the terms with a scalar parameter times a direction, and sweep that",
             )
-        try:
-            own = np.unique(np.asarray(axis, dtype=float).ravel())
-        except (TypeError, ValueError) as e:
-            raise DeclarationError(
-                f"values of {name!r} are no numbers", str(e), "give an array of numbers"
-            ) from None
+        own = np.unique(floats(axis, f"values of {name!r}"))
         if not own.size:
             raise DeclarationError(f"no value of {name!r}", remedy="give some")
         for v in own:
             known[name].checked(float(v))
         numbers.append(own.tolist())
-    if width is not None:
-        if len(names) == 2 or len(numbers[0]) != 2:
-            raise DeclarationError(
-                "a width is for the segment between two values of one parameter",
-                remedy="give values=(low, high)",
-            )
-        if not (np.isfinite(width) and width > 0.0):
-            raise DeclarationError(f"width {width!r} is not positive", remedy="e.g. 1e-3")
+    if width is not None and (len(names) == 2 or len(numbers[0]) != 2):
+        raise DeclarationError(
+            "a width is for the segment between two values of one parameter",
+            remedy="give values=(low, high)",
+        )
     return names, [tuple(at) for at in product(*numbers)]
+
+
+def asked_of_all(solver: str | None, tolerance: float, time_limit: float | None) -> dict[str, Any]:
+    """Return the options of every solve, refused here if no point could be solved with them."""
+    Request(tolerance, time_limit)
+    if solver is not None:
+        profile(check_text(solver, "solver"))
+    asked = {"solver": solver, "tolerance": tolerance, "time_limit": time_limit}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _pair(values: Any) -> tuple[Any, ...]:
+    """Return the values of each of two parameters."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DataError(f"values are a {type(values).__name__}", remedy="give an array of each")
+    return tuple(values)
 
 
 def with_side(problem: Problem, name: str) -> Problem:
@@ -306,7 +333,7 @@ class Run:
 
     def refine(self, width: float, points: int, jobs: int = 1) -> None:
         """Solve where the band is widest, until it is nowhere wider or there are so many points."""
-        many = _processes(jobs)
+        many = processes(jobs)
         while self.fresh < points:
             edge = self.edge(width)
             if edge is not None:
@@ -321,7 +348,7 @@ class Run:
     def along(self, grid: Sequence[tuple[float, ...]], jobs: int = 1) -> None:
         """Solve at values in turn, or pieces of them in processes; the file grows by pieces then."""
         new = [at for at in grid if at not in self.points]
-        many = min(_processes(jobs), len(new))
+        many = min(processes(jobs), len(new))
         if many < 2:
             for at in new:
                 self.point(at)
@@ -329,13 +356,13 @@ class Run:
         # some pieces a process, so that a file has what is done and slow pieces even out
         size = max(1, len(new) // (4 * many))
         try:
-            self._in_processes(many, [new[i : i + size] for i in range(0, len(new), size)])
+            self._inprocesses(many, [new[i : i + size] for i in range(0, len(new), size)])
         except BrokenProcessPool:  # a process died, and took what the others were at with it
             for at in new:
                 if at not in self.points:
                     self._alone(at)
 
-    def _in_processes(self, many: int, pieces: Sequence[Sequence[tuple[float, ...]]]) -> None:
+    def _inprocesses(self, many: int, pieces: Sequence[Sequence[tuple[float, ...]]]) -> None:
         from joblib import Parallel, delayed
 
         told = self.problem, self.names, self.known, self.ends, self.functions, self.keep
@@ -351,7 +378,7 @@ class Run:
     def _alone(self, at: tuple[float, ...]) -> None:
         """Solve at a value in a process of its own; where that dies too, the point says so."""
         try:
-            self._in_processes(2, [[at]])
+            self._inprocesses(2, [[at]])
         except BrokenProcessPool:
             self.points[at] = Point(at, "SolverFailure: the process that solved here was killed")
             self.fresh += 1
@@ -365,7 +392,7 @@ class Run:
         here = self.problem.at(dict(zip(self.names, at, strict=True)))
         try:
             found = here.solve(
-                **{k: v for k, v in self.asked.items() if v is not None},
+                **self.asked,
                 warm_start=self._start(at[0]),
             )
         except Infeasible as e:
@@ -421,7 +448,7 @@ class Run:
         return self.sides
 
 
-def _processes(jobs: int) -> int:
+def processes(jobs: int) -> int:
     """Return how many processes are asked for, as joblib counts them."""
     if jobs == 1:
         return 1
@@ -459,10 +486,10 @@ class _File:
         if not self.path.exists():
             return {}
         try:
-            told = json.loads(self.path.read_text(encoding="utf-8"))
+            told = read_json(self.path)
             own = {k: told[k] for k in self.facts}
             rows = [_point(row) for row in told["points"]]
-        except (ValueError, KeyError, TypeError) as e:
+        except (DataError, ValueError, KeyError, TypeError) as e:
             raise DataError(
                 f"{self.path} is no sweep", f"{type(e).__name__}: {e}", "choose another file"
             ) from None
@@ -480,9 +507,7 @@ class _File:
         for p in points.values():
             row = asdict(replace(p, solution=None, prove=None, line_given=p.line))
             rows.append({k: v for k, v in row.items() if k not in ("solution", "prove")})
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_text(json.dumps({**self.facts, "points": rows}, default=float), encoding="utf-8")
-        os.replace(part, self.path)
+        write_text(self.path, json.dumps({**self.facts, "points": rows}, default=float))
 
 
 def _identity(problem: Problem, names: Iterable[str]) -> str:
@@ -491,7 +516,23 @@ def _identity(problem: Problem, names: Iterable[str]) -> str:
     return fingerprint(problem.at({name: known[name].value for name in names}))
 
 
+# What a point and its line must hold to be read.
+POINT: dict[str, Any] = {
+    **dict.fromkeys(("at", "ends", "conflict"), list),
+    **dict.fromkeys(("value", "bound", "seconds"), (int, float)),
+    **dict.fromkeys(("status", "grade", "solver"), str),
+    "iterations": (int, type(None)),
+    "line_given": (dict, type(None)),
+    "more": dict,
+}
+LINE: dict[str, Any] = {**dict.fromkeys(("start", "value", "slope"), (int, float)), "sound": bool}
+
+
 def _point(row: Mapping[str, Any]) -> Point:
+    check_record(row, POINT, "a point")
     line = row["line_given"]
+    if line is not None:
+        check_record(line, LINE, "the line of a point")
+    check_point({k: row[k] for k in ("at", "ends")}, "a point")
     lists = {k: tuple(row[k]) for k in ("at", "conflict", "ends")}
     return Point(**{**row, **lists, "line_given": None if line is None else ValueLine(**line)})

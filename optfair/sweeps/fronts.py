@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,18 @@ from optfair.core.composition import owned
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DeclarationError, nearest
-from optfair.numbers import check_choice, check_count, checked
-from optfair.sweeps.along import Run
+from optfair.numbers import (
+    check_choice,
+    check_count,
+    check_functions,
+    check_jobs,
+    check_path,
+    check_positive,
+    check_text,
+    checked,
+    floats,
+)
+from optfair.sweeps.along import Run, asked_of_all, processes
 from optfair.sweeps.pareto_front import FrontPoint, Halfspace, ParetoFront
 from optfair.sweeps.sweep_result import Dependence
 
@@ -38,7 +49,14 @@ NO_RANGE = 1e-9
 METHODS = ("weighted", "lexicographic", "epsilon")
 
 
-@checked(problem=check_problem, points=check_count)
+@checked(
+    problem=check_problem,
+    points=check_count,
+    width=check_positive,
+    functions=check_functions,
+    save=check_path,
+    n_jobs=check_jobs,
+)
 def pareto(
     problem: Problem,
     objectives: Mapping[str, Any] | Sequence[str],
@@ -52,6 +70,7 @@ def pareto(
     tolerance: float = 1e-7,
     time_limit: float | None = None,
     save: str | Path | None = None,
+    n_jobs: int = 1,
 ) -> ParetoFront:
     r"""Return the front of several objectives over the feasible set of a problem.
 
@@ -91,6 +110,8 @@ def pareto(
         As for `solve`; the time limit is for every point.
     save : path, optional
         A JSON file that holds the points between the ends, from which another call goes on.
+    n_jobs : int
+        Processes of joblib (-1: one a core) that solve the points between the ends.
 
     Returns
     -------
@@ -124,13 +145,10 @@ def pareto(
     """
     check_choice(method, "method", METHODS)
     goals = _goals(problem, objectives)
-    asked = {"solver": solver, "tolerance": tolerance, "time_limit": time_limit}
-    front = _Front(problem, goals, {k: v for k, v in asked.items() if v is not None})
-    front.functions, front.save = dict(functions or {}), save
-    if width is not None and (len(goals) != 2 or not (np.isfinite(width) and width > 0.0)):
-        raise DeclarationError(
-            f"width {width!r} cannot be", remedy="a positive number, for two objectives"
-        )
+    front = _Front(problem, goals, asked_of_all(solver, tolerance, time_limit))
+    front.functions, front.save, front.jobs = dict(functions or {}), save, n_jobs
+    if width is not None and len(goals) != 2:
+        raise DeclarationError(f"a width for {len(goals)} objectives", remedy="it is for two")
     if method == "lexicographic":
         front.in_turn()
     else:
@@ -163,6 +181,8 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
             "a rule of this problem has guessed a limit for its own objective",
             remedy="sweep a parameter of it instead: optfair.sweep",
         )
+    for name in objectives:
+        check_text(name, "an objective's name")
     given = objectives if isinstance(objectives, Mapping) else {n: n for n in objectives}
     goals = []
     for name, item in given.items():
@@ -192,11 +212,30 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
     return tuple(goals)
 
 
+class _Value:
+    """The value of an objective at a solution, in the direction of minimisation; it travels."""
+
+    def __init__(self, name: str, expression: Any, variables: Mapping[str, Any]) -> None:
+        self.told = name, expression, dict(variables)
+
+    def __reduce__(self) -> Any:
+        return _Value, self.told
+
+    def __call__(self, solution: Solution) -> float:
+        return self._term.number(solution.values)
+
+    @cached_property
+    def _term(self) -> ObjectiveTerm:
+        name, expression, variables = self.told  # these have new ids where they arrive
+        return objective_term(name, expression, {v.id: k for k, v in variables.items()}, "minimize")
+
+
 class _Front:
     """The points and half-spaces of a front so far, and how the next is solved."""
 
     functions: dict[str, Callable[[Solution], Any]]
     save: str | Path | None
+    jobs: int
 
     def __init__(
         self, problem: Problem, goals: tuple[_Goal, ...], asked: Mapping[str, Any]
@@ -280,7 +319,8 @@ class _Front:
 
     def _run(self, problem: Problem, names: tuple[str, ...], known: Dependence, ends: Any) -> Run:
         columns: dict[str, Any] = {
-            f"value of {g.name}": lambda s, g=g: g.term.number(s.values) for g in self.goals
+            f"value of {g.name}": _Value(g.name, g.expression, problem.variables)
+            for g in self.goals
         }
         run = Run(problem, names, known, ends, {**columns, **self.functions}, True, self.save)
         run.asked = dict(self.asked)
@@ -333,9 +373,10 @@ class _Front:
         run = self._run(self.sum, names, Dependence("", "weights are swept"), (0.0, 1.0))
         if values is not None or k > 2:
             spaced = (w / self.ranges for w in np.array(_simplex(k, points)))
-            for w in spaced if values is None else _grid(values, k, "weights"):
-                at = tuple(float(v) for v in w)
-                run.point(at)
+            given = spaced if values is None else _grid(values, k, "weights")
+            grid = [tuple(float(v) for v in w) for w in given]
+            run.along(grid, self.jobs)
+            for at in grid:
                 self._read(run.points[at], at)
             return
         done: set[tuple[float, ...]] = set()
@@ -344,10 +385,12 @@ class _Front:
             wide = [e for e in edges if e[0] > (NARROW if width is None else width)]
             if not wide:
                 return
-            at = max(wide)[1]
-            done.add(at)
-            run.point(at)
-            self._read(run.points[at], at)
+            many = min(processes(self.jobs), points - run.fresh)
+            widest = [at for _, at in sorted(wide, reverse=True)[:many]]
+            done.update(widest)
+            run.along(widest, self.jobs)
+            for at in widest:
+                self._read(run.points[at], at)
 
     def levels(self, points: int, width: float | None, values: Any) -> None:
         """Minimise the first objective, a little of the others with it, under levels on them."""
@@ -375,10 +418,9 @@ class _Front:
         each = max(2, round(points ** (1.0 / (k - 1)))) if width is None else 2
         axes = [np.linspace(low[i], high[i], each).tolist() for i in range(1, k)]
         grid = product(*axes) if values is None else _grid(values, k - 1, "levels")
-        for at in grid:
-            run.point(tuple(float(v) for v in at))
+        run.along([tuple(float(v) for v in at) for at in grid], self.jobs)
         if width is not None and values is None:
-            run.refine(width, points)
+            run.refine(width, points, self.jobs)
         for at, p in run.points.items():
             self._read(p, weights, (np.inf, *at))
 
@@ -395,10 +437,7 @@ def _simplex(k: int, points: int) -> list[tuple[float, ...]]:
 
 def _grid(values: Any, columns: int, word: str) -> list[tuple[float, ...]]:
     """Return weights or levels as they were given, checked."""
-    try:
-        own = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as e:
-        raise DeclarationError(f"{word} are no numbers", str(e)) from None
+    own = floats(values, word)
     own = own.reshape(-1, 1) if own.ndim == 1 and columns == 1 else own
     fine = own.ndim == 2 and own.shape[1] == columns and np.isfinite(own).all()
     if word == "weights":

@@ -11,7 +11,7 @@ import numpy as np
 
 from optfair.core import display
 from optfair.errors import DeclarationError, needed
-from optfair.numbers import Floats
+from optfair.numbers import Floats, check_number, checked
 from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
@@ -185,6 +185,7 @@ class ParetoFront:
     def _minimised(self) -> Floats:
         return self.values * self.senses
 
+    @checked(level=check_number)
     def band(self, level: float) -> tuple[float, float]:
         """Return bounds on the best first objective when the second is no worse than a level.
 

@@ -25,7 +25,9 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core import display
+from optfair.core.solution import check_solution
 from optfair.errors import ClassError, NotInstalled, UnsupportedProblem
+from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from optfair.core.solution import Solution
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 
 # Slacks and multipliers below this, of the size of their data, are 0.
 ZERO = 1e-9
@@ -135,6 +136,7 @@ class Ranges:
         return display.html_lines(repr(self))
 
 
+@checked(solution=check_solution)
 def sensitivity(solution: Solution) -> Ranges:
     """Return how far each right-hand side and cost may move, and what the optimum does.
 

@@ -64,7 +64,7 @@ class Derivatives:
     multipliers: Mapping[str, Floats]
 
     def __getitem__(self, name: str) -> Floats:
-        if name not in self.values:
+        if not isinstance(name, str) or name not in self.values:
             raise DeclarationError(
                 f"no derivative of {name!r}", remedy=f"known are {', '.join(self.values)}"
             )

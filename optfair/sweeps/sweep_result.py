@@ -16,8 +16,10 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ValueLine, same_rows
 from optfair.compile.form import compile_problem
 from optfair.core import display
-from optfair.core.parameters import Family, parameters
+from optfair.core.parameters import Family, chosen, parameters
+from optfair.core.problem import check_problem
 from optfair.errors import DeclarationError, NotInstalled, UnsupportedProblem
+from optfair.numbers import check_number, checked
 from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class Dependence:
         return f"{self.word or 'not known'}: {self.because}"
 
 
+@checked(problem=check_problem, low=check_number, high=check_number)
 def dependence(problem: Problem, name: str, low: float, high: float) -> Dependence:
     """Return what is proved of the optimal value as a function of a scalar parameter.
 
@@ -70,7 +73,8 @@ def dependence(problem: Problem, name: str, low: float, high: float) -> Dependen
     >>> print(dependence(p, "b", 0.0, 2.0))
     convex: 'b' moves right-hand sides of convex constraints
     """
-    own = parameters(problem)[name]
+    own = chosen(parameters(problem), name)
+    name = own.name
     if own.rule[0]:
         return _of_rule(problem, own)
     if own.leaf is None and not problem.movable[name]:
@@ -291,6 +295,7 @@ class Sweep:
     def _banded(self) -> bool:
         return len(self.names) == 1 and bool(self.dependence.word)
 
+    @checked(t=check_number)
     def band(self, t: float) -> tuple[float, float]:
         """Return bounds on the optimal value at a value of the parameter, between the points.
 

@@ -227,3 +227,24 @@ def _is_number(text: str) -> bool:
         return float(text) is not None
     except ValueError:
         return False
+
+
+def test_fronts_and_pools(tmp_path: Path) -> None:
+    out = tmp_path / "front.csv"
+    told = run("pareto", "textbook/ridge_regression", "--points", 2, "--out", out)
+    assert told.exit_code == 0 and "ParetoFront of fit, penalty: 4 points" in told.stdout
+    with out.open() as f:
+        assert [row["grade"] for row in csv.DictReader(f)] == ["proved"] * 4
+    one = run("pareto", "textbook/ridge_regression", "fit", "penalty", "--method", "lexicographic")
+    assert "1 points" in one.stdout
+    record = json.loads(run("pareto", "ridge_regression", "--points", 1, "--json").stdout)
+    assert record["grade"] == "proved" and len(record["points"]) == 3
+    assert "a front needs two" in run("pareto", "textbook/diet").stderr
+    assert "no objective term 'fitt'" in run("pareto", "ridge_regression", "fitt", "fit").stderr
+    text = run("solve", "textbook/knapsack", "--solutions", 2).stdout
+    assert "values of solution 2: " in text and text.endswith("2 solutions: full\n")
+    pool = json.loads(run("solve", "textbook/knapsack", "--solutions", 2, "--json").stdout)["pool"]
+    assert [s["objective"] for s in pool["solutions"]] == sorted(
+        [s["objective"] for s in pool["solutions"]], reverse=True
+    )
+    assert "binaries" in run("solve", "textbook/diet", "--solutions", 2).stderr

@@ -26,6 +26,6 @@ def test_the_share_of_its_modules_does_not_fall() -> None:
     record = Record()
     run(MODULES, record)
     met = record.met
-    assert met >= 2000 and record.outcomes["solved"] / met >= 0.975  # 2,089 of 2,123, CVXPY 1.9.3
+    assert met >= 2000 and record.outcomes["solved"] / met >= 0.985  # 2,101 of 2,123, CVXPY 1.9.3
     assert record.outcomes["raw exception"] == record.outcomes["different"] == 0, record.wrong
     assert record.unlisted == []

@@ -172,12 +172,68 @@ def calls() -> list[Call]:
         found.append(call(name, function, kinds, **good))
 
     _language(add)
+    _sweeps(add)
     _clustering(add)
     _groups(add)
     _clusters_and_edits(add)
     _metrics(add)
     _textbook(add)
     return found
+
+
+def _sweeps(add: Any) -> None:
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=1.0)
+    rows = [cp.sum(x) >= b, x <= 9]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), rows), ["need", "top"])
+    s = p.solve()
+    goals = {"sum": cp.sum(x), "size": cp.sum_squares(x - 3)}
+    more = {"width": "number", "functions": "mapping", "save": "path"}
+    add(
+        "sweep",
+        of.sweep,
+        more | {"keep": "flag", "values": "thing", "points": "count", "parameter": "thing"},
+        problem=p,
+        parameter="b",
+        values=[1.0, 2.0],
+        width=0.5,
+        points=3,
+        functions={"x": lambda s: 0.0},
+        save="swept.json",
+        keep=False,
+        n_jobs=1,
+        tolerance=1e-7,
+        time_limit=9.0,
+        solver=None,
+    )
+    add(
+        "pareto",
+        of.pareto,
+        more | {"objectives": "thing", "points": "count"},
+        problem=p,
+        objectives=goals,
+        method="weighted",
+        points=2,
+        width=0.5,
+        functions={"x": lambda s: 0.0},
+        save="front.json",
+        tolerance=1e-7,
+        time_limit=9.0,
+        solver=None,
+        n_jobs=1,
+    )
+    add("Sweep.band", of.sweep(p, "b", (0.0, 4.0), width=0.5).band, {"t": "number"}, t=1.0)
+    add("ParetoFront.band", of.pareto(p, goals, points=2).band, {"level": "number"}, level=1.0)
+    add("sensitivity", of.sensitivity, solution=s)
+    add("derivatives", of.sweeps.derivatives, {"parameter": "thing"}, solution=s, parameter="b")
+    kinds = {"name": "thing", "low": "number", "high": "number"}
+    add("dependence", of.sweeps.dependence, kinds, problem=p, name="b", low=0.0, high=1.0)
+    add("Derivatives[]", of.sweeps.derivatives(s, "b").__getitem__, {"name": "thing"}, name="x")
+    add("problem.at", p.at, {"values": "mapping"}, values={"b": 2.0})
+    add("solution.frame", s.frame, {"name": "name"}, name="x")
+    for verb in ("relative_violation", "violations"):
+        need = getattr(p.constraints["need"], verb)
+        add(verb, need, {"values": "mapping"}, values={"x": [1.0, 1.0]})
+    add("Optimality", of.core.Optimality, solution=s, tolerance=1e-6)
 
 
 def _language(add: Any) -> None:
@@ -1504,7 +1560,8 @@ ACCEPTED = (
         ("numbers", "a generator"),
         "names of columns may be numbers",
     ),
-    (r"compare_solvers\.n_jobs", ("negative", "minus one of NumPy"), "-1 is all cores"),
+    (r".*n_jobs", ("negative", "minus one of NumPy"), "-1 is all cores"),
+    (r"Optimality.tolerance", ("inf", "a huge number"), "any"),
     (r"(SparseCounterfactuals\.budget|.*exact_features|row_budget.*|at_most.*)", ("zero",), "none"),
     (r"FairMixture\.predict_proba\.groups", ("one label",), "rows of one group"),
     (r"LinearScore\.coef", ("one number",), "one feature"),

@@ -161,11 +161,11 @@ def test_what_is_no_front_is_refused() -> None:
             of.pareto(p, bad)
     for options, cause in (
         ({"method": "epsilonn"}, "unknown method"),
-        ({"width": -1.0}, "width -1.0"),
+        ({"width": -1.0}, "width is -1.0"),
         ({"values": [[-1.0, 2.0]]}, "weights of the shape"),
         ({"values": [[1.0, 2.0]], "method": "epsilon"}, "levels of the shape"),
     ):
-        with pytest.raises(of.DeclarationError, match=cause):
+        with pytest.raises(of.OptfairError, match=cause):
             of.pareto(p, goals, **options)
     with pytest.raises(of.Unbounded):
         free = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.Variable(2, name="x") >= 0]))
@@ -182,3 +182,16 @@ def test_it_shows_itself() -> None:
     assert {"risk", "return", "within", "largest"} <= set(frame.columns)
     assert front.plot().get_ylabel() == "return (more is better)"
     assert "<table>" in front._repr_html_() and "proved" in repr(front)
+
+
+def test_processes_share_a_front(tmp_path: Path) -> None:
+    p, goals, _ = curved()
+    front = of.pareto(p, goals, points=4, n_jobs=2, save=tmp_path / "front.json")
+    again = of.pareto(p, goals, points=4, n_jobs=2, save=tmp_path / "front.json")
+    first, more = (set(map(tuple, f.values.tolist())) for f in (front, again))
+    assert len(first) >= 5 and first < more  # it went on from there
+    for weighted in (
+        of.pareto(p, goals, values=[[1.0, 2.0], [2.0, 1.0]], n_jobs=n) for n in (1, 2)
+    ):
+        held = [q for q in weighted if q.weights in ((1.0, 2.0), (2.0, 1.0))]
+        assert len(held) == 2 and max(q.within for q in held) <= 1e-6

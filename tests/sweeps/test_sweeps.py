@@ -221,16 +221,16 @@ def test_what_a_rule_calls_a_side_is_one(rule: of.Rule) -> None:
     ("call", "words"),
     [
         (lambda p: sweep(p, "tt", [1.0]), "no parameter or row 'tt'"),
-        (lambda p: sweep(p, "t", ["a"]), "are no numbers"),
+        (lambda p: sweep(p, "t", ["a"]), "entries that are not numbers"),
         (lambda p: sweep(p, "t", []), "no value of 't'"),
-        (lambda p: sweep(p, "t", [1.0, np.nan]), "'t' cannot be"),
-        (lambda p: sweep(p, "t", [1.0, 2.0], width=0.0), "is not positive"),
+        (lambda p: sweep(p, "t", [1.0, np.nan]), "NaN or infinite"),
+        (lambda p: sweep(p, "t", [1.0, 2.0], width=0.0), "not a positive number"),
         (lambda p: sweep(p, "t", [1.0, 2.0, 3.0], width=0.1), "two values"),
         (lambda p: sweep(p, ("t",) * 3, ([1.0],) * 3), "3 parameters"),
     ],
 )
 def test_what_is_refused(call: Any, words: str) -> None:
-    with pytest.raises(of.DeclarationError, match=words):
+    with pytest.raises(of.OptfairError, match=words):
         call(sides("min")[0])
 
 
@@ -280,7 +280,7 @@ def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -
     assert (
         sweep(p, "t", given, save=file, functions={"largest": lambda s: s["x"].max()}).solves == 0
     )
-    with pytest.raises(of.DeclarationError, match="n_jobs 0"):
+    with pytest.raises(of.DataError, match="n_jobs is 0"):
         sweep(p, "t", given, n_jobs=0)
 
 
@@ -368,3 +368,32 @@ def test_a_smooth_piece_is_cut_into_as_many_parts_as_it_takes() -> None:
     for parts in (2, 3, 4, 5):
         s = of.sweep(p, "b", (0.0, 4.0), width=0.5 / parts**2 * 1.05)
         assert s.solves == parts + 1 and s.width <= 0.5 / parts**2 * 1.05
+
+
+def test_options_that_no_point_can_be_solved_with_are_refused() -> None:
+    x, b = cp.Variable(name="x"), cp.Parameter(name="b", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= b]))
+    for options in ({"solver": "hihgs"}, {"tolerance": 2.0}, {"time_limit": -1.0}):
+        with pytest.raises(of.OptfairError):
+            of.sweep(p, "b", [1.0, 2.0], **options)
+
+
+def test_a_file_that_holds_no_sweep_and_one_that_cannot_be_written(tmp_path: Path) -> None:
+    x, b = cp.Variable(name="x"), cp.Parameter(name="b", value=1.0)
+    p, file = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= b])), tmp_path / "s.json"
+    of.sweep(p, "b", [1.0], save=file)
+    whole = file.read_text()
+    odd = [whole.replace('"value": 1.0', f'"value": {v}') for v in ('"a"', "[1, [2]]", "{}")]
+    odd += [whole.replace('"line_given": null', '"line_given": {"start": []}')]
+    odd += [whole.replace('"at": [1.0]', '"at": [[1.0], 2]')]
+    assert whole not in odd
+    for text in (*odd, "", "[]", "[" * 100_000, '{"schema": 1}', "\x00"):
+        file.write_text(text)
+        with pytest.raises(of.DataError):
+            of.sweep(p, "b", [1.0, 2.0], save=file)
+        assert file.read_text() == text
+    with pytest.raises(of.DataError):
+        of.sweep(p, "b", [1.0], save=tmp_path)
+    with pytest.raises(of.DataError, match="no folder"):
+        of.sweep(p, "b", [1.0], save=tmp_path / "none" / "s.json")
+    assert [f.name for f in tmp_path.iterdir()] == ["s.json"]
