@@ -39,9 +39,12 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
 }
 
 
+SLOW = ("camel", "steps in a row")
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "camel" else n for n in PROGRAMS],
+    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else []) for n in PROGRAMS],
 )
 def test_the_global_optimum_is_proved(name: str) -> None:
     goal, rows, truth = PROGRAMS[name]
