@@ -122,6 +122,17 @@ class Program:
         known = (values_over(n, self.entries, here) for n in own)
         return max((float(v.low.max()) for v in known if v is not None), default=0.0)
 
+    def defined(self, x: Floats) -> bool:
+        """Whether every function that is read has a finite value at a point."""
+        here = Interval.exactly(x[:, None])
+        with np.errstate(all="ignore"):
+            found = [
+                values_over(n, self.entries, here)
+                for n in (self.goal, *(f.node for f in self.facts))
+            ]
+        ends = [e for v in found if v is not None for e in (v.low, v.high)]
+        return all(np.isfinite(e).all() for e in ends)
+
     def closed(self, tree: Boxes) -> float:
         """Return the least of the objective over all boxes of a tree that covers the program's."""
         if tree.low.size != self.low.size:  # of a loaded problem the variables are others
@@ -220,6 +231,13 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             "boxes are for few continuous variables", f"at most {SCALARS} scalars"
         )
     program = Program.of(problem)
+    bounded = np.isfinite(program.high - program.low).all()
+    if not bounded and problem.problem_class.curvature in ("log-log convex", "quasiconvex"):
+        raise UnsupportedProblem(
+            "boxes without ends are for what nobody else takes",
+            f"this is a {problem.problem_class}, and a variable has no bounds",
+            "state bounds",
+        )
     sign = 1.0 if problem.sense == "minimize" else -1.0
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
     best: tuple[float, dict[str, Any]] | None = None
@@ -235,8 +253,11 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")
                 for n, leaf in leaves.items()
             }
+            x = np.array([p[leaf][j] for leaf, j in program.entries])
+            if not program.defined(x):
+                continue
             off = [t.relative_violation(values) for t in problem.constraints.values()]
-            off.append(program.outside(np.array([p[leaf][j] for leaf, j in program.entries])))
+            off.append(program.outside(x))
             with np.errstate(all="ignore"):
                 value = sign * problem.objective_at(values)
             good = max(off) <= 0.1 * request.tolerance and np.isfinite(value)
@@ -250,9 +271,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     for level in range(ROUNDS):
         found = program.least(Interval(low, high))
         if level % 6 == 0:
-            for k in np.argsort(found)[:STARTS]:
-                if np.isfinite(found[k]) or best is None:
-                    offer(Interval(low[:, k], high[:, k]).middle())
+            middles = Interval(low, high).middle()
+            at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
+            near = np.where(np.isfinite(at), at, np.inf)
+            for k in dict.fromkeys([int(near.argmin()), *np.argsort(found)[:STARTS].tolist()]):
+                if np.isfinite(found[k]) or np.isfinite(at[k]) or best is None:
+                    offer(middles[:, k])
         target = np.inf
         if best is not None:
             target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))

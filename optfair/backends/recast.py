@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
+# An objective beyond this is taken to have no limit.
+LEAST = 1e12
 # Levels that are tried, and an objective below which a gap is measured by this.
 LEVELS, SMALL = 60, 1e-4
 
@@ -189,6 +191,12 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     met, further = upper, 0.4  # what is reached, if only along a ray
     for k in range(LEVELS):
         met = min(met, upper)
+        if met < -LEAST:
+            raise SolverFailure(
+                "the objective has no limit that levels prove",
+                f"{sign * met:.3g} is reached along a ray",
+                "bound the variables it depends on",
+            )
         unit = max(SMALL, abs(upper))
         if upper - lower <= 0.5 * request.tolerance * unit:
             break

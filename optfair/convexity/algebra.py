@@ -289,6 +289,10 @@ class Algebra:
                 c = np.abs(M.data)
                 rest = _picked(M, inner)
                 return self.scaled(c, self._absolute(rest))
+        if isinstance(node, Sum) and node.parts:  # in the unit that powers of sums have
+            unit = float(np.exp2(np.floor(np.log2(abs(_lead(node))))))
+            if unit != 1.0 and 1e-30 < unit < 1e30:
+                return self.scaled(unit, self._absolute(self.scaled(1.0 / unit, node)))
         inner, _ = self._without_sign(node)
         if isinstance(inner, Product):
             # |x y| = |x| |y|; a power of even exponent has no sign

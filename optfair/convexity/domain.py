@@ -104,12 +104,23 @@ class Domain:
         """Return the domain with further facts, or further leaves within boxes."""
         if not (facts or boxes or beside or unread):
             return self
+        touched = any(leaf in f.node.leaves for leaf in boxes or () for f in self.facts)
+        if not (facts or beside or unread or touched):
+            return self._beside(boxes)
         return Domain(
             [*self.facts, *facts],
             {**self._own, **(boxes or {})},
             [*self.beside, *beside],
             [*self.unread, *unread],
         )
+
+    def _beside(self, boxes: Any) -> Domain:
+        """Return the domain with boxes of leaves that no fact knows: nothing else changes."""
+        other = object.__new__(Domain)
+        other.__dict__.update(self.__dict__)
+        other._own, other._boxes = {**self._own, **boxes}, {**self._boxes, **boxes}
+        other._ranges = {n: r for n, r in self._ranges.items() if not n.leaves & boxes.keys()}
+        return other
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -17,8 +17,6 @@ LAST_PLACES = 16.0
 LARGEST, SMALLEST = 1e140, 1e-240
 # Where intervals without an end are cut for the last time.
 FARTHEST = 1e300
-# What CVXPY rounds an argument of ceil by at most before it is evaluated.
-ROUNDED = 5.1e-5
 # Beyond this angle a trigonometric function is only known to lie within its range.
 FARTHEST_ANGLE = 1e6
 
@@ -395,9 +393,12 @@ def _cosh(x: Interval) -> Interval:
 
 
 def _ceiling(x: Interval) -> Interval:
-    """Return ceil as CVXPY evaluates it: of x rounded to four decimals."""
-    off = [ROUNDED + 1e-15 * np.where(np.isfinite(e), np.abs(e), 0.0) for e in (x.low, x.high)]
-    return Interval(np.ceil(x.low - off[0]), np.ceil(x.high + off[1]))
+    """Return ceil as CVXPY evaluates it, of x rounded to four decimals: that does not fall."""
+    with np.errstate(over="ignore"):
+        low, high = (
+            np.where(np.abs(e) < 2.0**52, np.ceil(np.around(e, 4)), e) for e in (x.low, x.high)
+        )
+    return Interval(low, high)
 
 
 #: Elementary functions of intervals by name.

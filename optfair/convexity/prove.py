@@ -16,7 +16,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.chords import Chord
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Opaque, affine, text
+from optfair.convexity.expression import Opaque, affine, opaque, text
 from optfair.convexity.proof import (
     CurvatureProof,
     CurvatureWitness,
@@ -32,7 +32,13 @@ from optfair.convexity.witness import chord, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.classify import cones_of
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.quadratics import is_quadratic, proved_assertions, quadratic_curvature, rounding
+from optfair.core.quadratics import (
+    is_quadratic,
+    parts_of,
+    proved_assertions,
+    quadratic_curvature,
+    rounding,
+)
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term
 from optfair.errors import DataError, DeclarationError, OptfairError
 from optfair.numbers import check_seconds, check_text, checked
@@ -330,21 +336,19 @@ def _needed(proof: CurvatureProof) -> Domain:
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
-    variables = expression.variables()
-    large = sum(v.size for v in variables) > WRITTEN
-    large = large and expression.size == 1 and not expression.parameters()
-    if not (large or expression.is_dcp()):
-        return None
-    from optfair.convexity.expression import opaque
-    from optfair.convexity.powers import large_quadratic
-
-    leaves = [leaf_of(v) for v in variables]
-    node: Opaque = opaque(expression, leaves)
     name = "composition rules of CVXPY"
     held = [
         k for k in kinds if (expression.is_convex() if k == "convex" else expression.is_concave())
     ]
+    parts = list(parts_of(expression)) if held else []
+    variables = [n for n in parts if cp.Variable in type(n).__mro__] or expression.variables()
+    node: Opaque = opaque(expression, [leaf_of(v) for v in variables])
     if not held:
+        large = sum(v.size for v in variables) > WRITTEN
+        if not (large and expression.size == 1 and not expression.parameters()):
+            return None
+        from optfair.convexity.powers import large_quadratic
+
         name = "quadratic of many variables"
         held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
         if not held:
@@ -352,7 +356,7 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
         found = quadratic_curvature(expression)
         shift = 0.0 if found is None else max(d.shift for d in (found.up, found.down) if d.accepted)
     else:
-        shift = rounding(expression)
+        shift = rounding(parts)
     steps = tuple(Step(Goal(node, k), name) for k in held)
     word = "affine" if len(steps) == 2 else held[0]
     return CurvatureProof(expression, word, steps, domain, shift=shift)

@@ -45,8 +45,8 @@ from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 from optfair.numbers import Floats
 
-# How deep rules are applied to what rules ask for.
-DEPTH = 14
+# How deep rules are applied to what rules ask for, and parts taken for variables within such.
+DEPTH, NESTED = 14, 1
 # Seconds that the search for boxes may take, scalars with and without cutting.
 SECONDS, CUT, WHOLE = 0.5, 3, 6
 # Cuts before a second look, by the number of variables.
@@ -110,6 +110,8 @@ class Search:
         for own in self._order:
             if own.name == _LAST[0] and self._broken(goal, domain, context):
                 break
+            if own.name == "composition" and len(context) >= NESTED:
+                continue
             for data in self._proposals(own.name, goal, algebra):
                 spend(0.2)
                 goals = own.needs(goal.node, goal.kind, algebra, data)

@@ -123,7 +123,7 @@ def _turned_over(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
         return None
     below = [n for n, p in node.factors if p == -1 and isinstance(n, Sum) and not affine(n)]
     above = [(n, -p) for n, p in node.factors if n not in below]
-    if len(below) != 1 or not above or not all(a.positive(n) for n, _ in above):
+    if len(below) != 1 or not above or not all(affine(n) and a.positive(n) for n, _ in above):
         return None
     total = below[0]
     parts: list[Any] = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,7 +253,7 @@ def _affine(expression: Any, offsets: Mapping[int, int], size: int) -> tuple[Any
         raise NotQuadratic(f"{_short(expression)} is not of degree 2 by any rule known here")
     m = int(expression.size)
     # the compiled backend of CVXPY knows two dimensions only
-    deep = any(len(n.shape) > 2 or isinstance(n, broadcast_to) for n in _nodes(expression))
+    deep = any(len(n.shape) > 2 or isinstance(n, broadcast_to) for n in parts_of(expression))
     tensor = canonInterface.get_problem_matrix(
         [expression.canonical_form[0]],
         size,
@@ -480,9 +480,9 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
     return QuadraticCurvature(up, down, note, rows)
 
 
-def rounding(expression: Any) -> float:
-    """Return the largest shift with which a quadratic form in an expression counts as definite."""
-    found_forms = [n.args[1] for n in _nodes(expression) if isinstance(n, QuadForm)]
+def rounding(parts: Iterable[Any]) -> float:
+    """Return the largest shift with which a quadratic form among parts counts as definite."""
+    found_forms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
     forms = [P.value for P in found_forms if P.is_constant() and not P.parameters()]
     found = [definiteness(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
     return max((d.shift for d in found if d.accepted), default=0.0)
@@ -502,7 +502,7 @@ def proved_assertions(name: str, expression: Any) -> Any:
         What somebody wrote, without parameters.
     """
     swaps: dict[int, Any] = {}
-    for node in _nodes(expression):
+    for node in parts_of(expression):
         if isinstance(node, QuadForm) and node.args[1].is_constant():
             swaps[id(node.args[1])] = _tested(name, node.args[1])
         elif isinstance(node, wraps.Wrap) and id(node) not in swaps and not _holds(node):
@@ -510,7 +510,7 @@ def proved_assertions(name: str, expression: Any) -> Any:
     return substitute(expression, swaps) if swaps else expression
 
 
-def _nodes(e: Any) -> Iterator[Any]:
+def parts_of(e: Any) -> Iterator[Any]:
     """Yield every node once; a matrix before what it is made of."""
     seen: set[int] = set()
     stack = [e]

@@ -22,6 +22,7 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
     "no upper bound": (cp.Minimize(z), [1 / z <= 1, z >= -5], -5.0),
     "maximised from the other side": (cp.Maximize(-z), [1 / z <= 1, z >= -5], 5.0),
     "bounds that a quotient implies": (cp.Maximize(z), [1 / z >= 1], 1.0),
+    "steps in a row": (cp.Minimize(x), [cp.ceil(x) >= 2, x >= -3, x <= 8], 1.00005),
     "wave": (cp.Minimize(sin(3 * x) + x * x / 5), [x >= -5, x <= 5], -0.9475029522),
     "camel": (
         cp.Minimize(
@@ -38,9 +39,12 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
 }
 
 
+SLOW = ("camel", "steps in a row")
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "camel" else n for n in PROGRAMS],
+    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else []) for n in PROGRAMS],
 )
 def test_the_global_optimum_is_proved(name: str) -> None:
     goal, rows, truth = PROGRAMS[name]
@@ -93,6 +97,23 @@ def test_what_ranges_exclude_has_no_point(row: Any) -> None:
         assert told.verify()
     open_again = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x * cp.log(x) <= -0.3678, x >= 0.01]))
     assert not replace(e.value.certificate, problem=open_again).verify()
+
+
+def test_a_pole_is_no_point() -> None:
+    """1/z <= -1 holds on [-1, 0): 0 is the limit of its points, and none of them."""
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(z), [1 / z <= -1])).solve(tolerance=1e-6)
+    assert -1e-6 <= s.values["z"] < 0.0 <= s.bound <= 1e-9
+
+
+def test_ceil_is_what_cvxpy_evaluates() -> None:
+    """It rounds to four decimals first, so that 1.00004 counts as 1."""
+    points = np.array([-0.5, 0.3, 1.0, 1.00004, 1.00006, 2.0, 1e17])
+    x.value = None
+    values = [cp.ceil(cp.Constant(v)).value for v in points]
+    found = Interval.exactly(points).call("ceil")
+    assert (found.low == values).all() and (found.high == values).all()
+    wide = Interval.of([-np.inf, 0.3], [0.3, np.inf]).call("ceil")
+    assert wide.low.tolist() == [-np.inf, 1.0] and wide.high.tolist() == [1.0, np.inf]
 
 
 def test_ends_far_out_are_cut_where_floats_reach() -> None:
