@@ -125,7 +125,7 @@ def _call(
         handed, inverse = compiled.handed
     data = dict(handed)
     for part in ("c", "q", "P"):
-        if data.get(part) is not None:
+        if scale != 1.0 and data.get(part) is not None:
             data[part] = data[part] * scale
     options = _nested(options)
     # the solver that met other values of the parameters takes these in their place

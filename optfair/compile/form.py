@@ -421,7 +421,7 @@ def _assembled(
         main = terms[t].main == terms[t].constraints[k].id
         owners.append(Owner(names[t], start, start + size, main, t >= len(costs)))
     form = ConicForm(
-        P=sp.csc_array(sum(squares.values(), sp.csc_array((n, n)))),
+        P=sp.csc_array(sum(squares.values()) if squares else (n, n)),
         q=q,
         offset=offset,
         A=A,

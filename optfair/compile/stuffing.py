@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from optfair.core.canonical import Canonical
 from optfair.core.expressions import dense
 from optfair.numbers import Floats, Indices
+from optfair.proofs.definiteness import is_symmetric
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -345,7 +346,7 @@ def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
         if seen is None or e.size != 1 or e.block_indices is not None or not e.P.is_constant():
             return False
         P = sp.coo_array(e.P.value)
-        if not np.isrealobj(P.data) or abs(P - P.T).nnz:
+        if not np.isrealobj(P.data) or not is_symmetric(P):
             return False
         here = P.data != 0.0
         row, column = seen[1][P.row[here]], seen[1][P.col[here]]

@@ -84,6 +84,9 @@ ACCEPTED = 1e-9
 
 def symmetric(P: Any) -> Any:
     """Return (P + P')/2 as a sparse matrix."""
+    if not sp.issparse(P):
+        P = np.asarray(P, dtype=float)
+        return sp.csc_array((P + P.T) * 0.5)
     P = sp.csc_array(P)
     return sp.csc_array((P + P.T) * 0.5)
 
@@ -133,7 +136,7 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     nothing = np.zeros(P.shape[0])
     if not P.nnz:
         return Definiteness(0.0, floor=nothing, shifted=nothing > 0.0)
-    if not np.isfinite(P.data).all() or not _is_symmetric(P):
+    if not np.isfinite(P.data).all() or not is_symmetric(P):
         return Definiteness(np.inf)
     used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
     core = _part(P, used)
@@ -171,7 +174,8 @@ def _part(P: Any, at: NDArray[Any]) -> Any:
     return P if at.size == P.shape[0] else sp.csc_array(P[at][:, at])
 
 
-def _is_symmetric(P: Any) -> bool:
+def is_symmetric(P: Any) -> bool:
+    """Whether a sparse matrix is symmetric to the last digit."""
     if P.shape[0] > DENSE:
         return not (P - P.T).nnz
     dense = P.toarray()

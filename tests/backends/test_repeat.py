@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -243,6 +244,22 @@ def test_the_kept_bound_says_what_it_cannot() -> None:
     assert kept(box.moved({"b": np.array([0.0, 0.0, 2.0])}), at, price) == -np.inf
     with pytest.raises(ValueError, match="without a bound"):
         KeptBound(box, np.array([True, True, True]))
+    # rest of size 1 in columns between -1 and 1, and between 0 and 1
+    assert -2.0 - 1e-6 < kept(box, at, np.zeros(3)) <= -2.0
+    with pytest.raises(ValueError, match="half-lines"):
+        KeptBound(replace(box, cones=(Cone("zero", 0, 1), Cone("soc", 1, 3))))
+
+
+def test_the_kept_bound_pays_columns_between_sides_of_any_factor() -> None:
+    """The least of a linear function on [-3, 2] x [-6, 1] is at a corner."""
+    A = sp.csc_array([[2.0, 0.0], [-4.0, 0.0], [0.0, 0.5], [0.0, -1.0]])
+    sides = np.array([4.0, 12.0, 0.5, 6.0])
+    form = ConicForm(
+        sp.csc_array((2, 2)), np.array([1.0, 2.0]), 0.0, A, sides, (Cone("nonneg", 0, 4),)
+    )
+    kept = KeptBound(form)
+    assert -15.0 - 1e-6 < kept(form, np.zeros(2), np.zeros(4)) <= -15.0
+    assert kept(form, np.zeros(2), np.array([1.0, -1.0, 1.0, 1.0])) == -np.inf
 
 
 def test_an_active_set_that_never_settles_is_given_up() -> None:
