@@ -183,12 +183,14 @@ class Domain:
         low, high = found.low.copy(), found.high.copy()
         for i in range(node.size):
             own = _row(node, i)
-            if own is None or len(own) > COLUMNS or len(own) < 2:
+            if own is None or len(own) > COLUMNS:
                 continue
             for fact in rows:
-                for r in range(fact.node.size):
+                # of one variable the box says it, up to rounding: what must be >= 0 is so exactly
+                least = 1 if fact.name == IMPLIED else 2
+                for r in range(fact.node.size if len(own) >= least else 0):
                     row = _row(fact.node, r)
-                    if row is None or len(row) < 2 or not row.keys() & own.keys():
+                    if row is None or len(row) < least or not row.keys() & own.keys():
                         continue
                     offset = _constant(fact.node)[r]
                     for ratio in sorted({own[k] / row[k] for k in row.keys() & own.keys()}):

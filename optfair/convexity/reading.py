@@ -42,6 +42,8 @@ from optfair.core.quadratics import (
 )
 from optfair.errors import DataError
 
+# Arguments of a maximum that are compared with each other.
+UNDER = 8
 # Products of two matrices of variables are written out up to so many scalar products.
 LARGEST = 200_000
 
@@ -453,9 +455,19 @@ class Reader:
             return self._opaque(e)
         args = [self._broadcast(a, e) for a in e.args]
         word = "of all: minimum" if type(e).__name__ == "minimum" else "of all: maximum"
-        if len({id(a) for a in args}) == 1:
-            return args[0]
-        return raw_call(word, args, 1)
+        args = self._undominated(list(dict.fromkeys(args)), word.endswith("maximum"))
+        return args[0] if len(args) == 1 else raw_call(word, args, 1)
+
+    def _undominated(self, args: list[Node], largest: bool) -> list[Node]:
+        """Return what can be the extreme: of two whose difference has a sign, one is left out."""
+        kept: list[Node] = []
+        sign = 1.0 if largest else -1.0
+        for n in args[:UNDER]:
+            ahead = [self.domain.range(self.algebra.total([m, n], [sign, -sign])) for m in kept]
+            if any((r.low >= 0.0).all() for r in ahead):
+                continue
+            kept = [m for m, r in zip(kept, ahead, strict=True) if not (r.high <= 0.0).all()] + [n]
+        return kept + args[UNDER:]
 
     def _x_exp(self, e: Any) -> Node:
         inner = self.node(e.args[0])

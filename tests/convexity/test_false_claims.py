@@ -258,6 +258,22 @@ def test_ranges_learn_from_powers(row: Any, low: float, high: float) -> None:
     assert low - 1e-12 <= float(box.low[0]) <= low and high <= float(box.high[0]) <= high + 1e-12
 
 
+@pytest.mark.parametrize(
+    ("expression", "truth"),
+    [
+        (1 / cp.maximum(2 * x + 1, 2 * x), "convex"),
+        (cp.log(cp.maximum(y + 1, 4 + x)), "concave"),
+        (cp.minimum(x + 9, cp.exp(x), x + 12), "convex"),
+        (cp.maximum(x, y), "convex"),
+        (cp.abs(cp.sqrt((2 * x + 1) * 0.3)), "concave"),
+    ],
+    ids=str,
+)
+def test_what_is_never_the_extreme_is_left_out(expression: Any, truth: str) -> None:
+    found = of.prove(expression, [x >= 0, x <= 1, y >= -1, y <= 2])
+    assert found.curvature == truth and found.verify()
+
+
 def test_ranges_of_roots_support_proofs() -> None:
     found = of.prove(1 / (x - 3), {"root": cp.sqrt(x) >= 2})
     assert found.curvature == "convex" and found.rests_on == ("root",) and found.verify()
