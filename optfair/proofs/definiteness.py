@@ -84,11 +84,9 @@ ACCEPTED = 1e-9
 
 def symmetric(P: Any) -> Any:
     """Return (P + P')/2 as a sparse matrix."""
-    if not sp.issparse(P):
-        P = np.asarray(P, dtype=float)
-        return sp.csc_array((P + P.T) * 0.5)
-    P = sp.csc_array(P)
-    return sp.csc_array((P + P.T) * 0.5)
+    given: Any = P
+    whole = sp.csc_array(given) if sp.issparse(given) else np.asarray(given, dtype=float)
+    return sp.csc_array((whole + whole.T) * 0.5)
 
 
 def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
