@@ -15,15 +15,13 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import (
+    REACH,
     Assigned,
     Descent,
     Flow,
     HeldRows,
-    descend,
-)
-from optfair.methods.fair_clustering.algorithms.smoothed_descent import (
-    REACH,
     SmoothedStart,
+    descend,
     smoothed_descent,
 )
 from optfair.methods.fair_clustering.alignment import printed_alignment

@@ -16,12 +16,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError, SolverFailure
-from optfair.methods.fair_clustering.algorithms.descent import Assigned, Descent, descend, reseed
-from optfair.methods.fair_clustering.algorithms.log_rows import MassPass
+from optfair.methods.fair_clustering.algorithms.descent import (
+    REACH,
+    Assigned,
+    Descent,
+    descend,
+    reseed,
+)
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import CURVED, POLYHEDRAL
-from optfair.methods.fair_clustering.algorithms.pricing import Box
-from optfair.methods.fair_clustering.algorithms.smoothed_descent import REACH
+from optfair.methods.fair_clustering.algorithms.pricing import Box, MassPass
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (

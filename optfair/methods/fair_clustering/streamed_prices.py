@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle, MassPass, mass_pass
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import (
     LARGEST,
@@ -22,8 +21,11 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
+    MassOracle,
+    MassPass,
     Pricing,
     box_for,
+    mass_pass,
     price,
     select_arcs,
     spread,
