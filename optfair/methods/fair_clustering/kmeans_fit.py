@@ -20,6 +20,7 @@ from optfair.methods.fair_clustering.algorithms.passed_rows import PassedRows
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
+    RISE,
     Fit,
     certified,
     check_distinct,
@@ -174,6 +175,13 @@ def fit_passed(
     )
     if stopped:
         onward = replace(onward, status="interrupted")
+    elif held is None and onward.status != "time_limit":  # the last bound, from all rows
+        proved = rows.assign(onward.best.centers, onward.best, np.inf, brief=False)
+        if (
+            proved is not None
+            and proved.objective <= onward.best.objective + RISE * problem.objective_unit
+        ):
+            onward = replace(onward, best=proved, gaps=(*onward.gaps[:-1], proved.gap))
     return OnwardRun(seed, onward, survey, 1 + getattr(rows, "passes", 0), begin)
 
 

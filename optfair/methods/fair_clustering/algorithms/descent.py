@@ -251,7 +251,7 @@ class HeldRows:
         """Return the optimal assignment at given centers, searched from the prices before."""
         costs = self.costs.moved(centers)
         deadline = np.inf if before is None else time.perf_counter() + left
-        search = PriceSearch(self.program, costs, self.tolerance, deadline)
+        search = PriceSearch(self.program, costs, self.tolerance, deadline, brief=True)
         status = search.run(self.prices if before is None else before.found.prices)
         best = search.candidate
         if best is None:

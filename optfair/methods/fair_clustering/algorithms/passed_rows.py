@@ -335,14 +335,18 @@ class PassedRows:
         self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
 
     def assign(
-        self, centers: Floats, before: Assigned[PassedAssignment] | None, left: float
+        self,
+        centers: Floats,
+        before: Assigned[PassedAssignment] | None,
+        left: float,
+        *,
+        brief: bool = True,
     ) -> Assigned[PassedAssignment] | None:
         """Return the optimal assignment at given centers, searched from the prices before."""
         # the first assignment is made whatever the limit
         deadline = np.inf if before is None else time.perf_counter() + left
-        found = PassedSearch(self, centers, deadline).assign(
-            self.prices if before is None else before.found.prices
-        )
+        search = PassedSearch(self, centers, deadline, brief=brief)
+        found = search.assign(self.prices if before is None else before.found.prices)
         if found is None:
             if before is not None:
                 return None
@@ -365,7 +369,8 @@ class PassedRows:
     def pass_over(self, function: Callable[[Chunk], Part], combine: Callable[..., Part]) -> Part:
         """Return what a pass finds."""
         self.passes += 1
-        return self.source.map_reduce(function, combine, self.n_jobs)
+        found: Part = self.source.map_reduce(function, combine, self.n_jobs)
+        return found
 
     def assignments(self, centers: Floats, prices: Floats, box: Box | None) -> AssignmentPart:
         """Return the pass at given prices, over the rows that the first pass saw."""
@@ -397,10 +402,12 @@ class PassedSearch(PriceSearch):
     # a pass over all rows costs more than a large master
     growth = (4.0, 16.0)
 
-    def __init__(self, rows: PassedRows, centers: Floats, deadline: float = np.inf) -> None:
+    def __init__(
+        self, rows: PassedRows, centers: Floats, deadline: float = np.inf, *, brief: bool = False
+    ) -> None:
         few = rows.survey.sample
         costs = CostRows(SeparableCost("sqeuclidean", few.X, centers), few.groups, few.weights)
-        super().__init__(rows.program, costs, rows.tolerance, deadline)
+        super().__init__(rows.program, costs, rows.tolerance, deadline, brief=brief)
         self.size, self.rows, self.centers = rows.survey.rows, rows, centers
         self.look: tuple[Box | None, _Opened, FreeRows]  # of the last pass
         self.found: tuple[Candidate, _Opened] | None = None

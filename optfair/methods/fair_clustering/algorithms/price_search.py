@@ -30,6 +30,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     repaired,
     select_arcs,
     spread,
+    value_within,
 )
 
 # Gaps the search aims at: linear programming is exact, an interior-point master is not.
@@ -207,6 +208,9 @@ class PriceSearch:
         ``time.perf_counter()`` value after which no new pass starts.
     report : callable, optional
         Called with each `Round`.
+    brief : bool
+        Whether a bound is taken from the master where its box is not active: what it says of the
+        rows outside needs no pass. Otherwise a pass over all rows recomputes every bound.
     """
 
     # how much wider a side of the box gets that was active
@@ -219,8 +223,10 @@ class PriceSearch:
         tolerance: float,
         deadline: float = np.inf,
         report: Callable[[Round], None] | None = None,
+        *,
+        brief: bool = False,
     ) -> None:
-        self.program, self.costs = program, costs
+        self.program, self.costs, self.brief = program, costs, brief
         self.tolerance, self.deadline, self.report = tolerance, deadline, report
         self.size, self.cap = costs.size, max(2 * costs.size, 20_000)
         self.few: CostRows | None = None
@@ -248,10 +254,7 @@ class PriceSearch:
             pricing = self.pricing = self._price(prices, ranks)
             if opened is not None:
                 free, master = opened
-                bound = pricing.value + self.program.rule_bound(master.y, master.z)
-                if bound > self.bound:
-                    self.bound, self.y, self.z = bound, master.y, master.z
-                gap = self._record(free, master)
+                gap = self._bounded(pricing.value, free, master)
                 if gap <= self.tolerance:
                     return "optimal"
                 if inactive:  # only rounding is left
@@ -273,6 +276,10 @@ class PriceSearch:
             ):
                 self._keep(fresh)
             opened, prices = (free, result), self.program.prices(result.y, result.z)
+            if inactive and self.brief:
+                value = value_within(pricing, free, box, prices)
+                if self._bounded(value, free, result) <= self.tolerance:
+                    return "optimal"
             if inactive:  # near the optimum a small box is scaled better
                 ranks = np.maximum(ranks / 8.0, 1.0)
                 continue
@@ -285,6 +292,13 @@ class PriceSearch:
                 wider = np.clip(2.0 * missing, self.growth[0] * ranks, self.growth[1] * ranks)
                 ranks = np.where(active, wider, ranks)
         return "stalled"
+
+    def _bounded(self, value: float, free: FreeRows, master: MasterResult) -> float:
+        """Take the bound of a master's prices, of that value over the rows; return the gap."""
+        bound = value + self.program.rule_bound(master.y, master.z)
+        if bound > self.bound:
+            self.bound, self.y, self.z = bound, master.y, master.z
+        return self._record(free, master)
 
     def _price(self, prices: Floats, ranks: Floats) -> Pricing:
         return price(self.costs, prices)

@@ -216,6 +216,24 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
     return FreeRows(arcs, positions, members)
 
 
+def value_within(pricing: Pricing, free: FreeRows, box: Box | None, prices: Floats) -> float:
+    r"""Return at most Σ w_i min_k (D_ik + Λ_gk), for prices Λ in the box that rows were freed for.
+
+    Rows that are not free keep their clusters in the box, and the others have the arcs that can
+    become cheapest there. Prices outside by rounding are charged for it.
+    """
+    arcs, moved = free.arcs, prices - pricing.prices
+    beyond = 0.0
+    if box is not None:
+        beyond = max(0.0, float((moved - box.up).max()), float((-box.down - moved).max()))
+    regret = arcs.regret + moved[arcs.group[arcs.row], arcs.cluster]
+    value = pricing.value + float((arcs.fixed * moved).sum()) - 2.0 * beyond
+    if regret.size:
+        first = np.flatnonzero(np.diff(arcs.row, prepend=-1))
+        value += float(arcs.weight @ np.minimum.reduceat(regret, first))
+    return value
+
+
 def _exact_totals(
     fixed: Floats, weight: Floats, kinds: Integers, shares: Floats
 ) -> tuple[Floats, Floats]:
