@@ -36,6 +36,8 @@ Found = TypeVar("Found")
 
 # Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
 EMPTY = 1e-9
+# Least part of the usual rows that a box begins with.
+LEAST_BOX = 0.0625
 
 
 # The loop.
@@ -243,7 +245,7 @@ class HeldRows:
     ) -> None:
         self.program, self.weights, self.unit, self.prices = program, weights, unit, prices
         self.costs = CostRows(cost, groups, weights)
-        self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
+        self.tolerance, self.share = POLYHEDRAL if program.polyhedral else CURVED, 1.0
 
     def assign(
         self, centers: Floats, before: Assigned[Flow] | None, left: float
@@ -251,7 +253,8 @@ class HeldRows:
         """Return the optimal assignment at given centers, searched from the prices before."""
         costs = self.costs.moved(centers)
         deadline = np.inf if before is None else time.perf_counter() + left
-        search = PriceSearch(self.program, costs, self.tolerance, deadline, brief=True)
+        stated = self.program, costs, self.tolerance, deadline
+        search = PriceSearch(*stated, brief=True, share=self.share)
         status = search.run(self.prices if before is None else before.found.prices)
         best = search.candidate
         if best is None:
@@ -260,6 +263,7 @@ class HeldRows:
             raise SolverFailure(
                 "no assignment was found", f"the search {status}", "rescale the columns"
             )
+        self.share = eased(self.share, search)
         rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)
         gap = max(0.0, best.objective - search.bound) / max(self.unit, abs(best.objective))
         prices = self.program.prices(search.y, search.z)
@@ -269,6 +273,12 @@ class HeldRows:
     def move(self, step: Assigned[Flow]) -> tuple[Floats, list[int]]:
         """Return the best centers of an assignment, and the clusters that were empty."""
         return moved_centers(self.costs.cost, self.weights, step.centers, step.found)
+
+
+def eased(share: float, search: PriceSearch) -> float:
+    """Return the part of the usual rows that the next box begins with: less where one sufficed."""
+    rounds = len(search.history)
+    return min(1.0, max(LEAST_BOX, share * (0.5 if rounds <= 1 else 2.0 if rounds > 3 else 1.0)))
 
 
 def moved_centers(
@@ -308,10 +318,11 @@ def moved_centers(
 
 # Where it starts: near its end, from rows that choose softly.
 
-# Rows from which it pays; rows per block of a pass; passes at most.
-FEWEST, BLOCK, PASSES = 2_000, 4_096, 200
-# Temperatures in typical margins, and the relative fall of the objective at which each is left.
-LADDER = ((0.1, 1e-5), (0.03, 3e-6))
+# Rows from which it pays; rows per block of a pass.
+FEWEST, BLOCK = 2_000, 4_096
+# Temperatures in typical margins, and the relative fall of the objective at which each is left,
+# or the passes.
+LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 80))
 # Distance of masses from the rules, in fractions of groups, at which centers move.
 NEAR = 0.02
 # Part of its mean's way that a center goes beyond it; the same in the exact iterations after.
@@ -375,9 +386,9 @@ def smoothed_descent(
     )
     if prices is None or not margin > 0.0:
         return None
-    search = _Search(program, _Rows(costs), prices, min(max_iter, PASSES), deadline)
-    for share, fall in LADDER:
-        if not search.descend(share * margin, max(tol, fall)):
+    search = _Search(program, _Rows(costs), prices, max_iter, deadline)
+    for share, fall, most in LADDER:
+        if not search.descend(share * margin, max(tol, fall), most):
             return None
     rows = search.rows
     return SmoothedStart(
@@ -443,7 +454,7 @@ class _Search:
         form, at = program.form, program.masses.ravel()
         self.equations = form.A.toarray()[:, at] if only_equations(program) else None
 
-    def descend(self, temperature: float, fall: float) -> bool:
+    def descend(self, temperature: float, fall: float, passes: int) -> bool:
         """Move prices and centers at one temperature until the objective falls by so little."""
         unit = self.rows.unit**2
         tau, form = temperature / unit, self.program.form
@@ -452,7 +463,8 @@ class _Search:
         )
         damping, z, y = FIRST, self._multipliers(hot, tau), np.zeros(form.q.size)
         found, sums = self._pass(self.prices, tau)
-        while self.passes < PASSES and self.moves < self.most:
+        most = self.passes + passes
+        while self.passes < most and self.moves < self.most:
             if time.perf_counter() > self.deadline:
                 return True
             step = self._step(hot, found, z, tau, damping)

@@ -49,7 +49,7 @@ WARMEST, COLDEST, FACTOR = 40.0, 0.01, 0.4
 # at the last one so many rows of a typical group, if that is less.
 NEAR, NEAR_ROWS = 3e-3, 10.0
 # Rows that the temperatures but the last look at, and that the size of costs is taken from.
-FEW, LOOKED_AT = 20_000, 4_096
+FEW, FEWER, LOOKED_AT = 20_000, 4_000, 4_096
 # Costs of a row that differ by this share of the largest tie.
 TIE = 1e-12
 
@@ -211,6 +211,8 @@ class PriceSearch:
     brief : bool
         Whether a bound is taken from the master where its box is not active: what it says of the
         rows outside needs no pass. Otherwise a pass over all rows recomputes every bound.
+    share : float
+        Part of the usual rows that the first box has, where prices are nearly right.
     """
 
     # how much wider a side of the box gets that was active
@@ -225,8 +227,9 @@ class PriceSearch:
         report: Callable[[Round], None] | None = None,
         *,
         brief: bool = False,
+        share: float = 1.0,
     ) -> None:
-        self.program, self.costs, self.brief = program, costs, brief
+        self.program, self.costs, self.brief, self.share = program, costs, brief, share
         self.tolerance, self.deadline, self.report = tolerance, deadline, report
         self.size, self.cap = costs.size, max(2 * costs.size, 20_000)
         self.few: CostRows | None = None
@@ -247,7 +250,7 @@ class PriceSearch:
             rows = min(2 * rows, MOST)
             if self.size > SMALL and time.perf_counter() < self.deadline:
                 prices = self._long_step(prices)
-        ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
+        ranks = np.full(prices.shape, self.share * rows / min(prices.size, BOUNDARIES))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
         for _ in range(ROUNDS):
@@ -308,7 +311,7 @@ class PriceSearch:
 
     def _long_step(self, prices: Floats, warmest: float = WARMEST) -> Floats:
         if self.few is None:
-            self.few = thinned(self.costs)
+            self.few = thinned(self.costs, min(FEW, max(FEWER, self.costs.size // 16)))
         step = smoothed_prices(
             self.program,
             self.few,
