@@ -152,7 +152,8 @@ class FairKMeans(
     reseeded_ : tuple of (int, int)
         Iteration and cluster wherever an empty cluster got a new center.
     restarts_ : tuple of Restart
-        Cost, balance, gap, iterations and seconds of every start.
+        Cost, balance, gap, iterations and seconds of every start; from 200,000 rows on of the
+        best, which alone goes on with all rows.
     solution_ : Solution
         Last assignment with its certificate; left out when the model is pickled or copied.
     coupling_ : scipy.sparse array (n0, n1)
