@@ -161,7 +161,7 @@ def surveyed(
         keep = np.sort(_stratified(groups, count.keys[inside], size))
         X, w, groups = X[keep], w[keep], groups[keep]
     if len(X) == count.rows:
-        w = w / total
+        w = w / w.sum()  # as weights in memory are
     else:
         some = np.bincount(groups, w, names.size)
         w = w * (shares / some)[groups]

@@ -198,7 +198,8 @@ def test_parquet_columns_are_checked_before_reading(tmp_path: Path) -> None:
         row_source(tmp_path / "missing", "g")
 
 
-def test_a_later_pass_with_other_rows_is_refused() -> None:
+def test_a_later_pass_with_other_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optfair.methods.fair_clustering.kmeans_fit.LARGE", 10)
     passes = []
 
     def fewer():

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DeclarationError, SolverFailure
+from optfair.methods.fair_clustering.algorithms.costs import CENTERS
 from optfair.methods.fair_clustering.algorithms.descent import (
-    CENTERS,
     EMPTY,
     Assigned,
     Descent,

@@ -20,33 +20,27 @@ from optfair.errors import DataError, DeclarationError, NoSuchResult
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import glue
+from optfair.methods.fair_clustering.kmeans_fit import (
+    StreamedKMeans,
+    fit_held,
+    number_of_starts,
+)
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.metrics import balance
 from optfair.methods.fair_clustering.rules import PerfectFairness
-from optfair.methods.fair_clustering.single_start import (
-    Fit,
-    check_distinct,
-    check_init,
-    exact_fit,
-    printed_fit,
-)
-from optfair.methods.fair_clustering.streamed_kmeans import StreamedKMeans
+from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
 from optfair.numbers import check_labels, check_weights
 from optfair.rows.frames import (
-    STARTS,
     check_parameters,
     checked_rows,
     same_columns,
-    start_seeds,
     taken_apart,
     without_groups,
 )
-from optfair.rows.restarts import run_restarts, unfinished
+from optfair.rows.restarts import unfinished
 
 Floats = NDArray[np.float64]
 
-# Starts of n_init="auto" for few rows, or where a time limit says when to stop; and what is few.
-MANY_STARTS, FEW_ROWS = 50, 50
 # Wall seconds of branching on labels.
 HARD_SECONDS = 10.0
 
@@ -158,7 +152,8 @@ class FairKMeans(
     reseeded_ : tuple of (int, int)
         Iteration and cluster wherever an empty cluster got a new center.
     restarts_ : tuple of Restart
-        Cost, balance, gap, iterations and seconds of every start.
+        Cost, balance, gap, iterations and seconds of every start; from 200,000 rows on of the
+        best, which alone goes on with all rows.
     solution_ : Solution
         Last assignment with its certificate; left out when the model is pickled or copied.
     coupling_ : scipy.sparse array (n0, n1)
@@ -275,33 +270,17 @@ class FairKMeans(
                 "the printed algorithm proves no prices",
                 'use algorithm="exact", or labels="soft"',
             )
-        given = not isinstance(init, str)
-        starts: Any = self.n_init
-        if starts == "auto" and self.algorithm == "exact":
-            many = len(rows) <= FEW_ROWS or (self.time_limit is not None and not given)
-            starts = MANY_STARTS if many else STARTS
         if self.search == "swap" and self.algorithm == "paper":
             raise DeclarationError(
                 'search="swap" does not go with algorithm="paper"', remedy='use "exact"'
             )
-        one = given or self.search == "swap"
-        if self.algorithm == "paper":
-            fit = printed_fit(self, problem, init)
-        else:
-            fit = exact_fit(self, problem, init, starts)
-        seeds = start_seeds(self.random_state, starts, given=one)
-        self.restarts_, best = run_restarts(
-            fit,
-            seeds,
-            rank=lambda r: r.cost if self.algorithm == "paper" else r.objective,
-            n_jobs=self.n_jobs,
-            time_limit=self.time_limit,
-            verbose=self.verbose,
-        )
+        starts = number_of_starts(self, len(rows), init)
+        given = None if sample_weight is None else np.asarray(sample_weight)
+        self.restarts_, best, _ = fit_held(self, problem, init, starts, given)
         self._keep(best, names)
         return self
 
-    def _keep(self, best: Fit, names: tuple[str, ...] | None) -> None:
+    def _keep(self, best: Fit, names: tuple[str, ...] | None, *, stacklevel: int = 3) -> None:
         """Set the fitted attributes."""
         problem, A = best.solution.problem, best.assignment
         w, index = problem.data["weights"], problem.data["groups"]
@@ -339,14 +318,14 @@ class FairKMeans(
         self._index, self._weights = index, w
         if self.status_ != "converged":
             text = unfinished(self.status_, self.n_iter_)
-            warnings.warn(text, ConvergenceWarning, stacklevel=3)
+            warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
         empty = np.flatnonzero(self.masses_.sum(axis=0) <= 1e-15)
         if empty.size and self.status_ == "converged":
             warnings.warn(
                 f"clusters {', '.join(map(str, empty))} are empty: the rules hold without them;"
                 " fewer clusters, or cluster_share(lower=...), would say what is wanted",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
     def predict(self, X: Any, *, groups: Any) -> NDArray[np.intp]:

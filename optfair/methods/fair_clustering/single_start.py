@@ -15,15 +15,12 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import (
+    REACH,
     Assigned,
     Descent,
-    Flow,
     HeldRows,
-    descend,
-)
-from optfair.methods.fair_clustering.algorithms.smoothed_descent import (
-    REACH,
     SmoothedStart,
+    descend,
     smoothed_descent,
 )
 from optfair.methods.fair_clustering.alignment import printed_alignment
@@ -153,8 +150,6 @@ def _drawn(X: Floats, weights: Floats, n_clusters: int, seed: int) -> Floats:
 Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 
 
-# From this many rows on, the first iterations run on a sample of rows.
-LARGE, SAMPLE = 200_000, 50_000
 # Relative rise of the objective that two exact steps may show.
 RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
@@ -212,8 +207,6 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
             "the centers that suit several groups are weighted means of theirs",
             'use metric="sqeuclidean"',
         )
-    large = problem.cost.rows >= LARGE and not demands.bars
-    sample = _sample(model, problem) if large and not _general(problem) else None
 
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
@@ -222,109 +215,106 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
         def left() -> float | None:
             return None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
 
-        def onwards(
-            p: FairAssignment, at: Floats, prices: Floats | None, tol: float, most: int | None
-        ) -> Descent[Any]:
-            return held_descent(
-                p, at, prices, model, left(), report, tol=tol, max_iter=most, reach=reach
-            )
-
-        def searched(p: FairAssignment, run: Descent[Any], tol: float) -> Descent[Any]:
-            if model.search != "swap" or run.status != "converged":
-                return run
-            return swapped(
-                p,
-                run,
-                lambda at, own, most: onwards(p, at, own, tol, most),
-                seed=seed,
-                budget=(starts - 1) * len(run.history),
-                deadline=np.inf if limit is None else begin + limit,
-            )
-
-        prices, duals, stopped, reach = None, None, "", 1.0
-        begun = smoothed_start(sample or problem, centers, model, left())
-        if begun is not None:
-            centers, prices, reach = begun.centers, begun.prices, REACH
-        if sample is not None:  # the many early iterations need no more than a sample
-            rough = max(model.tol, 1e-5)
-            few = searched(sample, onwards(sample, centers, prices, rough, None), rough)
-            centers, prices = few.best.centers, few.best.found.prices
-            duals = getattr(few.best.found, "duals", None)
-            stopped = few.status if few.status in ("interrupted", "time_limit") else ""
-        if _general(problem):
+        if general(problem):
             return _general_fit(model, problem, centers, seed, left(), report)
-        run = held_descent(
-            problem,
-            centers,
-            prices,
-            model,
-            None if stopped else left(),
-            report,
-            tol=model.tol,
-            max_iter=1 if stopped else model.max_iter,
-            duals=duals,
-            reach=reach,
-        )
-        if sample is None:
-            run = searched(problem, run, model.tol)
-        # the last assignment is solved as a problem, from its prices, for its certificate
-        found = run.best.found
-        solution = problem.with_centers(
-            run.best.centers, prices=found.prices, duals=getattr(found, "duals", None)
-        ).solve()
-        A = np.asarray(solution["assignment"])
-        record = Restart(
-            seed,
-            solution.objective,
-            *_numbers(problem, A, run.best.centers),
-            solution.gap,
-            len(run.history),
-            stopped or run.status,
-            time.perf_counter() - begin,
-        )
-        gaps = (*run.gaps[:-1], solution.gap)
-        history = (*run.history[:-1], min(*run.history[-2:], solution.objective))
-        return record, Fit(record, solution, A, run.best.centers, history, gaps, run.reseeded)
+        run = first_descent(model, problem, centers, seed, starts, limit, report, tol=model.tol)
+        return certified(problem, run, seed, begin)
 
     return fit
 
 
-def held_descent(
+def first_descent(
+    model: Any,
     problem: FairAssignment,
     centers: Floats,
-    prices: Floats | None,
-    model: Any,
-    time_limit: float | None,
+    seed: int,
+    starts: int,
+    limit: float | None,
     report: Step,
     *,
     tol: float,
-    max_iter: int | None = None,
-    duals: Floats | None = None,
-    reach: float = 1.0,
-) -> Descent[Flow]:
-    """Run one start on rows in memory, from arrays alone; see `descend`."""
-    rules, demands = compile_rules(problem), problem.demands
-    stated = (
-        rules.program,
-        problem.cost,
-        problem.data["groups"],
-        problem.data["weights"],
-        problem.objective_unit,
-    )
-    held: Any = HeldRows(*stated, prices)
-    if demands.bars or demands.by_group:
-        held = ChargedRows(*stated, demands, rules.feasible, prices, duals=duals)
-    with step_progress(max(0, model.verbose - 1)) as log:
+) -> Descent[Any]:
+    """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked."""
+    deadline = np.inf if limit is None else time.perf_counter() + limit
 
-        def told(iteration: int, step: Assigned[Flow]) -> None:
+    def left() -> float | None:
+        return None if limit is None else max(deadline - time.perf_counter(), 1e-3)
+
+    begun = smoothed_start(problem, centers, model, left())
+    reach = 1.0 if begun is None else REACH
+
+    def onwards(at: Floats, prices: Floats | None, most: int | None) -> Descent[Any]:
+        return descent(
+            model,
+            problem,
+            rows_of(problem, prices),
+            at,
+            left(),
+            report,
+            tol=tol,
+            max_iter=most,
+            reach=reach,
+        )
+
+    prices = None if begun is None else begun.prices
+    run = onwards(centers if begun is None else begun.centers, prices, None)
+    if model.search != "swap" or run.status != "converged":
+        return run
+    budget = (starts - 1) * len(run.history)
+    return swapped(problem, run, onwards, seed=seed, budget=budget, deadline=deadline)
+
+
+def certified(
+    problem: FairAssignment, run: Descent[Any], seed: int, begin: float
+) -> tuple[Restart, Fit]:
+    """Return what a descent found: its last assignment is solved as a problem, from its prices."""
+    found, centers = run.best.found, run.best.centers
+    duals = getattr(found, "duals", None)
+    solution = problem.with_centers(centers, prices=found.prices, duals=duals).solve()
+    A = np.asarray(solution["assignment"])
+    numbers = (*_numbers(problem, A, centers), solution.gap, len(run.history), run.status)
+    record = Restart(seed, solution.objective, *numbers, time.perf_counter() - begin)
+    gaps = (*run.gaps[:-1], solution.gap)
+    history = (*run.history[:-1], min(*run.history[-2:], solution.objective))
+    return record, Fit(record, solution, A, centers, history, gaps, run.reseeded)
+
+
+def rows_of(problem: FairAssignment, prices: Floats | None, duals: Floats | None = None) -> Any:
+    """Return the steps of a descent on rows in memory."""
+    rules, demands, data = compile_rules(problem), problem.demands, problem.data
+    stated = rules.program, problem.cost, data["groups"], data["weights"], problem.objective_unit
+    if demands.bars or demands.by_group:
+        return ChargedRows(*stated, demands, rules.feasible, prices, duals=duals)
+    return HeldRows(*stated, prices)
+
+
+def descent(
+    model: Any,
+    problem: FairAssignment,
+    rows: Any,
+    centers: Floats,
+    time_limit: float | None,
+    report: Step | None,
+    *,
+    tol: float,
+    max_iter: int | None = None,
+    reach: float = 1.0,
+) -> Descent[Any]:
+    """Alternate on rows that are held or passed over, and tell of it; see `descend`."""
+    # while starts run, a bar over them has the terminal
+    shown = 0 if model.verbose == 1 and report is not None else model.verbose
+    with step_progress(shown) as log:
+
+        def told(iteration: int, step: Assigned[Any]) -> None:
             now = Told(step.objective, step.gap)
             log(iteration, now)
-            report(iteration, now)
+            if report is not None:
+                report(iteration, now)
 
         return descend(
             centers,
-            held.assign,
-            held.move,
+            rows.assign,
+            rows.move,
             max_iter=model.max_iter if max_iter is None else max_iter,
             tol=tol,
             rise=RISE,
@@ -342,7 +332,7 @@ def smoothed_start(
     demands = problem.demands
     if demands.bars or demands.by_group or problem.cost.metric != "sqeuclidean":
         return None
-    if _general(problem):
+    if general(problem):
         return None
     cost = replace(problem.cost, centers=centers)
     return smoothed_descent(
@@ -354,7 +344,7 @@ def smoothed_start(
     )
 
 
-def _general(problem: FairAssignment) -> bool:
+def general(problem: FairAssignment) -> bool:
     """Whether some rule needs a general solver, as links between rows do."""
     return bool(problem.structure_refusal("mass-assignment"))
 
@@ -468,28 +458,6 @@ def _numbers(problem: FairAssignment, assignment: Floats, centers: Floats) -> tu
             metric=problem.cost.metric,
         ),
         balance(problem.data["groups"], assignment, sample_weight=weights),
-    )
-
-
-def _sample(model: Any, problem: FairAssignment) -> FairAssignment:
-    """Return the problem on some rows, weighted so that every group keeps its share."""
-    w, groups, shares = (problem.data[k] for k in ("weights", "groups", "shares"))
-    rng = np.random.default_rng(0)  # the same sample for every start
-    rows = []
-    for g in range(shares.size):
-        own = np.flatnonzero((groups == g) & (w > 0))
-        count = max(min(own.size, 1_000), round(SAMPLE * own.size / groups.size))
-        rows.append(np.sort(rng.choice(own, min(count, own.size), replace=False)))
-    taken = np.concatenate(rows)
-    some = np.array([w[part].sum() for part in rows])
-    return FairAssignment(
-        problem.cost.points[taken],
-        groups=problem.data["group_names"][groups[taken]],  # rules name groups by their labels
-        centers=problem.cost.centers,
-        fairness=model.fairness,
-        goal=model.goal,
-        metric=model.metric,
-        sample_weight=w[taken] * (shares / some)[groups[taken]],
     )
 
 

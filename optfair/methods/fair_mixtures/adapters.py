@@ -14,7 +14,7 @@ from optfair.methods.fair_clustering.adapters import PricedProof, price_round
 from optfair.methods.fair_clustering.algorithms.entropic_projection import (
     project,
 )
-from optfair.methods.fair_clustering.algorithms.log_rows import (
+from optfair.methods.fair_clustering.algorithms.pricing import (
     group_log_sums,
     group_softmax,
     mass_pass,

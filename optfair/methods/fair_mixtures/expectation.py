@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOracle, group_softmax
+from optfair.methods.fair_clustering.algorithms.pricing import LogRows, MassOracle, group_softmax
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.numbers import Floats, Indices
 from optfair.rows.frames import MixedRows

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle, MassPass, mass_pass
+from optfair.methods.fair_clustering.algorithms.pricing import MassOracle, MassPass, mass_pass
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     Expectation,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optfair.errors import DataError
-from optfair.methods.fair_clustering.algorithms.entropic import entropic_plan
+from optfair.methods.fair_clustering.alignment import entropic_plan
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 from optfair.numbers import (

@@ -12,13 +12,14 @@ import pytest
 import optfair as of
 from optfair import metrics
 from optfair.methods.fair_clustering import adapters as network_simplex
-from optfair.methods.fair_clustering.algorithms import entropic
-from optfair.methods.fair_clustering.algorithms.entropic import column_error, entropic_plan
+from optfair.methods.fair_clustering import alignment
 from optfair.methods.fair_clustering.alignment import (
     _assignment,
     _blocks,
     _coupled,
     _moved,
+    column_error,
+    entropic_plan,
     printed_alignment,
 )
 
@@ -320,8 +321,8 @@ def test_a_plan_that_does_not_couple_is_refused(monkeypatch):
     C = np.random.default_rng(0).random((30, 40))
     assert column_error(entropic_plan(C, 1e-4)) <= 1e-2
     with monkeypatch.context() as m:
-        m.setattr(entropic, "STEPS", 1)
-        m.setattr(entropic, "MORE", 1)
+        m.setattr(alignment, "STEPS", 1)
+        m.setattr(alignment, "MORE", 1)
         with pytest.raises(
             of.SolverFailure, match=r"did not converge at regularization=0\.0001"
         ) as e:

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 import optfair as of
 from optfair import metrics
 from optfair.core.verbs import ProblemVerbs
-from optfair.methods.fair_clustering.algorithms.descent import best_centers
+from optfair.methods.fair_clustering.algorithms.costs import best_centers
 from optfair.methods.fair_clustering.alternation import alternate
 
 

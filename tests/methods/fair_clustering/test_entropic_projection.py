@@ -18,7 +18,7 @@ from optfair.methods.fair_clustering.algorithms.entropic_projection import (
     project,
     project_masses,
 )
-from optfair.methods.fair_clustering.algorithms.log_rows import (
+from optfair.methods.fair_clustering.algorithms.pricing import (
     CHUNK,
     LogRows,
     MassPass,

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 import optfair as of
 from optfair import metrics
 from optfair.core.composition import Rule
-from optfair.methods.fair_clustering.algorithms.descent import best_centers
+from optfair.methods.fair_clustering.algorithms.costs import best_centers
 from optfair.methods.fair_clustering.bound import FairKMeansBound, optimality_gap
 
 # Relative residuals asked for: degenerate semidefinite programs end a little short of 1e-7.

@@ -5,9 +5,8 @@ import pytest
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.descent import HeldRows, descend
+from optfair.methods.fair_clustering.algorithms.descent import HeldRows, descend, smoothed_descent
 from optfair.methods.fair_clustering.algorithms.pricing import price
-from optfair.methods.fair_clustering.algorithms.smoothed_descent import smoothed_descent
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 

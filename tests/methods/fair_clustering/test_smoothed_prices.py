@@ -8,12 +8,12 @@ import pytest
 import optfair as of
 from optfair.methods.fair_clustering.algorithms import price_search
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.pricing import price
-from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
+from optfair.methods.fair_clustering.algorithms.price_search import (
     SmoothedRows,
     smoothed_prices,
     thinned,
 )
+from optfair.methods.fair_clustering.algorithms.pricing import price
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
 RULES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.fair_clustering import streamed_kmeans
-from optfair.methods.fair_clustering import streamed_kmeans as kmeans_alternation
+from optfair.methods.fair_clustering import kmeans_fit, single_start
+from optfair.methods.fair_clustering.algorithms import passed_rows
+from optfair.methods.fair_clustering.algorithms.descent import descend
+from optfair.methods.fair_clustering.algorithms.pricing import Box
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.rows.survey import surveyed
 
@@ -59,6 +62,68 @@ def test_equal_to_the_fit_in_memory(rule: str, groups: int) -> None:
     assert (labels != a.labels_).sum() <= 4 * groups  # split rows and ties only
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("search", ["restarts", "swap"])
+@pytest.mark.parametrize("rule", ["perfect", "two rules"])
+def test_memory_is_one_more_source(
+    large: bool, search: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, g = rows(5000, groups=3)
+    w = np.random.default_rng(1).random(5000)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 2000 if large else 10**9)
+    monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
+    if not large:
+        monkeypatch.setattr(kmeans_fit, "surveyed", surveyed)
+    asked = {"fairness": RULES[rule], "search": search, "n_init": 2, "random_state": 0}
+    a = of.FairKMeans(4, **asked).fit(X, groups=g, sample_weight=w)
+    b = of.FairKMeans(4, **asked).fit_stream(X, groups=g, sample_weight=w)
+    assert np.abs(a.cluster_centers_ - b.cluster_centers_).max() <= 1e-13
+    assert np.abs(a.masses_ - b.masses_).max() <= 1e-12
+    assert b.objective_ == pytest.approx(a.objective_, rel=1e-12)
+    assert b.cost_ == pytest.approx(a.cost_, rel=1e-12)
+    assert (b.n_iter_, b.status_) == (a.n_iter_, a.status_)
+    assert max(a.gap_, b.gap_) <= 1e-9
+    assert (b.n_passes_ > 1) == large
+    exact = FairAssignment(
+        X, groups=g, centers=b.cluster_centers_, fairness=RULES[rule], sample_weight=w
+    ).solve("highs")
+    assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e6, 1e9])
+@pytest.mark.parametrize("groups", [2, 20])
+def test_a_pass_in_single_precision_is_the_one_in_double(far: float, groups: int) -> None:
+    # distances from the origin that leave single precision nothing, ties, rows without weight
+    X, g = rows(6000, groups=groups)
+    X[:3000] = np.round(X[:3000])
+    X += far
+    w = np.random.default_rng(1).integers(0, 3, 6000).astype(float)
+    survey = surveyed(of_source(X, g, w))
+    rng = np.random.default_rng(2)
+    shape, centers = (groups, 5), np.round(X[::1200])
+    prices = np.round(rng.normal(size=shape), 1)
+    box = Box(0.3 * rng.random(shape), np.where(rng.random(shape) < 0.1, np.inf, 0.01))
+    passed = passed_rows.AssignmentPass(survey.header, centers, prices, box)
+    part = of_source(X, g, w).map_reduce(passed, passed_rows.joined)
+    cost = ((X[:, None] - centers) ** 2).sum(axis=2)
+    reduced, at = cost + prices[g], np.arange(6000)
+    best, low = reduced.argmin(axis=1), reduced.min(axis=1)
+    regret = reduced - box.down[g]
+    regret[at, best] = np.inf
+    free = (regret.min(axis=1) <= low + box.up[g, best]) & (w > 0)
+    assert len(part.open.X) == free.sum() > 0
+    assert np.array_equal(part.open.X, X[free])
+    u = w / w.sum()
+    assert part.value == pytest.approx(float(u @ low), rel=1e-12, abs=1e-12)
+    settled = u * ~free
+    masses = np.zeros(shape)
+    np.add.at(masses, (g, best), settled)
+    assert np.abs(part.masses - masses).max() <= 1e-14
+    assert part.cost == pytest.approx(float(settled @ cost[at, best]), rel=1e-12)
+    sums = (settled[:, None] * (best[:, None] == np.arange(5))).T @ X
+    assert part.sums == pytest.approx(sums, rel=1e-12)
+
+
 def test_gap_is_certified_by_another_route() -> None:
     X, g = rows(3000)
     b = of.FairKMeans(4, n_init=1, random_state=0).fit_stream(chunked(X, g, 500))
@@ -96,8 +161,8 @@ def test_many_rows_start_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(surveyed(source, n_jobs=n_jobs, held=5000, size=4000))
         return seen[-1]
 
-    monkeypatch.setattr(streamed_kmeans, "LARGE", 20_000)
-    monkeypatch.setattr(streamed_kmeans, "surveyed", small)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 20_000)
+    monkeypatch.setattr(kmeans_fit, "surveyed", small)
     b = of.FairKMeans(4, n_init=3, random_state=0, tol=1e-5).fit_stream(chunked(X, g, 4096))
     assert not seen[0].complete
     assert len(b.restarts_) == 1  # the best of three goes on with all rows
@@ -107,39 +172,34 @@ def test_many_rows_start_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.abs(b.masses_ - exact["masses"]).max() < 1e-9
 
 
-def test_an_assignment_far_from_its_start_takes_long_steps() -> None:
+def test_an_assignment_far_from_its_start_takes_long_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # without prices; soft choices at a low temperature bring them near in a few passes
     X, g = rows(60_000)
     passes = []
-    original = kmeans_alternation.SmoothedPass
+    original = passed_rows.SmoothedPass.__call__
 
-    class Counted(original):  # type: ignore[misc, valid-type]
-        def __call__(self, chunk):
-            passes.append(chunk.index)
-            return super().__call__(chunk)
+    def counted(self, chunk):
+        passes.append(chunk.index)
+        return original(self, chunk)
 
-    kmeans_alternation.SmoothedPass = Counted
-    try:
-        survey = surveyed(of_source(X, g))
-        problem = FairAssignment(X[:5000], groups=g[:5000], centers=X[:4])
-        rules = streamed_kmeans.compile_rules(FairAssignment(X, groups=g, centers=X[:4]))
-        streams = kmeans_alternation.Streams(of_source(X, g), survey, rules.program, 1.0)
-        run, passes_made = kmeans_alternation.stream_alternation(
-            streams, problem.cost.centers, None, max_iter=1, tol=0.0
-        )
-    finally:
-        kmeans_alternation.SmoothedPass = original
+    monkeypatch.setattr(passed_rows.SmoothedPass, "__call__", counted)
+    source = of_source(X, g)
+    program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
+    rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
+    run = descend(X[:4], rows_of.assign, rows_of.move, max_iter=1, tol=0.0, rise=2e-7)
     assert run.gaps[0] <= 1e-9
     assert passes
-    assert passes_made <= 12
+    assert rows_of.passes <= 12
     exact = FairAssignment(X, groups=g, centers=X[:4]).solve()
     assert run.history[0] == pytest.approx(exact.objective, rel=1e-10)
 
 
-def of_source(X: np.ndarray, g: np.ndarray):
+def of_source(X: np.ndarray, g: np.ndarray, w: np.ndarray | None = None):
     from optfair.rows.sources import row_source
 
-    return row_source(X, g, chunk_rows=8192)
+    return row_source(X, g, w, chunk_rows=8192)
 
 
 def test_threads_change_nothing() -> None:
@@ -213,20 +273,16 @@ def test_ctrl_c_ends_all_starts_and_keeps_the_best(
     large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, g = rows(3000)
-    monkeypatch.setattr(streamed_kmeans, "LARGE", 1000 if large else 10**9)
-    name = "held_descent" if large else "stream_alternation"
-    alternation, made = getattr(streamed_kmeans, name), []
+    monkeypatch.setattr(kmeans_fit, "LARGE", 1000 if large else 10**9)
+    alternation, made = single_start.first_descent, []
 
     def stopped_the_second_time(*args, **options):
         made.append(options)
         found = alternation(*args, **options)
-        if len(made) < 2:
-            return found
-        if large:
-            return replace(found, status="interrupted")
-        return replace(found[0], status="interrupted"), found[1]
+        return found if len(made) < 2 else replace(found, status="interrupted")
 
-    monkeypatch.setattr(streamed_kmeans, name, stopped_the_second_time)
+    for module in (single_start, kmeans_fit):
+        monkeypatch.setattr(module, "first_descent", stopped_the_second_time)
     model = of.FairKMeans(4, n_init=5, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whichever of the two is better is kept
@@ -240,13 +296,13 @@ def test_ctrl_c_ends_all_starts_and_keeps_the_best(
 
 def test_later_starts_are_not_prepared_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     X, g = rows(3000)
-    at_once, made = streamed_kmeans.start_of, []
+    at_once, made = single_start.start_of, []
 
     def counted(*args):
         made.append(args)
         return at_once(*args)
 
-    monkeypatch.setattr(streamed_kmeans, "start_of", counted)
+    monkeypatch.setattr(single_start, "start_of", counted)
     model = of.FairKMeans(4, n_init=20, random_state=0, time_limit=1e-9)
     with pytest.warns(ConvergenceWarning, match="time_limit"):
         model.fit_stream(chunked(X, g))
@@ -259,7 +315,7 @@ def test_progress_is_told(
     verbose: int, large: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     X, g = rows(1000)
-    monkeypatch.setattr(streamed_kmeans, "LARGE", 500 if large else 10**9)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 500 if large else 10**9)
     model = of.FairKMeans(3, n_init=2, random_state=0, verbose=verbose).fit_stream(chunked(X, g))
     out, err = capfd.readouterr()
     assert out == ""
@@ -270,7 +326,8 @@ def test_an_assignment_cut_short_does_not_replace_a_proven_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, g = rows(3000)
-    assign, made = kmeans_alternation.StreamedSearch.assign, []
+    monkeypatch.setattr(kmeans_fit, "LARGE", 1000)
+    assign, made = passed_rows.PassedSearch.assign, []
 
     def cut(self, prices):
         found = assign(self, prices)
@@ -279,11 +336,11 @@ def test_an_assignment_cut_short_does_not_replace_a_proven_one(
             return replace(found, status="interrupted", bound=-np.inf)
         return found
 
-    monkeypatch.setattr(kmeans_alternation.StreamedSearch, "assign", cut)
-    model = of.FairKMeans(4, n_init=4, random_state=0, init="random")
+    monkeypatch.setattr(passed_rows.PassedSearch, "assign", cut)
+    model = of.FairKMeans(4, n_init=4, random_state=0, init="random", tol=0.0)
     with pytest.warns(ConvergenceWarning, match="interrupted .* is kept") as caught:
         model.fit_stream(chunked(X, g))
     assert caught[0].filename == __file__
     assert (model.status_, model.n_iter_, len(model.restarts_)) == ("interrupted", 2, 1)
     assert model.gap_ <= 1e-9
-    assert model.objective_ == made[1].objective
+    assert model.objective_ == pytest.approx(made[1].objective, rel=1e-12)

@@ -30,14 +30,14 @@ def test_swaps_lower_the_objective_of_one_start(
 ) -> None:
     X, groups = data()
     made = []
-    run = single_start.held_descent
+    run = single_start.descent
 
     def counted(*a: Any, **k: Any) -> Any:
         found = run(*a, **k)
         made.append(len(found.history))
         return found
 
-    monkeypatch.setattr(single_start, "held_descent", counted)
+    monkeypatch.setattr(single_start, "descent", counted)
     one = fitted(X * unit, groups, n_init=1)
     made.clear()
     swap = fitted(X * unit, groups, n_init=4, search="swap")
@@ -78,5 +78,3 @@ def test_what_swaps_do_not_go_with_is_refused() -> None:
         fitted(X, groups, search="swap", algorithm="paper", fairness=of.perfect_fairness())
     with pytest.raises(DeclarationError, match="unknown search"):
         fitted(X, groups, search="tabu")
-    with pytest.raises(DeclarationError, match="look at all rows"):
-        of.FairKMeans(3, search="swap").fit_stream(X, groups=groups)

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.methods.fair_clustering.algorithms.log_rows import LogRows, MassOracle, MassPass
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.pricing import Round
+from optfair.methods.fair_clustering.algorithms.pricing import LogRows, MassOracle, MassPass, Round
 from optfair.proofs.cones import Cone
 
 # One step of the prices: the rules against a quadratic model of the rows, in a box of prices.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle
+from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import (
     MassProgram,
     MasterResult,
@@ -20,19 +20,17 @@ from optfair.methods.fair_clustering.algorithms.mass_program import (
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
+    MassOracle,
+    MassPass,
     Pricing,
     Round,
     box_for,
+    pass_over,
     price,
     repaired,
     select_arcs,
     spread,
-)
-from optfair.methods.fair_clustering.algorithms.smoothed_prices import (
-    WARMEST,
-    SmoothedRows,
-    smoothed_prices,
-    thinned,
+    value_within,
 )
 
 # Gaps the search aims at: linear programming is exact, an interior-point master is not.
@@ -40,6 +38,128 @@ POLYHEDRAL, CURVED = 1e-10, 3e-8
 
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+
+# Prices near the optimum from rows whose choice is smoothed: the long step of the search.
+
+# Temperatures, in typical margins: the first and the last, and the factor from one to the next.
+WARMEST, COLDEST, FACTOR = 40.0, 0.01, 0.4
+# Distance of the masses from the rules, in fractions of groups, at which a temperature is left;
+# at the last one so many rows of a typical group, if that is less.
+NEAR, NEAR_ROWS = 3e-3, 10.0
+# Rows that the temperatures but the last look at, and that the size of costs is taken from.
+FEW, FEWER, LOOKED_AT = 20_000, 4_000, 4_096
+# Costs of a row that differ by this share of the largest tie.
+TIE = 1e-12
+
+
+def smoothed_prices(
+    program: MassProgram,
+    few: CostRows,
+    whole: Callable[[float], MassOracle],
+    size: int,
+    prices: Floats,
+    *,
+    warmest: float = WARMEST,
+    deadline: float = np.inf,
+) -> Floats | None:
+    r"""Return prices near the optimal ones; None if that fails.
+
+    .. math::
+        \max_\Lambda\; -\tau \sum_i w_i \log \sum_k e^{-(D_{ik} + \Lambda_{g_i k})/\tau}
+        + \min_M \{h(M) - \langle\Lambda, M\rangle : \text{rules}\}
+
+    for falling temperatures τ, each from the prices of the one before. That is the projection of
+    responsibilities :math:`e^{-D/\tau}` on the rules, whose Newton steps are few whatever the
+    number of clusters and groups; the prices err by about τ.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    few : CostRows
+        Rows of which every temperature but the last is content; see `thinned`.
+    whole : callable
+        Returns the oracle of all rows at a temperature, such as `SmoothedRows`.
+    size : int
+        Number of all rows.
+    prices : array (G, K)
+        Where to start.
+    warmest : float
+        First temperature, in typical margins between a row's two cheapest clusters: low where
+        the prices are nearly right.
+    deadline : float
+        ``time.perf_counter()`` value after which no new pass starts.
+    """
+    unit = typical_margin(few)
+    if not unit > 0.0:
+        return None
+    best, rows = None, NEAR_ROWS * few.group_count / size
+    share = max(warmest, COLDEST)
+    while share >= COLDEST:
+        last = share * FACTOR < COLDEST
+        tau = unit * share
+        form = program.form
+        hot = replace(program, form=replace(form, P=form.P / tau, q=form.q / tau))
+        oracle = whole(tau) if last else SmoothedRows(few, tau)
+        found = project_masses(
+            oracle,
+            hot,
+            prices=prices / tau,
+            tolerance=min(NEAR, rows) if last else NEAR,
+            deadline=deadline,
+            rough=True,
+        )
+        if not np.isfinite(found.value):
+            break
+        prices = best = found.prices * tau
+        share *= FACTOR
+    return best
+
+
+class SmoothedRows:
+    """The oracle of rows in memory whose log densities are -D/τ."""
+
+    def __init__(self, costs: CostRows, tau: float) -> None:
+        self.costs, self.tau = costs, tau
+
+    def __call__(self, prices: Floats, curvature: bool = True) -> MassPass:
+        """Return the pass at given prices."""
+        return pass_over(self._blocks(), prices, curvature=curvature)
+
+    def _blocks(self) -> Iterator[tuple[int, Floats, Floats]]:
+        for g, start, stop, block in self.costs.blocks():
+            yield g, block * (-1.0 / self.tau), self.costs.weights[start:stop]
+
+
+def thinned(costs: CostRows, size: int = FEW) -> CostRows:
+    """Return about ``size`` rows, every group with its share; all rows where they are few."""
+    if costs.size <= size:
+        return costs
+    rng = np.random.default_rng(0)
+    rows, weights = [], []
+    for g in range(costs.group_count):
+        own = costs.members(g)
+        count = min(own.size, max(1_000, round(size * own.size / costs.size)))
+        own = np.sort(rng.choice(own, count, replace=False))
+        part = costs.weights[own]
+        rows.append(costs.rows[own])
+        weights.append(part * (costs.weights[costs.members(g)].sum() / part.sum()))
+    return CostRows(costs.cost, costs.labels, np.concatenate(weights), np.concatenate(rows))
+
+
+def typical_margin(costs: CostRows) -> float:
+    """Return by how much the second cluster of a row costs more than its first, on average.
+
+    Ties do not count, and neither do clusters far from all rows.
+    """
+    step = max(1, costs.size // LOOKED_AT)
+    block = costs.gather(np.arange(0, costs.size, step))
+    regret = block - block.min(axis=0)
+    regret[regret <= TIE * np.abs(block).max(axis=0)] = np.inf
+    second = regret.min(axis=0)
+    return float(second[np.isfinite(second)].mean()) if np.isfinite(second).any() else 0.0
 
 
 # The search for the best prices: price all arcs, solve a master that is exact in a box, repeat.
@@ -88,6 +208,11 @@ class PriceSearch:
         ``time.perf_counter()`` value after which no new pass starts.
     report : callable, optional
         Called with each `Round`.
+    brief : bool
+        Whether a bound is taken from the master where its box is not active: what it says of the
+        rows outside needs no pass. Otherwise a pass over all rows recomputes every bound.
+    share : float
+        Part of the usual rows that the first box has, where prices are nearly right.
     """
 
     # how much wider a side of the box gets that was active
@@ -100,8 +225,11 @@ class PriceSearch:
         tolerance: float,
         deadline: float = np.inf,
         report: Callable[[Round], None] | None = None,
+        *,
+        brief: bool = False,
+        share: float = 1.0,
     ) -> None:
-        self.program, self.costs = program, costs
+        self.program, self.costs, self.brief, self.share = program, costs, brief, share
         self.tolerance, self.deadline, self.report = tolerance, deadline, report
         self.size, self.cap = costs.size, max(2 * costs.size, 20_000)
         self.few: CostRows | None = None
@@ -122,17 +250,14 @@ class PriceSearch:
             rows = min(2 * rows, MOST)
             if self.size > SMALL and time.perf_counter() < self.deadline:
                 prices = self._long_step(prices)
-        ranks = np.full(prices.shape, rows / min(prices.size, BOUNDARIES))
+        ranks = np.full(prices.shape, self.share * rows / min(prices.size, BOUNDARIES))
         opened: tuple[FreeRows, MasterResult] | None = None
         inactive = False
         for _ in range(ROUNDS):
             pricing = self.pricing = self._price(prices, ranks)
             if opened is not None:
                 free, master = opened
-                bound = pricing.value + self.program.rule_bound(master.y, master.z)
-                if bound > self.bound:
-                    self.bound, self.y, self.z = bound, master.y, master.z
-                gap = self._record(free, master)
+                gap = self._bounded(pricing.value, free, master)
                 if gap <= self.tolerance:
                     return "optimal"
                 if inactive:  # only rounding is left
@@ -154,6 +279,10 @@ class PriceSearch:
             ):
                 self._keep(fresh)
             opened, prices = (free, result), self.program.prices(result.y, result.z)
+            if inactive and self.brief:
+                value = value_within(pricing, free, box, prices)
+                if self._bounded(value, free, result) <= self.tolerance:
+                    return "optimal"
             if inactive:  # near the optimum a small box is scaled better
                 ranks = np.maximum(ranks / 8.0, 1.0)
                 continue
@@ -167,6 +296,13 @@ class PriceSearch:
                 ranks = np.where(active, wider, ranks)
         return "stalled"
 
+    def _bounded(self, value: float, free: FreeRows, master: MasterResult) -> float:
+        """Take the bound of a master's prices, of that value over the rows; return the gap."""
+        bound = value + self.program.rule_bound(master.y, master.z)
+        if bound > self.bound:
+            self.bound, self.y, self.z = bound, master.y, master.z
+        return self._record(free, master)
+
     def _price(self, prices: Floats, ranks: Floats) -> Pricing:
         return price(self.costs, prices)
 
@@ -175,7 +311,7 @@ class PriceSearch:
 
     def _long_step(self, prices: Floats, warmest: float = WARMEST) -> Floats:
         if self.few is None:
-            self.few = thinned(self.costs)
+            self.few = thinned(self.costs, min(FEW, max(FEWER, self.costs.size // 16)))
         step = smoothed_prices(
             self.program,
             self.few,
@@ -263,8 +399,6 @@ class PriceSearch:
 
 
 # The mass-dual algorithm: exact fair assignment at the cost of a few passes over the rows.
-
-Integers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)

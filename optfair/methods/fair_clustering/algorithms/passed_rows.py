@@ -1,20 +1,25 @@
-"""The mass-dual search where rows are read in passes and only the undecided ones are held."""
+"""Assignments and centers of rows that are read in passes, of which only the undecided are held."""
 
 from __future__ import annotations
 
+import operator
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from optfair.errors import DataError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.log_rows import MassOracle, MassPass, mass_pass
+from optfair.methods.fair_clustering.algorithms.descent import Assigned, reseed
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import (
+    CURVED,
     LARGEST,
+    POLYHEDRAL,
     SMALL,
     Candidate,
     PriceSearch,
@@ -22,19 +27,27 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
+    MassOracle,
+    MassPass,
     Pricing,
     box_for,
+    mass_pass,
     price,
     select_arcs,
     spread,
 )
-from optfair.rows.sources import Chunk
+from optfair.rows.sources import Chunk, RowSource
 from optfair.rows.survey import Rows, Survey
-
-# One pass of fair k-means over a chunk: sums of the rows that are settled, and the few that are not.
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
+
+# Rows per block of a pass; groups up to which their prices are a matrix product.
+BLOCK, KINDS = 4_096, 16
+# In single precision: no end of a box, and more than that.
+ENDLESS, OUT = 1e34, 1e38
+
+# One pass over a chunk: sums of the rows that are settled, and the few that are not.
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +105,9 @@ def joined(a: AssignmentPart, b: AssignmentPart) -> AssignmentPart:
 class AssignmentPass:
     """The map of a pass; an object of numbers, so that it travels to workers.
 
+    Rows whose choice single precision settles beyond its rounding are settled so; the others are
+    looked at again in double precision. What is summed up is in double precision for all.
+
     Parameters
     ----------
     survey : Survey
@@ -111,43 +127,96 @@ class AssignmentPass:
     def __call__(self, chunk: Chunk) -> AssignmentPart:
         """Return the part of one chunk."""
         rows = self.survey.read(chunk)
-        K, G = len(self.centers), len(self.prices)
-        m = len(rows.X)
-        far = np.asarray(cdist(self.centers, rows.X, "sqeuclidean"))
-        # clusters along the first axis, also of the prices: three times as fast
-        reduced = far + np.take(np.ascontiguousarray(self.prices.T), rows.groups, axis=1)
-        here = np.arange(m)
-        best = reduced.argmin(axis=0)
-        low = reduced[best, here]
-        value = float(rows.weights @ low)
-        free = self._free(rows, reduced, best, low)
-        settled = np.flatnonzero(~free)
-        w, k = rows.weights[settled], best[settled]
-        gathering = sp.csr_array((w, (k, settled)), shape=(K, m))
-        paid = far[k, settled] * (w > 0)
-        most = np.argpartition(-paid, K)[:K] if paid.size > K else np.arange(paid.size)
+        (K, d), G, m = self.centers.shape, len(self.prices), len(rows.X)
+        best, free, paid = np.empty(m, dtype=np.intp), np.zeros(m, dtype=bool), np.empty(m)
+        sums, value, rough = np.zeros((K, d)), 0.0, self._rough()
+        numbers = np.arange(K)[:, None]
+        for start in range(0, m, BLOCK):
+            at = slice(start, start + BLOCK)
+            X, groups, w = rows.X[at], rows.groups[at], rows.weights[at]
+            k, near = rough(X, groups)
+            again = np.flatnonzero(near & (w > 0.0))
+            if again.size:
+                k[again], opened, low = self._closely(X[again], groups[again])
+                free[start + again[opened]] = True
+                value += float(w[again[opened]] @ low[opened])
+            apart = np.take(self.centers, k, axis=0)
+            np.subtract(X, apart, out=apart)
+            paid[at] = np.einsum("ij,ij->i", apart, apart)
+            sums += ((k == numbers) * np.where(free[at], 0.0, w)) @ X
+            best[at] = k
+        w = np.where(free, 0.0, rows.weights)
+        masses = np.bincount(rows.groups * K + best, w, G * K).astype(float).reshape(G, K)
+        cost = float(w @ paid)
+        paid *= w > 0.0
+        most = np.argpartition(-paid, K)[:K] if m > K else np.arange(m)
+        most = most[paid[most] > 0.0]
         most = most[np.argsort(-paid[most], kind="stable")]
-        masses = np.bincount(rows.groups[settled] * K + k, w, G * K).astype(float).reshape(G, K)
         return AssignmentPart(
             m,
-            value,
+            value + cost + float((masses * self.prices).sum()),
             masses,
-            np.asarray(gathering @ rows.X),
-            float(w @ paid),
+            sums,
+            cost,
             _taken(rows, np.flatnonzero(free)),
-            _taken(rows, settled[most]),
+            _taken(rows, most),
             paid[most],
         )
 
-    def _free(self, rows: Rows, reduced: Floats, best: Integers, low: Floats) -> NDArray[np.bool_]:
-        """Return whether another cluster can become cheapest in the box."""
+    def _rough(self) -> Callable[[Floats, Integers], tuple[Integers, NDArray[np.bool_]]]:
+        """Return the function (rows, groups) -> (cheapest clusters, whether others come near)."""
+        middle, K = self.centers.mean(axis=0), len(self.centers)
+        own = self.centers - middle
+        across = (-2.0 * own).astype(np.float32)
+        level = np.square(own).sum(axis=1)
+        charge = np.stack([level + p for p in self.prices], axis=1)  # K x G
+        reach, size = float(np.sqrt(level.max())), float(np.abs(charge).max())
+        off = (own.shape[1] + 8.0) * float(np.finfo(np.float32).eps)
+        none = np.full(self.prices.shape, np.inf)
+        box = Box(none, none) if self.box is None else self.box
+        # in a matrix product an infinite side would spoil the others
+        down = np.minimum(box.down.T, ENDLESS).astype(np.float32)
+        up = np.minimum(box.up, ENDLESS).astype(np.float32)
+        codes = np.stack([np.arange(K), np.ones(K)]).astype(np.float32)
+        kinds, flat = np.arange(len(self.prices))[:, None], charge.astype(np.float32)
+
+        def rough(X: Floats, groups: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+            own = np.empty(X.T.shape, dtype=np.float32)
+            np.subtract(X.T, middle[:, None], out=own, casting="same_kind")
+            S = across @ own
+            if len(kinds) <= KINDS:
+                of = (groups == kinds).astype(np.float32)
+                S += flat @ of
+            else:
+                S += np.take(flat, groups, axis=1)
+            low = S.min(axis=0)
+            first = (low == S).astype(np.float32)
+            k, ties = codes @ first
+            best = np.minimum(k, K - 1.0).astype(np.intp)
+            S -= down @ of if len(kinds) <= KINDS else np.take(down, groups, axis=1)
+            first *= OUT
+            S += first
+            rounding = off * (np.square(np.sqrt(np.einsum("ij,ij->j", own, own)) + reach) + size)
+            top = low + np.take(up, groups * K + best)
+            return best, (S.min(axis=0) <= top + rounding) | (ties > 1.0)
+
+        return rough
+
+    def _closely(self, X: Floats, groups: Integers) -> tuple[Integers, NDArray[np.bool_], Floats]:
+        """Return cheapest clusters, whether others become cheapest in the box, reduced costs."""
+        # clusters along the first axis, also of the prices: three times as fast
+        reduced = np.asarray(cdist(self.centers, X, "sqeuclidean"))
+        reduced += np.take(np.ascontiguousarray(self.prices.T), groups, axis=1)
+        here = np.arange(len(X))
+        best = reduced.argmin(axis=0)
+        low = reduced[best, here]
         if self.box is None:
-            return np.asarray(rows.weights > 0.0)
+            return best, np.ones(len(X), dtype=bool), low
         # (D + Λ)_k - down_k <= low + up_best for some other k
-        up = self.box.up[rows.groups, best]
-        reduced = reduced - np.take(np.ascontiguousarray(self.box.down.T), rows.groups, axis=1)
-        reduced[best, np.arange(best.size)] = np.inf
-        return np.asarray((reduced.min(axis=0) <= low + up) & (rows.weights > 0.0))
+        up = self.box.up[groups, best]
+        reduced -= np.take(np.ascontiguousarray(self.box.down.T), groups, axis=1)
+        reduced[best, here] = np.inf
+        return best, np.asarray(reduced.min(axis=0) <= low + up), low
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,12 +247,9 @@ def _both(a: Rows, b: Rows) -> Rows:
     )
 
 
-# The mass-dual search where rows are read in passes and only the undecided ones are held.
+# The mass-dual search over such passes.
 
-#: (prices, box) -> the pass over all rows; (prices, temperature) -> the pass of soft choices
-PassMaker = Callable[[Floats, Box | None], AssignmentPart]
-SoftPassMaker = Callable[[Floats, float], MassPass]
-
+Part = TypeVar("Part")
 # How often a box is halved whose master would be too large.
 HALVINGS = 30
 # No row of weight may leave a cluster at this cost.
@@ -191,7 +257,7 @@ NEVER = 1e30
 
 
 @dataclass(frozen=True, eq=False)
-class StreamedAssignment:
+class PassedAssignment:
     """Assignment found, by what is needed of it.
 
     Attributes
@@ -236,7 +302,89 @@ class _Opened:
     costs: CostRows
 
 
-class StreamedSearch(PriceSearch):
+class PassedRows:
+    """Assignments and centers of rows that are read in passes; as `HeldRows`.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    source : RowSource
+        Rows.
+    survey : Survey
+        Their first pass.
+    unit : float
+        Size of a cost, that gaps refer to.
+    prices : array (G, K), optional
+        Prices near the optimum, e.g. of a sample.
+    n_jobs : int
+        Threads.
+    """
+
+    def __init__(
+        self,
+        program: MassProgram,
+        source: RowSource,
+        survey: Survey,
+        unit: float,
+        prices: Floats | None = None,
+        n_jobs: int = 1,
+    ) -> None:
+        self.program, self.source, self.survey, self.unit = program, source, survey, unit
+        self.prices, self.n_jobs, self.passes, self.header = prices, n_jobs, 0, survey.header
+        self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
+
+    def assign(
+        self,
+        centers: Floats,
+        before: Assigned[PassedAssignment] | None,
+        left: float,
+        *,
+        brief: bool = True,
+    ) -> Assigned[PassedAssignment] | None:
+        """Return the optimal assignment at given centers, searched from the prices before."""
+        # the first assignment is made whatever the limit
+        deadline = np.inf if before is None else time.perf_counter() + left
+        search = PassedSearch(self, centers, deadline, brief=brief)
+        found = search.assign(self.prices if before is None else before.found.prices)
+        if found is None:
+            if before is not None:
+                return None
+            raise SolverFailure(
+                "no assignment was found in the passes made",
+                f"{self.passes} passes",
+                "give other centers, or fit a sample in memory to see why",
+            )
+        gap = max(0.0, found.objective - found.bound) / max(self.unit, abs(found.objective))
+        return Assigned(found.objective, gap, found.status, centers, found)
+
+    def move(self, step: Assigned[PassedAssignment]) -> tuple[Floats, list[int]]:
+        """Return the means of the clusters; an empty one gets a row that costs much."""
+        found, moved = step.found, step.centers.copy()
+        weight = found.masses.sum(axis=0)
+        held = weight > 0.0
+        moved[held] = found.sums[held] / weight[held, None]
+        return moved, reseed(moved, weight, found.far.X)
+
+    def pass_over(self, function: Callable[[Chunk], Part], combine: Callable[..., Part]) -> Part:
+        """Return what a pass finds."""
+        self.passes += 1
+        found: Part = self.source.map_reduce(function, combine, self.n_jobs)
+        return found
+
+    def assignments(self, centers: Floats, prices: Floats, box: Box | None) -> AssignmentPart:
+        """Return the pass at given prices, over the rows that the first pass saw."""
+        part = self.pass_over(AssignmentPass(self.header, centers, prices, box), joined)
+        if part.rows != self.survey.rows:
+            raise DataError(
+                "the source does not give the same rows in every pass",
+                f"{self.survey.rows} rows in the first pass, {part.rows} in a later one",
+                "give a function that returns a new iterator over all rows each time",
+            )
+        return part
+
+
+class PassedSearch(PriceSearch):
     r"""Maximise :math:`q(\Lambda)` by passes over rows that are never held.
 
     The steps are those of `PriceSearch`; the rows outside the box enter the master as one mass
@@ -244,15 +392,9 @@ class StreamedSearch(PriceSearch):
 
     Parameters
     ----------
-    program : MassProgram
-        The rules.
-    survey : Survey
-        Rows, groups and the sample that boxes are made from.
+    rows : PassedRows
+        Makes the passes; boxes are made from its sample.
     centers : array (K, d)
-    make, soften : callable
-        Make passes at these centers.
-    tolerance : float
-        Relative gap at which the search ends.
     deadline : float
         ``time.perf_counter()`` value after which no new pass starts.
     """
@@ -261,24 +403,16 @@ class StreamedSearch(PriceSearch):
     growth = (4.0, 16.0)
 
     def __init__(
-        self,
-        program: MassProgram,
-        survey: Survey,
-        centers: Floats,
-        make: PassMaker,
-        soften: SoftPassMaker,
-        tolerance: float,
-        deadline: float = np.inf,
+        self, rows: PassedRows, centers: Floats, deadline: float = np.inf, *, brief: bool = False
     ) -> None:
-        few = survey.sample
-        cost = SeparableCost("sqeuclidean", few.X, centers)
-        super().__init__(program, CostRows(cost, few.groups, few.weights), tolerance, deadline)
-        self.size, self.survey, self.centers = survey.rows, survey, centers
-        self.make, self.soften = make, soften
+        few = rows.survey.sample
+        costs = CostRows(SeparableCost("sqeuclidean", few.X, centers), few.groups, few.weights)
+        super().__init__(rows.program, costs, rows.tolerance, deadline, brief=brief)
+        self.size, self.rows, self.centers = rows.survey.rows, rows, centers
         self.look: tuple[Box | None, _Opened, FreeRows]  # of the last pass
         self.found: tuple[Candidate, _Opened] | None = None
 
-    def assign(self, prices: Floats | None) -> StreamedAssignment | None:
+    def assign(self, prices: Floats | None) -> PassedAssignment | None:
         """Search from given prices; None when time is up before there is an assignment."""
         try:
             status = self.run(prices)
@@ -292,7 +426,7 @@ class StreamedSearch(PriceSearch):
         if self.size > SMALL:
             scaled = ranks * (self.costs.size / self.size)
             box = box_for(self.costs, price(self.costs, prices), scaled)
-        part = self.make(prices, box)
+        part = self.rows.assignments(self.centers, prices, box)
         costs = _few_costs(part, self.centers)
         pricing = price(costs, prices)
         free = select_arcs(costs, pricing, box, self.program.shares)
@@ -313,9 +447,11 @@ class StreamedSearch(PriceSearch):
         self.found = candidate, self.look[1]
 
     def _smoothed(self, tau: float) -> MassOracle:
-        return lambda prices, curvature: self.soften(prices, tau)
+        return lambda prices, curvature: self.rows.pass_over(
+            SmoothedPass(self.rows.header, self.centers, prices, tau), operator.add
+        )
 
-    def _assignment(self, status: str) -> StreamedAssignment:
+    def _assignment(self, status: str) -> PassedAssignment:
         """Put the settled rows and the open ones together."""
         if self.found is None:
             raise KeyboardInterrupt
@@ -337,7 +473,7 @@ class StreamedSearch(PriceSearch):
         first = order[np.diff(own[order], prepend=-1) != 0]
         i, k = own[first], clusters[first]
         rules = self.program.form.objective(candidate.y)
-        return StreamedAssignment(
+        return PassedAssignment(
             self.program.prices(self.y, self.z),
             masses,
             part.masses + _table(groups[i], k, w[i], G, K),

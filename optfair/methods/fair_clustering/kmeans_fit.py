@@ -1,0 +1,380 @@
+"""The fit of fair k-means: starts on rows in memory, the best on with all rows, held or read in passes."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms.descent import REACH, Descent
+from optfair.methods.fair_clustering.algorithms.passed_rows import PassedRows
+from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_clustering.single_start import (
+    RISE,
+    Fit,
+    certified,
+    check_distinct,
+    check_init,
+    descent,
+    exact_fit,
+    first_descent,
+    general,
+    printed_fit,
+    rows_of,
+    start_of,
+)
+from optfair.rows.frames import STARTS, check_parameters, start_seeds
+from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
+from optfair.rows.sources import MatrixRows, RowSource, row_source
+from optfair.rows.survey import Survey, surveyed
+
+Floats = NDArray[np.float64]
+
+# From this many rows on, starts run on the sample of a survey, and the best goes on with all rows.
+LARGE = 200_000
+# Starts of n_init="auto" for few rows, or where a time limit says when to stop; and what is few.
+MANY_STARTS, FEW_ROWS = 50, 50
+# Relative fall of the objective at which such starts end.
+ROUGH = 1e-5
+
+
+@dataclass(frozen=True, eq=False)
+class OnwardRun:
+    """The best start on a sample, gone on with all rows."""
+
+    seed: int
+    run: Descent[Any]
+    survey: Survey
+    passes: int
+    begin: float
+
+
+def fit_held(
+    model: Any, problem: FairAssignment, init: Any, starts: Any, weights: Any = None
+) -> tuple[list[Restart], Fit, int]:
+    """Fit a `FairKMeans` to rows in memory; return records, the best, and passes over all rows.
+
+    Many rows are the cached blocks of a source, with ``weights`` as they were given.
+    """
+    begin = time.perf_counter()
+    given = not isinstance(init, str)
+    if model.algorithm == "paper":
+        fit = printed_fit(model, problem, init)
+    else:
+        fit = exact_fit(model, problem, init, starts)
+    seeds = start_seeds(model.random_state, starts, given=given or model.search == "swap")
+    demands, data = problem.demands, problem.data
+    few = problem.cost.rows < LARGE or demands.bars or general(problem)
+    if few or model.algorithm == "paper":
+        records, best = run_restarts(
+            fit,
+            seeds,
+            rank=lambda r: r.cost if model.algorithm == "paper" else r.objective,
+            n_jobs=model.n_jobs,
+            time_limit=model.time_limit,
+            verbose=model.verbose,
+        )
+        return records, best, 1
+    source = MatrixRows(problem.cost.points, data["groups"], weights)
+    names = np.asarray(data["group_names"])
+    additive = problem.cost.metric == "sqeuclidean" and not demands.by_group
+    far = fit_passed(
+        model,
+        source,
+        surveyed(source, n_jobs=_threads(model)),
+        init,
+        starts,
+        begin,
+        names=names,
+        held=None if additive else problem,
+    )
+    record, best = certified(problem, far.run, far.seed, begin)
+    return [record], best, far.passes
+
+
+def fit_passed(
+    model: Any,
+    source: RowSource,
+    survey: Survey,
+    init: Any,
+    starts: Any,
+    begin: float,
+    *,
+    names: NDArray[Any] | None = None,
+    held: FairAssignment | None = None,
+) -> OnwardRun:
+    """Run all starts on the sample of a survey, and the best on with all rows of its source.
+
+    Parameters
+    ----------
+    names : array, optional
+        Group labels that rules name; those of the survey by default.
+    held : FairAssignment, optional
+        All rows, where the way on needs them in memory.
+    """
+    few = survey.sample
+    labels = survey.group_names if names is None else names
+    problem = FairAssignment(
+        few.X,
+        groups=labels[few.groups],
+        centers=few.X[: model.n_clusters],
+        fairness=model.fairness,
+        goal=model.goal,
+        metric=model.metric,
+        sample_weight=few.weights,
+    )
+    given = not isinstance(init, str)
+    seeds = start_seeds(model.random_state, starts, given=given or model.search == "swap")
+
+    def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Any]:
+        begin = time.perf_counter()
+        centers, rough = start_of(problem, init, seed), max(model.tol, ROUGH)
+        left = None if limit is None else _left(begin + limit)
+        run = first_descent(model, problem, centers, seed, starts, left, report, tol=rough)
+        # of the sample: what it ranks by, and whether it was interrupted
+        numbers = run.history[-1], np.nan, np.nan, run.gaps[-1], len(run.history), run.status
+        return Restart(seed, *numbers, time.perf_counter() - begin), (seed, run)
+
+    limit = None if model.time_limit is None else _left(begin + model.time_limit)
+    records, (seed, run) = run_restarts(
+        fit,
+        seeds,
+        rank=lambda r: r.objective,
+        n_jobs=model.n_jobs,
+        time_limit=limit,
+        verbose=model.verbose,
+    )
+    found, program = run.best.found, compile_rules(problem).program
+    rows: Any
+    if held is None:
+        jobs = _threads(model)
+        rows = PassedRows(program, source, survey, problem.objective_unit, found.prices, jobs)
+    else:
+        rows = rows_of(held, found.prices, getattr(found, "duals", None))
+    stopped = any(r.status == "interrupted" for r in records)
+    onward = descent(
+        model,
+        problem,
+        rows,
+        run.best.centers,
+        None if model.time_limit is None else _left(begin + model.time_limit),
+        None,
+        tol=model.tol,
+        max_iter=1 if stopped else None,
+        reach=REACH,
+    )
+    if stopped:
+        onward = replace(onward, status="interrupted")
+    elif held is None and onward.status != "time_limit":  # the last bound, from all rows
+        proved = rows.assign(onward.best.centers, onward.best, np.inf, brief=False)
+        if (
+            proved is not None
+            and proved.objective <= onward.best.objective + RISE * problem.objective_unit
+        ):
+            onward = replace(onward, best=proved, gaps=(*onward.gaps[:-1], proved.gap))
+    return OnwardRun(seed, onward, survey, 1 + getattr(rows, "passes", 0), begin)
+
+
+def _threads(model: Any) -> int:
+    return (os.cpu_count() or 1) if model.n_jobs == -1 else (model.n_jobs or 1)
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.perf_counter(), 1e-3)
+
+
+# What `FairKMeans` can do with rows that are never held: the methods, and the fit behind them.
+
+# What a fit in memory leaves behind and a streamed one cannot have.
+HELD = ("labels_", "hard_labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
+
+
+class StreamedKMeans:
+    """Methods of `FairKMeans` for rows that do not fit into memory."""
+
+    def fit_stream(self, data: Any, *, groups: Any = None, sample_weight: Any = None) -> Any:
+        """Cluster rows that are read chunk by chunk, in several passes, and never held.
+
+        The fit is that of `fit`. Fewer than 200,000 rows are read once and held; of more, a pass
+        keeps sums per cluster and group, and the rows that are near a boundary: all starts run on
+        a sample, and the best goes on with all rows. Samples are the same where chunks have
+        65,536 rows, as those of arrays.
+
+        Sets the attributes of `fit` but those of the size of the rows (``labels_``,
+        ``soft_assignment_``, ``solution_``); see `predict_stream` for labels. ``n_passes_`` is
+        the number of passes over all rows, ``n_rows_`` their number.
+
+        Parameters
+        ----------
+        data : callable, path, array, memory map, Dask array or frame, or RowSource
+            A function that returns a new iterator of chunks ``(X, groups)`` or
+            ``(X, groups, weights)`` for each pass; a parquet file or folder; anything else that
+            can be read in slices. Dask data stay with the workers.
+        groups : array-like (n,), Dask array or series, or str
+            Group label of each row, or the name of a column; not where chunks carry theirs.
+        sample_weight : array-like (n,), Dask array or series, or str, optional
+            Weights.
+
+        Returns
+        -------
+        FairKMeans
+            Itself.
+
+        Raises
+        ------
+        DataError
+            An iterator that can be read once only, chunks with different columns, rows that
+            change between passes, and what `fit` refuses.
+        DeclarationError
+            metric "l1", whose medians do not add up over chunks; algorithm "paper".
+        SolverFailure
+            A cluster that lost its workers for good.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import optfair as of
+        >>> rng = np.random.default_rng(0)
+        >>> X, groups = rng.normal(size=(600, 2)), np.arange(600) % 2
+        >>> def read():
+        ...     for i in range(0, 600, 200):
+        ...         yield X[i : i + 200], groups[i : i + 200]
+        >>> model = of.FairKMeans(3, n_init=1, random_state=0).fit_stream(read)
+        >>> whole = of.FairKMeans(3, n_init=1, random_state=0).fit(X, groups=groups)
+        >>> bool(np.allclose(model.cluster_centers_, whole.cluster_centers_, atol=1e-9))
+        True
+        """
+        fit_stream(self, data, groups, sample_weight)
+        return self
+
+    def predict_stream(self, data: Any, *, groups: Any = None) -> Iterator[NDArray[np.intp]]:
+        """Yield the labels of each chunk, as `predict` gives them.
+
+        Parameters
+        ----------
+        data, groups
+            As of `fit_stream`, or an iterator of chunks, as there is one pass.
+        """
+        check_is_fitted(self, "prices_")
+        read = (lambda: data) if hasattr(data, "__next__") else data
+        for chunk in row_source(read, groups).chunks():
+            yield self.predict(chunk.X, groups=chunk.labels)  # type: ignore[attr-defined]
+
+
+def _check_additive(model: Any) -> None:
+    if model.metric != "sqeuclidean":
+        raise DeclarationError(
+            f"fit_stream does not take metric={model.metric!r}",
+            "medians do not add up over chunks",
+            'use metric="sqeuclidean", or fit in memory',
+        )
+    if model.goal != "mean":
+        raise DeclarationError(
+            f"fit_stream does not take goal={model.goal!r}",
+            "prices of groups need all rows at once",
+            'use goal="mean", or fit in memory',
+        )
+    if model.labels != "soft":
+        raise DeclarationError(
+            f"fit_stream does not take labels={model.labels!r}",
+            "labels that obey need all rows at once",
+            'use labels="soft", or fit in memory',
+        )
+    if model.algorithm != "exact":
+        raise DeclarationError(
+            f"fit_stream does not take algorithm={model.algorithm!r}",
+            "the printed algorithm couples rows in memory",
+            'use algorithm="exact"',
+        )
+
+
+def _check_rules(problem: FairAssignment) -> None:
+    own = ("cost", "row sum", "nonnegativity", "mass definition")
+    terms = {**problem.objective, **problem.constraints}
+    wide = [n for n, t in terms.items() if n not in own and not t.scope <= {"masses"}]
+    if wide:
+        raise DeclarationError(
+            f"fit_stream takes rules on the masses only, not {', '.join(wide)}",
+            "rules on single rows need all rows at once",
+            "use balance, cluster_share, additive_gap ..., or fit in memory",
+        )
+
+
+def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
+    """Fit a `FairKMeans` to a source of rows; see `StreamedKMeans.fit_stream`."""
+    begin = time.perf_counter()
+    check_parameters(model)
+    _check_additive(model)
+    source = row_source(data, groups, sample_weight)
+    survey = surveyed(source, n_jobs=_threads(model))
+    few, K = survey.sample, model.n_clusters
+    init = check_init(model.init, K, survey.columns)
+    check_distinct(few.X[few.weights > 0], K)
+    problem = FairAssignment(
+        few.X,
+        groups=survey.group_names[few.groups],
+        centers=few.X[:K],
+        fairness=model.fairness,
+        sample_weight=few.weights,
+    )
+    _check_rules(problem)
+    starts = number_of_starts(model, survey.rows, init)
+    if survey.complete and survey.rows < LARGE:
+        model.restarts_, best, passes = fit_held(model, problem, init, starts)
+        model._keep(best, survey.names, stacklevel=4)
+        for name in HELD:
+            if hasattr(model, name):
+                delattr(model, name)
+    else:
+        onward = fit_passed(model, source, survey, init, starts, begin)
+        _keep_passed(model, onward)
+        passes = onward.passes
+    model.n_rows_, model.n_passes_ = survey.rows, passes
+
+
+def number_of_starts(model: Any, rows: int, init: Any) -> Any:
+    """Return the starts that are asked for, by size and time."""
+    if model.n_init != "auto" or model.algorithm != "exact":
+        return model.n_init
+    timed = model.time_limit is not None and isinstance(init, str)
+    return MANY_STARTS if rows <= FEW_ROWS or timed else STARTS
+
+
+def _keep_passed(model: Any, onward: OnwardRun) -> None:
+    """Set the fitted attributes."""
+    best, survey = onward.run, onward.survey
+    found = best.best.found
+    for name in (*HELD, "feature_names_in_"):
+        if hasattr(model, name):
+            delattr(model, name)
+    if survey.names is not None:
+        model.feature_names_in_ = np.array(survey.names, dtype=object)
+    model.n_features_in_ = survey.columns
+    model.groups_, model.shares_ = survey.group_names, survey.shares
+    model.cluster_centers_ = best.best.centers
+    model.masses_, model.prices_ = found.masses, found.prices
+    model.objective_ = found.objective
+    filled = found.hard_masses[:, found.hard_masses.sum(axis=0) > 0]
+    model.cost_ = found.hard_cost
+    model.balance_ = float((filled.min(axis=0) / filled.max(axis=0)).min())
+    model.gap_ = best.gaps[-1]
+    model.history_, model.gaps_ = np.array(best.history), np.array(best.gaps)
+    model.n_iter_, model.status_ = len(best.history), best.status
+    model.reseeded_ = best.reseeded
+    numbers = found.objective, model.cost_, model.balance_, model.gap_, model.n_iter_, best.status
+    model.restarts_ = [Restart(onward.seed, *numbers, time.perf_counter() - onward.begin)]
+    if model.status_ != "converged":
+        text = unfinished(model.status_, model.n_iter_)
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+    if not np.isfinite(found.objective):
+        raise DataError("the objective is not finite", remedy="rescale the columns")
