@@ -260,6 +260,16 @@ def test_the_kept_bound_pays_columns_between_sides_of_any_factor() -> None:
     kept = KeptBound(form)
     assert -15.0 - 1e-6 < kept(form, np.zeros(2), np.zeros(4)) <= -15.0
     assert kept(form, np.zeros(2), np.array([1.0, -1.0, 1.0, 1.0])) == -np.inf
+    # x <= y <= 1, y >= -2x: between -1/2 and 1 both, which rows of several entries imply
+    A = sp.csc_array([[1.0, -1.0], [-2.0, -1.0], [0.0, 1.0]])
+    sides = np.array([0.0, 0.0, 1.0])
+    form = ConicForm(sp.csc_array((2, 2)), -np.ones(2), 0.0, A, sides, (Cone("nonneg", 0, 3),))
+    kept = KeptBound(form, np.zeros(3, dtype=bool))
+    assert -2.0 - 1e-6 < kept(form, np.zeros(2), np.zeros(3)) <= -2.0
+    # one side is none
+    one = ConicForm(sp.csc_array((1, 1)), -np.ones(1), 0.0, A[2:, 1:], sides[2:], (Cone("nonneg", 0, 1),))
+    with pytest.raises(ValueError, match="without a bound"):
+        KeptBound(one)
 
 
 def test_an_active_set_that_never_settles_is_given_up() -> None:
