@@ -84,11 +84,8 @@ ACCEPTED = 1e-9
 
 def symmetric(P: Any) -> Any:
     """Return (P + P')/2 as a sparse matrix."""
-    if not sp.issparse(P):
-        P = np.asarray(P, dtype=float)
-        return sp.csc_array((P + P.T) * 0.5)
-    P = sp.csc_array(P)
-    return sp.csc_array((P + P.T) * 0.5)
+    whole: Any = sp.csc_array(P) if hasattr(P, "toarray") else np.asarray(P)
+    return sp.csc_array((whole + whole.T) * 0.5)
 
 
 def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
