@@ -268,9 +268,6 @@ def to_pyomo(problem: Problem) -> Any:
         variable = pyo.Var(within=domain) if not b.shape else pyo.Var(where, within=domain)
         model.add_component(b.name, variable)
         scalars += [variable[k] for k in where]
-    for column, low, high in zip(scalars, rows.lower, rows.upper, strict=True):
-        column.setlb(None if np.isneginf(low) else float(low))
-        column.setub(None if np.isposinf(high) else float(high))
     _add_objective(pyo, model, rows, scalars)
     _add_rows(pyo, model, rows, scalars)
     return model

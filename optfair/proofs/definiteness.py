@@ -84,8 +84,7 @@ ACCEPTED = 1e-9
 
 def symmetric(P: Any) -> Any:
     """Return (P + P')/2 as a sparse matrix."""
-    given: Any = P
-    whole = sp.csc_array(given) if sp.issparse(given) else np.asarray(given, dtype=float)
+    whole: Any = sp.csc_array(P) if hasattr(P, "toarray") else np.asarray(P)
     return sp.csc_array((whole + whole.T) * 0.5)
 
 

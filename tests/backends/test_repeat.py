@@ -226,6 +226,25 @@ def test_the_kept_bound_is_below_the_exact_one(seed: int) -> None:
     assert kept(form, x, -z) == -np.inf  # not in the dual cone
 
 
+def test_the_kept_bound_pays_for_equations_that_nearly_depend_on_each_other() -> None:
+    """An inverse in floats alone is short in every second of these."""
+    proved = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        M = rng.standard_normal((3, 3))
+        M[2] = M[0] + M[1] + 10.0 ** rng.uniform(-14.5, -12.0) * rng.standard_normal(3)
+        q = np.eye(3)[rng.integers(3)]
+        b = np.sign(np.linalg.solve(M.T, -q)) * rng.random(3)
+        form = ConicForm(sp.csc_array((3, 3)), q, 0.0, sp.csc_array(M), b, (Cone("zero", 0, 3),))
+        try:
+            bound = KeptBound(form)(form, np.zeros(3), np.zeros(3))
+        except ValueError:
+            continue
+        proved += 1
+        assert Fraction(bound) <= exact_minimum(form, np.zeros(3))
+    assert proved >= 15
+
+
 def test_the_kept_bound_says_what_it_cannot() -> None:
     form, _, _ = program(np.random.default_rng(0))
     short = form.moved(
@@ -260,6 +279,18 @@ def test_the_kept_bound_pays_columns_between_sides_of_any_factor() -> None:
     kept = KeptBound(form)
     assert -15.0 - 1e-6 < kept(form, np.zeros(2), np.zeros(4)) <= -15.0
     assert kept(form, np.zeros(2), np.array([1.0, -1.0, 1.0, 1.0])) == -np.inf
+    # x <= y <= 1, y >= -2x: between -1/2 and 1 both, which rows of several entries imply
+    A = sp.csc_array([[1.0, -1.0], [-2.0, -1.0], [0.0, 1.0]])
+    sides = np.array([0.0, 0.0, 1.0])
+    form = ConicForm(sp.csc_array((2, 2)), -np.ones(2), 0.0, A, sides, (Cone("nonneg", 0, 3),))
+    kept = KeptBound(form, np.zeros(3, dtype=bool))
+    assert -2.0 - 1e-6 < kept(form, np.zeros(2), np.zeros(3)) <= -2.0
+    # one side is none
+    one = ConicForm(
+        sp.csc_array((1, 1)), -np.ones(1), 0.0, A[2:, 1:], sides[2:], (Cone("nonneg", 0, 1),)
+    )
+    with pytest.raises(ValueError, match="without a bound"):
+        KeptBound(one)
 
 
 def test_an_active_set_that_never_settles_is_given_up() -> None:

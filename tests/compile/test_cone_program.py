@@ -47,7 +47,7 @@ def test_names_of_columns_and_rows_say_which_entry():
     x, M = cp.Variable(2, name="x"), cp.Variable((2, 2), name="M", symmetric=True)
     p = of.from_cvxpy(
         cp.Problem(
-            cp.Minimize(x[0] + cp.trace(M)),
+            cp.Minimize(x[0] + cp.trace(M) + cp.norm(x - 1)),
             [M >> 0, x >= np.array([1.0, 2.0]), M[0, 1] == x[1], cp.norm(x) <= 5],
         ),
         ["psd", "lower", "link", "disk"],
@@ -66,6 +66,8 @@ def test_names_of_columns_and_rows_say_which_entry():
     link = c.A[[c.rows.index("link")], :].toarray().ravel()
     assert sorted(np.flatnonzero(link)) == sorted([at["M[1,0]"], at["x[1]"]])
     assert sum(r.startswith("psd[") for r in c.rows) == 3
+    # epigraphs of norms, of the objective and of "disk"
+    assert {r.partition("[")[0] for r in c.rows} >= {"cone 1", "cone 2"}
 
 
 def test_integers_are_marked():

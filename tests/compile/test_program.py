@@ -8,7 +8,7 @@ import pytest
 
 import optfair as of
 from optfair.backends.linear_program import solve_linear_program
-from optfair.compile.program import program
+from optfair.compile.program import named_map, program
 
 
 def optimum(p):
@@ -49,6 +49,14 @@ def test_cones_are_refused_by_name():
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(X)), [cp.norm(X) <= 1]), ["disk"])
     with pytest.raises(of.UnsupportedProblem, match="'disk'"):
         program(p)
+
+
+def test_one_infinite_number_is_refused_by_name():
+    for entry in (np.inf, -np.inf, np.nan):
+        with pytest.raises(of.errors.UnsupportedProblem, match="'upper' has coefficients"):
+            named_map("upper", X - np.array([1.0, entry, 1.0]), {X.id: 0}, 3)
+    cube = cp.Variable((2, 2, 2), name="cube")
+    assert named_map("cube", cube, {cube.id: 0}, 8).A.toarray().tolist() == np.eye(8).tolist()
 
 
 def test_sides_of_rows():

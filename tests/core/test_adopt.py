@@ -198,3 +198,26 @@ def test_odd_objectives_are_numbers_or_refused_in_words() -> None:
     zero = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x[0]) * 0.0), [x >= 2]))
     with pytest.raises(of.UnsupportedProblem, match="multiplied by zero"):
         zero.solve()
+
+
+def test_bounds_of_variables_are_terms_where_they_are_finite() -> None:
+    top = cp.Parameter(2, name="top", value=np.array([1.0, 2.0]))
+    y = cp.Variable(2, name="y", bounds=[np.array([-np.inf, 0.0]), top])
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y))))
+    assert {name: t.shape for name, t in p.constraints.items()} == {
+        "y lower": (1,),
+        "y upper": (2,),
+    }
+    assert p.solve()["y"] == pytest.approx(np.array([1.0, 2.0]))
+    assert p.constraints["y lower"].violation({"y": np.array([-9.0, -1.0])}) == pytest.approx(1.0)
+    assert p._repr_latex_().startswith("$$\\begin{aligned}\n\\max")
+    # one rule in a list is the rule
+    listed = p.with_constraints(low=[y <= 0.5])
+    assert listed.solve()["y"] == pytest.approx(np.full(2, 0.5))
+
+
+def test_the_side_of_a_cone_is_its_largest_finite_number() -> None:
+    x = cp.Variable(2, name="x")
+    disk = cp.SOC(cp.Constant(2.0), x - np.array([3.0, 4.0]))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [disk]), ["disk"])
+    assert p.constraints["disk"].largest_side == 4.0

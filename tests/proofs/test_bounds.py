@@ -16,7 +16,7 @@ from optfair.proofs import bounds
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
-from optfair.proofs.grade import reported, within
+from optfair.proofs.grade import PROVED, reported, within
 from optfair.solution.conic_form import ConicForm
 
 
@@ -399,3 +399,10 @@ def test_a_radius_is_told_rounded_down(radius: float, words: str) -> None:
     told = grade.to_dict()
     assert told["radius"] == (None if radius == np.inf else radius) and told["sound"]
     assert told["because"] == "column 'x'" and not reported("scip").to_dict()["sound"]
+
+
+def test_a_radius_is_rounded_down_in_words_and_whole_in_json() -> None:
+    words = [within(r).limits for r in (123456.0, 99999.0, 1.0, 0.0, np.inf)]
+    assert words == [f"for |x| ≤ {r}" for r in ("1.2e+05", "9.9e+04", "1.0e+00", "0", "inf")]
+    assert PROVED.limits == reported("scip").limits == ""
+    assert [g.to_dict()["radius"] for g in (within(2.5), PROVED)] == [2.5, None]
