@@ -408,7 +408,7 @@ def _assembled(
         main = terms[t].main == terms[t].constraints[k].id
         owners.append(Owner(names[t], start, start + size, main, t >= len(costs)))
     form = ConicForm(
-        P=sp.csc_array(sum(squares.values(), sp.csc_array((n, n)))),
+        P=sum(squares.values()) if squares else sp.csc_array((n, n)),
         q=q,
         offset=offset,
         A=A,

@@ -344,8 +344,10 @@ def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
         seen = _seen(e.args[0])
         if seen is None or e.size != 1 or e.block_indices is not None or not e.P.is_constant():
             return False
-        P = sp.coo_array(e.P.value)
-        if not np.isrealobj(P.data) or abs(P - P.T).nnz:
+        given = e.P.value
+        uneven = given != given.T
+        P = sp.coo_array(given)
+        if not np.isrealobj(P.data) or (uneven.nnz if sp.issparse(given) else uneven.any()):
             return False
         here = P.data != 0.0
         row, column = seen[1][P.row[here]], seen[1][P.col[here]]

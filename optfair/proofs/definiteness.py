@@ -84,6 +84,8 @@ ACCEPTED = 1e-9
 
 def symmetric(P: Any) -> Any:
     """Return (P + P')/2 as a sparse matrix."""
+    if isinstance(P, np.ndarray):
+        return sp.csc_array((P + P.T) * 0.5)
     P = sp.csc_array(P)
     return sp.csc_array((P + P.T) * 0.5)
 
