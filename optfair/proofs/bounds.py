@@ -249,24 +249,26 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     curvature = form.curvature
     found = residual_of(form, x, z, form.q)
     boxes = Boxes(*form.column_bounds)
-    if boxes.unpaid(found).any():
+    best, spent = np.inf, 0.0
+    some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
+    if some:
         boxes = replace(boxes, x=x, floor=curvature.floor)
         found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
-    best, spent = np.inf, 0.0
-    if boxes.unpaid(found).any() and (peeled_off := _lightly_peeled(form, found, x, z, boxes)):
+        some = bool(boxes.unpaid(found).any())
+    if some and (peeled_off := _lightly_peeled(form, found, x, z, boxes)):
         found, spent = peeled_off
-    if boxes.unpaid(found).any():
+    if some and boxes.unpaid(found).any():
         boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
-    if boxes.unpaid(found).any():
+    if some and boxes.unpaid(found).any():
         at = np.flatnonzero(boxes.unpaid(found))
         near = absorbed(form, found, z, at)
         if (near != z).any():
             z = near
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-    if boxes.unpaid(found).any():
+    if some and boxes.unpaid(found).any():
         found, spent = _peeled(form, found, z, boxes)
-    if boxes.unpaid(found).any():
+    if some and boxes.unpaid(found).any():
         if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
             return held
         z, found, spent = _moved(form, found, x, z, boxes)

@@ -1,6 +1,8 @@
-"""Points that are moved onto the rows they are short of."""
+"""What is degenerate in rows and columns, and points that are moved onto the rows they are short of."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -46,3 +48,98 @@ def test_what_is_good_enough_or_beyond_help_is_left_alone() -> None:
     assert onto_rows(form, inside, 1e-8) is inside
     outside = inside - 3.0  # every column beyond its bound: none may move
     assert onto_rows(form, outside, 1e-8) is outside
+
+
+N = 4
+A = np.random.default_rng(3).normal(size=(6, N))
+B = A @ np.full(N, 0.6) + 0.5
+COST = -A.T @ np.linspace(0.2, 1.0, 6)
+SPREAD = 10.0 ** np.array([6, -6, 3, -3])
+
+
+def empty_rows(x: Any) -> list[Any]:
+    return [np.zeros((2, N)) @ x <= np.array([1.0, 0.0]), np.zeros((1, N)) @ x == np.zeros(1)]
+
+
+def duplicate_rows(x: Any) -> list[Any]:
+    twice = cp.hstack([x[0] - x[1], 2.0 * (x[0] - x[1])])
+    return [A[:2] @ x <= B[:2], 2.0 * (A[0] @ x) <= 2.0 * B[0], twice == np.array([0.1, 0.2])]
+
+
+def infinite_sides(x: Any) -> list[Any]:
+    ends = np.array([50.0, np.inf, 50.0, np.inf])
+    return [A[:2] @ x <= np.full(2, np.inf), x >= -ends, x <= ends]
+
+
+def fixed_entries(x: Any) -> list[Any]:
+    return [x[0] >= 0.3, x[0] <= 0.3]
+
+
+def singleton_columns(x: Any) -> list[Any]:
+    y = cp.Variable(3, name="y")
+    return [cp.sum(x) + y[0] - y[1] == 1.0, y >= 0, y <= 700]
+
+
+def columns_without_rows(x: Any) -> list[Any]:
+    return [0.0 * cp.Variable(name="unused") + x[0] <= 9.0]
+
+
+def zero_diagonals(x: Any) -> list[Any]:
+    Z = cp.Variable((3, 3), name="Z", symmetric=True)
+    return [Z >> 0, Z[0, 0] == 0, Z[1, 1] + Z[2, 2] <= 2, Z[1, 2] == x[0] - 0.5]
+
+
+def bad_units(x: Any) -> list[Any]:
+    return [1e6 * (A[0] @ x) <= 1e6 * B[0], 1e-6 * (A[1] @ x) <= 1e-6 * B[1]]
+
+
+DEGENERATE = [
+    *(empty_rows, duplicate_rows, infinite_sides, fixed_entries, singleton_columns),
+    *(columns_without_rows, zero_diagonals, bad_units),
+]
+SOLVERS = {
+    "LP": (None, "highs", "clarabel", "scs", "piqp", "cvxopt"),
+    "QP": (None, "highs", "clarabel", "scs", "piqp", "cvxopt"),
+    "SOCP": (None, "clarabel", "scs", "cvxopt"),
+    "SDP": (None, "clarabel"),
+}
+
+
+def stated(kind: str, x: Any) -> tuple[Any, list[Any]]:
+    if kind == "LP":
+        return COST @ x, [A @ x <= B]
+    if kind == "QP":
+        return cp.sum_squares(A @ x - 1.0) + COST @ x, [A @ x <= B, cp.abs(x) <= 50]
+    if kind == "SOCP":
+        return COST @ x, [cp.norm(A @ x - B) <= 4.0, cp.abs(x) <= 50]
+    X = cp.Variable((3, 3), name="X", symmetric=True)
+    linked = [X[0, 1] == x[0] - 2.0, X[1, 2] == x[1] + 1.0, X - 0.1 * np.eye(3) >> 0]
+    return cp.trace(X) + 0.3 * cp.sum(x), [*linked, cp.norm_inf(x) <= 2.0]
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+@pytest.mark.parametrize("degenerate", DEGENERATE, ids=lambda f: f.__name__)
+def test_what_is_degenerate_is_solved_and_proved(degenerate: Any, kind: str) -> None:
+    """Every solver proves the same optimum, with a value for what no row sees."""
+    found = []
+    for solver in SOLVERS[kind] if degenerate is not zero_diagonals else (None, "clarabel"):
+        x = cp.Variable(N, name="x")
+        goal, rules = stated(kind, x)
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [*rules, *degenerate(x)]))
+        tolerance = 1e-4 if solver == "scs" else 1e-5
+        s = p.solve(solver, tolerance=tolerance)
+        assert s.is_optimal(tolerance) and s.grade.sound, solver
+        assert all(np.isfinite(v).all() for v in s.values.values())
+        found.append(s.objective)
+    assert np.ptp(found) <= 1e-4 * max(1.0, abs(found[0]))
+
+
+@pytest.mark.parametrize("kind", SOLVERS)
+def test_columns_in_any_units_are_solved_and_proved(kind: str) -> None:
+    found = []
+    for unit in (np.ones(N), SPREAD):
+        goal, rules = stated(kind, cp.multiply(unit, cp.Variable(N, name="y")))
+        s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rules)).solve(tolerance=1e-6)
+        assert s.is_optimal(1e-6)
+        found.append(s.objective)
+    assert found[1] == pytest.approx(found[0], rel=1e-5, abs=1e-5)
