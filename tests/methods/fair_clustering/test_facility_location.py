@@ -128,9 +128,7 @@ def test_what_cannot_be_is_refused_before_work(wrong: dict[str, Any], words: str
 
 @pytest.mark.parametrize("rule", [None, of.max_gap(0.1), of.balance(0.5)])
 @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
-def test_the_halved_radius_is_that_of_the_integer_program(
-    seed: int, unit: float, rule: Any
-) -> None:
+def test_the_halved_radius_is_that_of_the_integer_program(unit: float, rule: Any) -> None:
     X, groups, sites = drawn(2)
     D = unit * np.square(X[:, None] - sites[None]).sum(axis=2)
     w = np.random.default_rng(2).random(len(X)) + 0.5
