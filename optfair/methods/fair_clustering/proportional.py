@@ -235,4 +235,5 @@ def _blocks(places: Floats, rows: int) -> list[tuple[int, Floats]]:
 def _distances(X: Floats, Z: Floats, metric: str) -> Floats:
     from scipy.spatial.distance import cdist
 
-    return np.asarray(cdist(X, Z, "cityblock" if metric == "l1" else metric))
+    name: Any = "cityblock" if metric == "l1" else metric
+    return np.asarray(cdist(X, Z, name))

@@ -110,10 +110,11 @@ class LocatedSites:
         narrow = self.problem.beyond(radii[at - 1])
         if self.conflict is None:
             return _Prices(narrow).proved(self.row_prices, self.mass_prices) > 0.0
-        inside: Any = self.conflict.problem
+        conflict: Any = self.conflict
+        inside = conflict.problem
         same = np.array_equal(inside.data["cost"].matrix(), narrow.data["cost"].matrix())
         same &= all(inside.constraints.get(k) is t for k, t in narrow.constraints.items())
-        return same and bool(self.conflict.verify())
+        return same and bool(conflict.verify())
 
 
 @checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_positive)
