@@ -1191,6 +1191,16 @@ def _metrics(add: Any) -> None:
         random_state=0,
     )
     add(
+        "metrics.core_violation",
+        m.core_violation,
+        {"metric": "choice"},
+        X=X,
+        centers=CENTERS,
+        candidates=X,
+        metric="euclidean",
+        sample_weight=np.ones(12),
+    )
+    add(
         "metrics.negative_log_likelihood",
         m.negative_log_likelihood,
         {"model": "thing"},

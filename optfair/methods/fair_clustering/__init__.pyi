@@ -25,6 +25,7 @@ from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
 from optfair.methods.fair_clustering.margins import intersection as intersection
 from optfair.methods.fair_clustering.margins import margin as margin
+from optfair.methods.fair_clustering.proportional import greedy_capture as greedy_capture
 from optfair.methods.fair_clustering.rules import additive_gap as additive_gap
 from optfair.methods.fair_clustering.rules import balance as balance
 from optfair.methods.fair_clustering.rules import cluster_share as cluster_share

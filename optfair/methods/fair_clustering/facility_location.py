@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.adopt import declaration
+from optfair.core.classify import model_goal
 from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
@@ -34,8 +35,10 @@ from optfair.numbers import (
 
 Floats = NDArray[np.float64]
 
-# What is least: the mean cost of the rows, or the largest.
-GOALS = ("median", "center")
+# What is least: the mean cost of the rows, the largest, or the largest of a site a row uses.
+GOALS = ("median", "center", "bottleneck")
+# Terms of a bottleneck beside those of every goal.
+LEVELS = ("within radius", "nested levels")
 
 
 class FairFacilityLocation(GroupedRows):
@@ -49,6 +52,15 @@ class FairFacilityLocation(GroupedRows):
 
     With ``goal="center"`` the largest cost of a row takes the place of the mean,
     :math:`\min r + f^T y` with :math:`\sum_j A_{ij} D_{ij} \le r` for every row of positive weight.
+    With ``goal="bottleneck"`` it is the k-center radius: the largest cost of a site that a row uses
+    at all, :math:`A_{ij} > 0 \Rightarrow D_{ij} \le r`. It is one of the costs
+    :math:`\rho_0 < \dots < \rho_T`, from the largest cost of a row at its nearest site on:
+
+    .. math::
+        r = \rho_0 + \sum_t (\rho_t - \rho_{t-1}) z_t,\; 1 \ge z_1 \ge \dots \ge z_T,\;
+        z \in \{0, 1\}^T,\; A_{ij} \le z_t \text{ where } D_{ij} = \rho_t
+
+    Both agree where rows are whole. See `located_sites` for the bottleneck of many rows.
 
     Class: MILP, where the rules are linear. What a solver says of the bound is its word;
     ``certificate.prove()`` closes the tree with proved bounds.
@@ -69,8 +81,8 @@ class FairFacilityLocation(GroupedRows):
         Cost of opening a site, in units of ``costs``; 0 by default.
     capacities : float or array-like (m,), optional
         Largest weight a site takes, in units of ``sample_weight`` (rows, by default).
-    goal : {"median", "center"}
-        Least mean or least largest cost.
+    goal : {"median", "center", "bottleneck"}
+        Least mean cost, least largest cost of a row, or least radius that all parts of rows obey.
     whole : bool
         Whether a row goes to one site as a whole.
     metric, p, sample_weight, fairness
@@ -79,7 +91,8 @@ class FairFacilityLocation(GroupedRows):
 
     Attributes
     ----------
-    variables : ``assignment`` (n, m), ``masses`` (G, m), ``open`` (m,), and ``radius`` of a center
+    variables : ``assignment`` (n, m), ``masses`` (G, m), ``open`` (m,), and ``radius`` of a center,
+        ``levels`` (T,) of a bottleneck
     group_names, shares : arrays (G,)
         Sorted labels and their weight shares.
 
@@ -142,7 +155,8 @@ class FairFacilityLocation(GroupedRows):
     ) -> None:
         if goal not in GOALS:
             raise DeclarationError(
-                f"unknown goal {goal!r}", remedy='give "median" (the mean cost) or "center"'
+                f"unknown goal {goal!r}",
+                remedy='give "median" (the mean cost), "center" or "bottleneck"',
             )
         cost = declared_cost(X, X if sites is None else sites, costs, metric, p)
         n, m = cost.rows, cost.clusters
@@ -192,6 +206,13 @@ class FairFacilityLocation(GroupedRows):
         }
         if self.data["goal"] == "median":
             goals["cost"] = cp.sum(cp.multiply(w[:, None] * D, A))
+        elif self.data["goal"] == "bottleneck":
+            rho = self.radii()
+            z = cp.Variable(max(rho.size - 1, 1), name="levels")
+            goals["radius"] = rho[0] + (np.diff(rho) if rho.size > 1 else np.zeros(1)) @ z
+            i, j = np.nonzero((rho[0] < D) & (w > 0)[:, None])
+            terms["within radius"] = A[i, j] <= z[np.searchsorted(rho, D[i, j]) - 1]
+            terms["nested levels"] = cp.diff(cp.hstack([1.0, z])) <= 0
         else:
             goals["radius"] = r = cp.Variable(name="radius")
             terms["within radius"] = (
@@ -213,8 +234,15 @@ class FairFacilityLocation(GroupedRows):
             "number of centers": r"\textstyle\sum_j y_j \le p",
             "capacity": r"\textstyle\sum_i w_i A_{ij} \le c_j y_j",
         }
-        integers = frozenset({"open", "assignment"} if self.data["whole"] else {"open"})
-        rest = declaration("minimize", goals, terms, latex=words, integers=integers)
+        if self.data["goal"] == "bottleneck":
+            words |= {
+                "radius": r"\textstyle\rho_0 + \sum_t (\rho_t - \rho_{t-1}) z_t",
+                "within radius": r"A_{ij} \le z_{t(i,j)}",
+                "nested levels": r"z_1 \le 1,\; z_{t+1} \le z_t",
+            }
+        integers = {"open"} | ({"assignment"} if self.data["whole"] else set())
+        integers |= {"levels"} if self.data["goal"] == "bottleneck" else set()
+        rest = declaration("minimize", goals, terms, latex=words, integers=frozenset(integers))
         return replace(
             rest,
             variables={"assignment": A, "masses": M, **rest.variables},
@@ -225,6 +253,44 @@ class FairFacilityLocation(GroupedRows):
     def objective_unit(self) -> float:
         """Mean cost over all sites, at most 1: gaps mean the same in any units."""
         return min(1.0, float(np.abs(self.data["cost"].matrix()).mean())) or 1.0
+
+    def radii(self) -> Floats:
+        """Return the costs that a bottleneck may be, sorted.
+
+        No radius is below the largest cost of a row of positive weight at its nearest site.
+        """
+        D = self.data["cost"].matrix()[self.data["weights"] > 0]
+        return np.unique(D[D.min(axis=1).max() <= D])
+
+    def beyond(self, radius: float) -> FairFacilityLocation:
+        r"""Return the problem of the least weight that must go farther than a radius.
+
+        .. math:: \min \sum_{i,j} w_i A_{ij} [D_{ij} > r]
+
+        A bottleneck is at most r where this is 0, and above r where a bound of it is positive.
+
+        Parameters
+        ----------
+        radius : float
+            In units of the costs.
+        """
+        w, m = self.data["weights"], self.data["cost"].clusters
+        barred = np.asarray(self.data["cost"].matrix() > radius, dtype=float)
+        weight = cp.sum(cp.multiply(w[:, None] * barred, self["assignment"]))
+        latex = r"\textstyle\sum_{ij} w_i A_{ij} [D_{ij} > r]"
+        objective = model_goal("cost", weight, latex, "minimize")
+        constraints = {k: t for k, t in self.constraints.items() if k not in LEVELS}
+        left = self.with_terms({"cost": objective}, constraints)
+        variables = {k: v for k, v in self.variables.items() if k != "levels"}
+        cost = SeparableCost("precomputed", barred)
+        changed = {"cost": cost, "goal": "median", "opening_costs": np.zeros(m)}
+        left._set(
+            data={**self.data, **changed},
+            variables=variables,
+            integers=self.integers - {"levels"},
+            _names={v.id: name for name, v in variables.items()},
+        )
+        return left
 
     @checked(solution=check_solution)
     def opened(self, solution: Solution) -> NDArray[np.intp]:

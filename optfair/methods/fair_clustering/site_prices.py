@@ -12,13 +12,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.linear_program import solve_linear_program
-from optfair.core.certificate import Verdict
-from optfair.errors import SolverFailure, UnsupportedProblem
+from optfair.core.certificate import Certificate, Verdict
+from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.assignment import gathered_masses
-from optfair.methods.fair_clustering.facility_location import FairFacilityLocation
+from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_positive, checked, one_of
 from optfair.proofs.rounding import gamma
@@ -51,7 +51,10 @@ class LocatedSites:
     objective, bound, gap : float
         Cost with opening costs; no choice costs less; relative difference.
     row_prices, mass_prices : arrays (n,), (G, m)
-        Prices u and Λ that prove the bound.
+        Prices u and Λ that prove the bound; of a bottleneck, that some weight must go farther than
+        the last cost below the bound.
+    conflict : Certificate or None
+        What proves that instead, where prices do not: a tree of cases, each without a choice.
     steps : int
         Steps of the prices.
     status : {"optimal", "stalled", "time_limit"}
@@ -69,6 +72,7 @@ class LocatedSites:
     steps: int
     status: str
     seconds: float
+    conflict: Certificate | None = None
 
     def verify(self) -> Verdict:
         """Recompute the cost and the rules from the assignment, and the bound from the prices."""
@@ -80,16 +84,37 @@ class LocatedSites:
             ),
             "open": np.isin(np.arange(self.assignment.shape[1]), self.sites).astype(float),
         }
+        radii = p.radii() if p.data["goal"] == "bottleneck" else np.zeros(1)
+        if "levels" in p.variables:
+            levels = np.zeros(p["levels"].size)
+            levels[: radii.size - 1] = radii[1:] <= self.objective
+            values["levels"] = levels
         for name, term in p.constraints.items():
             if not (off := term.relative_violation(values)) <= ROUNDING:
                 reasons.append(f"{name!r} is violated by {off:.1e}")
         cost = p.objective_value(values)
         if not abs(cost - self.objective) <= 1e-9 * abs(cost):
             reasons.append(f"the assignment costs {cost:.10g}, not {self.objective:.10g}")
-        bound = _Prices(p).proved(self.row_prices, self.mass_prices)
-        if not bound >= self.bound:
+        if p.data["goal"] == "bottleneck":
+            if self.bound not in radii or not self._excludes(radii):
+                reasons.append(f"radii below {self.bound:.10g} are not excluded")
+        elif not (bound := _Prices(p).proved(self.row_prices, self.mass_prices)) >= self.bound:
             reasons.append(f"the prices prove {bound:.10g}, not {self.bound:.10g}")
         return Verdict(not reasons, tuple(reasons))
+
+    def _excludes(self, radii: Floats) -> bool:
+        """Whether all radii below the bound are excluded by what is kept."""
+        at = int(np.searchsorted(radii, self.bound))
+        if at == 0:
+            return True
+        narrow = self.problem.beyond(radii[at - 1])
+        if self.conflict is None:
+            return _Prices(narrow).proved(self.row_prices, self.mass_prices) > 0.0
+        conflict: Any = self.conflict
+        inside = conflict.problem
+        same = np.array_equal(inside.data["cost"].matrix(), narrow.data["cost"].matrix())
+        same &= all(inside.constraints.get(k) is t for k, t in narrow.constraints.items())
+        return same and bool(conflict.verify())
 
 
 @checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_positive)
@@ -108,10 +133,15 @@ def located_sites(
     opens on the way are tried by exact assignments (mass-dual), and the best is kept. A pass
     costs n·m, and nothing of that size is handed to a solver.
 
+    A bottleneck is one of the costs: its bracket is halved. At a radius r the problem of the least
+    weight that must go farther (``problem.beyond(r)``) is located by the same prices until a bound
+    above 0 excludes r or sites within r are found; what prices leave open an integer program
+    decides, with a tree of infeasible cases as proof.
+
     Parameters
     ----------
     problem : FairFacilityLocation
-        With ``goal="median"``, without capacities, fractions of rows allowed, linear rules on
+        With ``goal="median"``, or "bottleneck" without opening costs; without capacities, fractions of rows allowed, linear rules on
         masses.
     gap : float
         Relative gap at which it ends.
@@ -145,8 +175,17 @@ def located_sites(
     Geoffrion: Lagrangean Relaxation for Integer Programming, Mathematical Programming Study 2
     (1974). Cornuejols, Fisher, Nemhauser: Location of Bank Accounts, Management Science 23 (1977).
     """
-    begin = time.perf_counter()
     _refuse_others(problem)
+    if problem.data["goal"] == "bottleneck":
+        return _bottleneck(problem, gap, time_limit)
+    return _located(problem, gap, time_limit)
+
+
+def _located(
+    problem: FairFacilityLocation, gap: float, time_limit: float, *, decide: bool = False
+) -> LocatedSites:
+    """Locate by prices; to decide whether the optimum is 0, end when a bound says no."""
+    begin = time.perf_counter()
     prices = _Prices(problem)
     m, G = prices.m, prices.shares.size
     best: tuple[float, Integers, Floats] | None = None
@@ -186,6 +225,9 @@ def located_sites(
         if best is not None and objective - bound <= 0.9 * gap * abs(objective):
             status = "optimal"
             break
+        if decide and (bound > ROUNDING or objective <= ROUNDING):
+            status = "decided"
+            break
         if time.perf_counter() - begin > time_limit:
             status = "time_limit"
             break
@@ -210,7 +252,7 @@ def located_sites(
         improved, now = False, best
         for j in far[~np.isin(far, now[1])]:
             for i in now[1]:
-                room = best[0] - proved - gap * abs(best[0])
+                room = best[0] - proved - gap * abs(best[0]) - (ROUNDING if decide else 0.0)
                 if room <= 0.0 or time.perf_counter() - begin > time_limit:
                     break
                 attempt(np.append(now[1][now[1] != i], j))
@@ -219,6 +261,8 @@ def located_sites(
                     break
             if improved:
                 break
+    if best is None and decide:
+        best = np.inf, np.zeros(0, dtype=np.intp), np.zeros(prices.D.shape)
     if best is None:
         raise SolverFailure(
             "no sites were found whose assignment obeys the rules",
@@ -226,7 +270,7 @@ def located_sites(
             "allow more sites or looser rules, or solve the problem by a general solver",
         )
     value, sites, A = best
-    room = max(0.0, value - proved) / (abs(value) or 1.0)
+    room = max(0.0, value - proved) / (abs(value) or 1.0) if sites.size else np.inf
     if status == "stalled" and room <= gap:
         status = "optimal"
     seconds = time.perf_counter() - begin
@@ -235,15 +279,96 @@ def located_sites(
     )
 
 
+def _bottleneck(p: FairFacilityLocation, gap: float, time_limit: float) -> LocatedSites:
+    """Halve the bracket of the radius: below it no choice is left, at its upper end there is one."""
+    begin = time.perf_counter()
+    radii, D = p.radii(), p.data["cost"].matrix()
+    held = p.data["weights"] > 0
+    low, high, at, status, steps = -1, radii.size, radii.size - 1, "optimal", 0
+    proof: tuple[Floats, Floats, Certificate | None] = (
+        np.zeros(D.shape[0]),
+        np.zeros((p.shares.size, D.shape[1])),
+        None,
+    )
+    best: tuple[Integers, Floats] | None = None
+    while high - low > 1:
+        left = time_limit - (time.perf_counter() - begin)
+        if best is not None and radii[high] - radii[low + 1] <= gap * abs(radii[high]):
+            break
+        tried, A, conflict = _within(p.beyond(radii[at]), left)
+        steps += tried.steps
+        if A is not None:
+            best = np.flatnonzero(A[held].any(axis=0)), A
+            high = int(np.searchsorted(radii, D[held][A[held] > 0].max()))
+        elif conflict is not None or tried.bound > 0.0:
+            low, proof = at, (tried.row_prices, tried.mass_prices, conflict)
+        else:
+            status = "time_limit"
+            break
+        at = (low + high) // 2
+    if best is None:
+        raise SolverFailure(
+            "no sites were found whose assignment obeys the rules",
+            f"of all radii up to {radii[-1]:.6g}",
+            "allow more sites or looser rules, or solve the problem by a general solver",
+        )
+    value, bound = float(radii[high]), float(radii[low + 1])
+    room = (value - bound) / (abs(value) or 1.0)
+    seconds = time.perf_counter() - begin
+    u, lam, conflict = proof
+    return LocatedSites(
+        p, best[0], best[1], value, bound, room, u, lam, steps, status, seconds, conflict
+    )
+
+
+def _within(
+    narrow: FairFacilityLocation, time_limit: float
+) -> tuple[LocatedSites, Floats | None, Certificate | None]:
+    """Decide whether all rows find sites within a radius: by prices, else by a tree of cases."""
+    begin = time.perf_counter()
+    tried = _located(narrow, 1.0, max(time_limit, 1e-3), decide=True)
+    A = _inside(narrow, tried.assignment) if tried.objective <= ROUNDING else None
+    left = time_limit - (time.perf_counter() - begin)
+    if A is not None or tried.bound > 0.0 or left <= 0.0:
+        return tried, A, None
+    barred = np.nonzero(narrow.data["cost"].matrix())
+    inside = narrow.with_constraints(within=narrow["assignment"][barred] == 0)
+    try:
+        sites = narrow.opened(inside.solve(time_limit=left))
+    except Infeasible as e:
+        return tried, None, e.certificate
+    except SolverFailure:
+        return tried, None, None
+    found = _Prices(narrow).assigned(sites)
+    return tried, None if found is None else _inside(narrow, found[1]), None
+
+
+def _inside(narrow: FairFacilityLocation, A: Floats) -> Floats | None:
+    """Return an assignment without what rounding left beyond the radius, where rules still hold."""
+    A = np.where(narrow.data["cost"].matrix() > 0.0, 0.0, A)
+    full = A.sum(axis=1, keepdims=True)
+    weightless = narrow.data["weights"] == 0.0
+    if not (full[~weightless] > 0.5).all():
+        return None
+    A[weightless & (full[:, 0] <= 0.5), int(np.argmax(A.sum(axis=0)))] = 1.0
+    A /= A.sum(axis=1, keepdims=True)
+    w, groups = narrow.data["weights"], narrow.data["groups"]
+    values: dict[str, Any] = {"masses": gathered_masses(A, groups, w, narrow.shares.size)}
+    rules = [t for t in narrow.constraints.values() if t.scope <= {"masses"}]
+    return A if all(t.relative_violation(values) <= ROUNDING for t in rules) else None
+
+
 def _refuse_others(p: FairFacilityLocation) -> None:
     own = {"row sum", "nonnegativity", "mass definition", "open sites", "at most open"}
-    own.add("number of centers")
+    own |= {"number of centers", *LEVELS}
     strange = [
         k for k, t in p.constraints.items() if not t.scope <= {"masses"} and k not in own
-    ] + [k for k in p.objective if k not in ("cost", "opening")]
+    ] + [k for k in p.objective if k not in ("cost", "opening", "radius")]
     reason = ""
-    if p.data["goal"] != "median":
+    if p.data["goal"] == "center":
         reason = "its goal is the largest cost of a row"
+    elif p.data["goal"] == "bottleneck" and "opening" in p.objective:
+        reason = "a bottleneck has no opening costs here"
     elif p.data["whole"] or "assignment" in p.integers:
         reason = "rows go to one site as a whole"
     elif strange:

@@ -123,6 +123,72 @@ def test_what_cannot_be_is_refused_before_work(wrong: dict[str, Any], words: str
     assert words in str(e.value)
 
 
+# The bottleneck: no part of a row goes farther than the radius.
+
+
+@pytest.mark.parametrize("rule", [None, of.max_gap(0.1), of.balance(0.5)])
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+def test_the_halved_radius_is_that_of_the_integer_program(unit: float, rule: Any) -> None:
+    X, groups, sites = drawn(2)
+    D = unit * np.square(X[:, None] - sites[None]).sum(axis=2)
+    w = np.random.default_rng(2).random(len(X)) + 0.5
+    w[3] = 0.0
+    p = FairFacilityLocation(
+        costs=D, groups=groups, n_centers=2, goal="bottleneck", fairness=rule, sample_weight=w
+    )
+    found = located_sites(p, gap=1e-9)
+    assert found.verify() and found.gap == 0.0 and found.objective in D
+    assert p.solve().objective == pytest.approx(found.objective, rel=1e-9)
+    far = np.where(found.assignment[w > 0] > 0, D[w > 0], 0.0)
+    assert far.max() == found.objective and found.sites.size <= 2
+    plain = min(D[w > 0][:, c].min(axis=1).max() for c in combinations(range(5), 2))
+    assert found.objective >= plain and (rule is not None or found.objective == plain)
+    for change in (1 - 1e-9, 1 + 1e-9):  # just below nothing is left, just above there is a choice
+        least = p.beyond(found.objective * change).solve()
+        assert (least.bound > 1e-6) == (change < 1)
+
+
+def test_a_rule_can_widen_the_radius_and_whole_rows_obey_the_same_one() -> None:
+    X, groups, sites = drawn(2)
+    more: dict[str, Any] = {"groups": groups, "sites": sites, "n_centers": 2}
+    plain = located_sites(FairFacilityLocation(X, goal="bottleneck", fairness=None, **more))
+    fair = located_sites(FairFacilityLocation(X, goal="bottleneck", **more))
+    assert fair.objective > plain.objective * 1.1
+    whole = FairFacilityLocation(X, goal="bottleneck", whole=True, **more).solve().objective
+    center = FairFacilityLocation(X, goal="center", whole=True, **more).solve().objective
+    assert whole == pytest.approx(center, rel=1e-7) and whole >= fair.objective * (1 - 1e-9)
+    assert FairFacilityLocation(X, goal="center", **more).solve().objective <= whole * (1 + 1e-9)
+
+
+def test_a_changed_radius_is_not_verified() -> None:
+    kinds = set()
+    for seed in (14, 17):
+        X, groups, sites = drawn(seed, 16, 6)
+        p = FairFacilityLocation(
+            X, groups=groups, sites=sites, n_centers=2, goal="bottleneck", fairness=of.max_gap(0.1)
+        )
+        found = located_sites(p)
+        kinds.add(found.conflict is not None)
+        radii = p.radii()
+        at = np.searchsorted(radii, found.objective)
+        for wrong in (
+            replace(found, bound=float(radii[at + 1])),
+            replace(found, objective=float(radii[at - 1])),
+            replace(found, bound=found.bound * (1 - 1e-6)),
+            replace(found, sites=found.sites[:1]),
+            replace(found, conflict=None, row_prices=0.0 * found.row_prices),
+        ):
+            assert found.verify() and not wrong.verify()
+    assert kinds == {True, False}
+
+
+def test_a_bracket_that_time_cuts_short_is_a_bracket() -> None:
+    X, groups, sites = drawn(7, 60, 12)
+    p = FairFacilityLocation(X, groups=groups, sites=sites, n_centers=3, goal="bottleneck")
+    short, whole = located_sites(p, time_limit=0.05), located_sites(p)
+    assert short.verify() and short.bound <= whole.bound <= whole.objective <= short.objective
+
+
 # Sites by prices.
 
 
@@ -173,6 +239,8 @@ def test_other_problems_are_refused() -> None:
         ({"goal": "center"}, "largest cost"),
         ({"capacities": 30.0}, "capacity"),
         ({"whole": True}, "as a whole"),
+        ({"goal": "bottleneck", "opening_costs": 1.0}, "no opening costs"),
+        ({"goal": "bottleneck", "whole": True}, "as a whole"),
     ):
         with pytest.raises(UnsupportedProblem, match=why):
             located_sites(FairFacilityLocation(costs=D, groups=groups, **more))
