@@ -1,0 +1,510 @@
+"""The best fair k-means labels of a few dozen rows, and a proved bound on every other labelling."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from optfair.backends.linear_program import solve_linear_program
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
+from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
+from optfair.numbers import check_matrix, check_number, check_seed, checked, encode_groups
+
+Floats = NDArray[np.float64]
+Members = NDArray[np.bool_]
+Integers = NDArray[np.intp]
+
+# Counts of groups in a cluster that are looked through at most, nodes of a branching that are
+# bounded at once, clusters that one pricing adds at most.
+MOST_COUNTS, BATCH, ADDED = 20_000, 512, 100
+# Relative violation of a rule that is rounding; starts of searches for clusters.
+ROUNDING, STARTS = 1e-9, 12
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedLabels:
+    """Labels of whole rows, and a bound on the cost of all labels that obey the rule.
+
+    Attributes
+    ----------
+    labels : array (n,) of int
+        Cluster of each row.
+    centers : array (K, d)
+        Means of the clusters that have rows; NaN of the others.
+    objective : float
+        Mean squared distance to the centers.
+    bound : float
+        Proved: no labels that obey the rule cost less, whatever the centers.
+    gap : float
+        Relative difference of the two.
+    columns : int
+        Clusters that the bound was made of.
+    nodes : int
+        Sets of clusters that were excluded or split.
+    seconds : float
+        Wall time.
+    """
+
+    labels: Integers = field(repr=False)
+    centers: Floats = field(repr=False)
+    objective: float
+    bound: float
+    gap: float
+    columns: int
+    nodes: int
+    seconds: float
+
+
+@checked(X=check_matrix, gap=check_number, time_limit=check_number, random_state=check_seed)
+def certified_kmeans(
+    X: Any,
+    *,
+    groups: Any,
+    n_clusters: int,
+    fairness: Any = PerfectFairness(),  # noqa: B008 - a frozen value
+    gap: float = 1e-6,
+    time_limit: float = 300.0,
+    random_state: int = 0,
+) -> CertifiedLabels:
+    r"""Cluster a few dozen rows at the least cost there is, and prove how near the labels are.
+
+    .. math::
+        \min_{\lambda \ge 0}\; \sum_{S} c(S)\, \lambda_S
+        \quad\text{s.t.}\quad \sum_{S \ni i} \lambda_S = 1 \;\forall i,\;
+        \sum_S \lambda_S \le K,
+        \qquad c(S) = \frac{1}{n |S|} \sum_{i < j \in S} \|x_i - x_j\|^2
+
+    over the sets S of rows that obey the rule: c is the cost of a cluster at its mean. Class: LP
+    with a column for every such set, the relaxation of a set partitioning problem. For any prices
+    u of the rows,
+
+    .. math:: \sum_i u_i + K \min\bigl(0,\; \min_S\, c(S) - \textstyle\sum_{i \in S} u_i\bigr)
+
+    is a bound on the cost of all labels. Sets are generated where they lower the program; the
+    inner minimum is then proved by branching on the rows of a cluster: with rows I in it, a row f
+    that joins a cluster of m rows costs at least 1/(nm) times its squared distances to I and half
+    of those to the :math:`m - |I| - 1` nearest free rows, and the cheapest rows that give each
+    group one of its allowed counts are taken. The bound is charged for rounding. It holds for
+    labels of whole rows; fractions may cost less, see `FairKMeansBound` for these.
+
+    The program is nearly always integral, so the gap closes. Where it is not, what remains is
+    reported: rows are not branched on. 40 rows in 4 clusters take seconds to minutes.
+
+    Parameters
+    ----------
+    X : array-like or DataFrame (n, d)
+        Rows of equal weight; the cost is the squared distance.
+    groups : array-like (n,), or DataFrame or dict with a column for each attribute
+        As in `FairAssignment`.
+    n_clusters : int
+        Largest number of clusters K.
+    fairness : Rule
+        One on the masses of each cluster: all but `additive_gap`, which adds clusters up.
+    gap : float
+        Relative gap at which the search ends.
+    time_limit : float
+        Wall seconds; then the best labels are returned with the bound reached.
+    random_state : int
+        Seed of the searches for sets; what is proved does not depend on it.
+
+    Returns
+    -------
+    CertifiedLabels
+
+    Raises
+    ------
+    DataError
+        NaN or infinite entries, lengths that do not fit, K > n; rows whose numbers in the groups
+        do not divide as the rule asks; too many counts to look through.
+    DeclarationError
+        A rule that is not on each cluster.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> X, groups = [[0.0], [1.0], [10.0], [11.0]], ["a", "a", "b", "b"]
+    >>> best = of.fair_clustering.certified_kmeans(X, groups=groups, n_clusters=2)
+    >>> best.labels.tolist(), best.objective, best.gap <= 1e-6
+    ([0, 1, 0, 1], 25.0, True)
+
+    References
+    ----------
+    Aloise, Hansen, Liberti: An improved column generation algorithm for minimum sum-of-squares
+    clustering, Mathematical Programming 131 (2012).
+    """
+    n = X.shape[0]
+    K = cluster_count(n_clusters, n, "n_clusters", "rows")
+    index, _, shares = encode_groups(groups, n, np.full(n, 1.0 / n))
+    begin = time.perf_counter()
+    counts, filled = _allowed(X, groups, index, K, fairness)
+    search = SetSearch(X, index, counts, K, filled, int(random_state or 0))
+    if not search.start():
+        raise DataError(
+            "no labels of whole rows obey the rule",
+            f"the groups have {', '.join(f'{c:.0f}' for c in shares * n)} rows, which do not"
+            f" divide into {'' if filled else 'at most '}{K} clusters as it asks",
+            "allow more (a larger eps, a smaller balance), or take fractions: FairKMeans",
+        )
+    search.run(gap, begin + time_limit)
+    labels = np.argmax(search.best, axis=0).astype(np.intp)
+    first = np.unique(labels, return_index=True)[1]
+    labels = np.argsort(np.argsort(first))[np.unique(labels, return_inverse=True)[1]]
+    centers = np.full((K, X.shape[1]), np.nan)
+    for k in range(labels.max() + 1):
+        centers[k] = X[labels == k].mean(axis=0)
+    objective = float(np.square(X - centers[labels]).sum() / n)
+    bound = max(0.0, min(search.bound * search.unit, objective))
+    return CertifiedLabels(
+        labels,
+        centers,
+        objective,
+        bound,
+        (objective - bound) / objective if objective > 0.0 else 0.0,
+        len(search.sets),
+        search.nodes,
+        time.perf_counter() - begin,
+    )
+
+
+def _allowed(
+    X: Floats, groups: Any, index: Integers, K: int, fairness: Any
+) -> tuple[NDArray[np.int64], bool]:
+    """Return the counts of groups that a cluster may have, and whether all must have rows."""
+    if isinstance(fairness, AdditiveGap):
+        raise DeclarationError(
+            "additive_gap is no rule on each cluster",
+            "it adds up what the clusters miss",
+            "give max_gap, which bounds each of them",
+        )
+    p = FairAssignment(X, groups=groups, centers=X[:K], fairness=fairness)
+    rules = [t for name, t in p.constraints.items() if name.split(":")[0].startswith("fairness")]
+    if any(t.scope != {"masses"} for t in rules):
+        raise DeclarationError(
+            f"{type(fairness).__name__} is no rule on the masses of each cluster",
+            remedy="give balance, max_gap, perfect_fairness, proportion or cluster_share",
+        )
+    size = np.bincount(index)
+    if np.prod(size + 1.0) > MOST_COUNTS:
+        raise DataError(
+            "too many counts of groups in a cluster to look through",
+            f"{np.prod(size + 1.0):.3g} of them",
+            "take fewer rows or groups, or FairKMeansBound",
+        )
+    every = np.array(list(product(*(range(s + 1) for s in size))), dtype=np.int64)
+    held = np.array(
+        [
+            all(
+                t.relative_violation({"masses": np.repeat(c[:, None], K, axis=1)}) <= ROUNDING
+                for t in rules
+            )
+            for c in every / index.size
+        ]
+    )
+    return every[1:][held[1:]], not held[0]
+
+
+class SetSearch:
+    """Generate clusters for the set partitioning program until its value is proved.
+
+    Parameters
+    ----------
+    X : array (n, d)
+    index : array (n,) of int
+        Group of each row.
+    counts : array (T, G) of int
+        What a cluster may have of each group.
+    most : int
+        Clusters.
+    filled : bool
+        Whether all of them must have rows.
+    seed : int
+    """
+
+    def __init__(
+        self,
+        X: Floats,
+        index: Integers,
+        counts: NDArray[np.int64],
+        most: int,
+        filled: bool,
+        seed: int,
+    ) -> None:
+        n = X.shape[0]
+        spread = float(np.ptp(X, axis=0).max(initial=0.0))
+        scale = 2.0 ** np.floor(np.log2(spread)) if spread > 0.0 else 1.0
+        self.X = X / scale - (X / scale).mean(axis=0)
+        # differences of the rows as they are: one rounding each
+        self.D = np.stack([np.square(X / scale - x / scale).sum(axis=1) for x in X])
+        self.unit = scale * scale / n
+        self.members = [np.flatnonzero(index == g) for g in range(counts.shape[1])]
+        self.counts, self.sizes = counts, counts.sum(axis=1)
+        self.most, self.filled = most, filled
+        self.random = np.random.default_rng(seed)
+        self.sets, self.costs = np.zeros((0, n), dtype=bool), np.zeros(0)
+        self.best, self.value = np.zeros((0, n), dtype=bool), np.inf
+        self.bound, self.nodes = 0.0, 0
+        # see `floor`
+        gamma = 8.0 * (n * n + X.shape[1] + 8) * np.finfo(float).eps
+        self.rounding = gamma, float(self.D.sum() / (2.0 * n))
+
+    def cost(self, sets: Members) -> Floats:
+        """Return the cost of clusters (rows of the array), n times c(S)."""
+        held = sets.astype(float)
+        return np.asarray(0.5 * ((held @ self.D) * held).sum(axis=1) / held.sum(axis=1))
+
+    def add(self, sets: Members) -> None:
+        """Take clusters into the program."""
+        fresh = np.unique(np.vstack([self.sets, sets]), axis=0, return_index=True)[1]
+        fresh = fresh[fresh >= len(self.sets)] - len(self.sets)
+        self.sets = np.vstack([self.sets, sets[fresh]])
+        self.costs = np.concatenate([self.costs, self.cost(sets[fresh])])
+
+    def keep(self, sets: Members) -> None:
+        """Take a partition as the best where it is."""
+        value = float(self.cost(sets).sum())
+        if value < self.value:
+            self.best, self.value = sets, value
+
+    def start(self) -> bool:
+        """Take first partitions, by alternation with fixed counts; whether there is one."""
+        T, K, n = len(self.counts), self.most, self.X.shape[0]
+        size = np.array([m.size for m in self.members], dtype=float)
+        rows = sp.csc_array(np.vstack([self.counts.T, np.ones(T)]).reshape(-1, T))
+        low = np.append(size, K if self.filled else 1.0)
+        for _ in range(STARTS):
+            found = solve_linear_program(
+                np.square(self.sizes - n / K) / n + self.random.random(T),
+                rows,
+                low,
+                np.append(size, float(K)),
+                np.zeros(T),
+                np.full(T, float(K)),
+                integer=np.ones(T, dtype=bool),
+                gap=0.5,
+                time_limit=20.0,
+            )
+            if not found.x.size:
+                return False
+            picked = np.repeat(self.counts, np.round(found.x).astype(int), axis=0)
+            for _ in range(STARTS):
+                self._alternated(picked)
+        return True
+
+    def _alternated(self, picked: NDArray[np.int64]) -> None:
+        centers = self.X[self.random.choice(len(self.X), len(picked), replace=False)]
+        last = np.inf
+        while True:
+            sets = np.zeros((len(picked), len(self.X)), dtype=bool)
+            far = np.square(self.X[:, None] - centers).sum(axis=2)
+            for g, own in enumerate(self.members):
+                places = np.repeat(np.arange(len(picked)), picked[:, g])
+                row, place = linear_sum_assignment(far[np.ix_(own, places)])
+                sets[places[place], own[row]] = True
+            value = float(self.cost(sets).sum())
+            if not value < last * (1.0 - 1e-12):
+                break
+            last, centers = value, (sets @ self.X) / sets.sum(axis=1, keepdims=True)
+        self.add(sets)
+        self.keep(sets)
+
+    def run(self, gap: float, deadline: float) -> None:
+        """Generate clusters until the best partition is within the relative gap, or time is up."""
+        while time.perf_counter() < deadline:
+            u, v = self.relaxed()
+            room = 0.25 * gap * self.value / self.most
+            sets = self.near(u, v - room)
+            if not len(sets):
+                sets, least = self.cheapest(u, v - room, deadline)
+                self.bound = max(self.bound, self.floor(u, least))
+            if self.value - self.bound <= gap * self.value:
+                return
+            if not len(sets):
+                break
+            self.add(sets)
+        self.whole(0.25 * gap, max(5.0, deadline - time.perf_counter()))
+
+    def relaxed(self) -> tuple[Floats, float]:
+        """Solve the program over the clusters at hand; return prices of rows and of a cluster."""
+        m, n = self.sets.shape
+        found = solve_linear_program(
+            self.costs,
+            sp.csc_array(np.vstack([self.sets.T, np.ones(m)])),
+            np.append(np.ones(n), float(self.most) if self.filled else 0.0),
+            np.append(np.ones(n), float(self.most)),
+            np.zeros(m),
+            np.full(m, np.inf),
+        )
+        if np.abs(found.x - np.round(found.x)).max() < 1e-6:
+            self.keep(self.sets[found.x > 0.5])
+        return found.prices[:n], float(found.prices[n])
+
+    def whole(self, gap: float, time_limit: float) -> None:
+        """Look for the best partition among the clusters at hand."""
+        m, n = self.sets.shape
+        found = solve_linear_program(
+            self.costs,
+            sp.csc_array(np.vstack([self.sets.T, np.ones(m)])),
+            np.append(np.ones(n), float(self.most) if self.filled else 0.0),
+            np.append(np.ones(n), float(self.most)),
+            np.zeros(m),
+            np.ones(m),
+            integer=np.ones(m, dtype=bool),
+            gap=gap * self.value,
+            time_limit=time_limit,
+        )
+        if found.x.size:
+            self.keep(self.sets[found.x > 0.5])
+
+    def floor(self, u: Floats, least: float) -> float:
+        r"""Return the bound of prices whose cheapest cluster costs ``least`` beyond them.
+
+        A cost is a sum of at most :math:`n^2 / 2` products of no negative terms, each off by less
+        than d + 3 roundings, and at most that of all rows together, V; prices are summed with n.
+        So each number is off by at most :math:`\gamma (V + \sum |u_i|)`.
+        """
+        gamma, all_rows = self.rounding
+        slack = gamma * (all_rows + float(np.abs(u).sum()))
+        least = least - slack if self.filled else min(0.0, least - slack)
+        return float(u.sum()) + self.most * least - slack
+
+    def near(self, u: Floats, target: float) -> Members:
+        """Return clusters that cost less than a target beyond their prices, by alternation."""
+        n = len(self.X)
+        pairs = self.random.integers(n, size=(4 * n, 2))
+        light = np.argsort(self.costs - self.sets @ u)[: 2 * n]
+        means = (self.sets[light] @ self.X) / self.sets[light].sum(axis=1, keepdims=True)
+        centers = np.vstack([self.X, self.X[pairs].mean(axis=1), means])
+        for _ in range(6):
+            r = np.square(centers[:, None] - self.X).sum(axis=2) - u
+            sets = self._taken(r)
+            centers = (sets @ self.X) / sets.sum(axis=1, keepdims=True)
+        sets = np.unique(sets, axis=0)
+        reduced = self.cost(sets) - sets @ u
+        order = np.argsort(reduced)
+        return np.asarray(sets[order[reduced[order] < target][:ADDED]])
+
+    def _taken(self, r: Floats) -> Members:
+        """Return the cheapest rows of allowed counts, for costs (B, n) of the rows."""
+        total = np.zeros((len(r), len(self.counts)))
+        ranks = np.empty(r.shape, dtype=np.intp)
+        for g, own in enumerate(self.members):
+            order = np.argsort(r[:, own], axis=1)
+            np.put_along_axis(ranks, own[order], np.arange(own.size)[None], axis=1)
+            summed = np.cumsum(np.take_along_axis(r[:, own], order, axis=1), axis=1)
+            summed = np.hstack([np.zeros((len(r), 1)), summed])
+            total += summed[:, self.counts[:, g]]
+        best = self.counts[total.argmin(axis=1)]
+        sets = np.zeros(r.shape, dtype=bool)
+        for g, own in enumerate(self.members):
+            sets[:, own] = ranks[:, own] < best[:, g : g + 1]
+        return sets
+
+    def cheapest(self, u: Floats, target: float, deadline: float) -> tuple[Members, float]:
+        """Return clusters that cost less than a target beyond their prices, and a floor of all.
+
+        Branching, depth first: the row that the floor of a node takes at the least cost is in
+        the cluster, or it is out.
+        """
+        n = len(self.X)
+        inside, free = np.zeros((1, n), dtype=bool), np.ones((1, n), dtype=bool)
+        floors = np.full(1, -np.inf)
+        held: list[Members] = []
+        seen, tail = 0, target
+        while len(inside):
+            if seen >= ADDED or time.perf_counter() >= deadline:
+                break
+            here = slice(max(0, len(inside) - BATCH), None)
+            I, F, old = inside[here], free[here], floors[here]
+            inside, free, floors = (a[: here.start] for a in (inside, free, floors))
+            self.nodes += len(I)
+            low, sets, split = self._bounded(I, F, u)
+            low = np.maximum(low, old)
+            open_ = low < target
+            if not open_.any():
+                continue
+            I, F, low, sets, split = (a[open_] for a in (I, F, low, sets, split))
+            value = self.cost(sets) - sets @ u
+            good = value < target
+            if good.any():
+                held.append(sets[good])
+                seen += int(good.sum())
+                tail = min(tail, float(value[good].min()))
+            more = split >= 0  # else the cluster is settled, and its value is its floor
+            I, F, low, split = I[more], F[more], low[more], split[more]
+            order = np.argsort(-low)
+            I, F, low, split = I[order], F[order], low[order], split[order]
+            at = np.arange(len(I))
+            F = F.copy()
+            F[at, split] = False
+            with_it = I.copy()
+            with_it[at, split] = True
+            inside = np.vstack([inside, I, with_it])
+            free = np.vstack([free, F, F])
+            floors = np.concatenate([floors, low, low])
+        least = min(tail, float(floors.min(initial=np.inf)))
+        if not held:
+            return np.zeros((0, n), dtype=bool), least
+        sets = np.unique(np.vstack(held), axis=0)
+        return sets[np.argsort(self.cost(sets) - sets @ u)[:ADDED]], least
+
+    def _bounded(self, I: Members, F: Members, u: Floats) -> tuple[Floats, Members, Integers]:
+        """Return floors of nodes, the clusters they come from, and the rows to branch on."""
+        B, n = I.shape
+        held = I.astype(float)
+        to = held @ self.D
+        paid, priced = 0.5 * (to * held).sum(axis=1), held @ u
+        has = np.stack([I[:, own].sum(axis=1) for own in self.members], axis=1)
+        count = has.sum(axis=1)
+        others = np.where(F[:, None, :], self.D, np.inf)
+        others[:, np.arange(n), np.arange(n)] = np.inf
+        others.sort(axis=2)
+        nearest = np.zeros((B, n, n + 1))
+        np.cumsum(others, axis=2, out=nearest[:, :, 1:])
+        low = np.full(B, np.inf)
+        sets = I.copy()
+        split = np.full(B, -1, dtype=np.intp)
+        for m in np.unique(self.sizes):
+            more = m - count
+            ok = np.flatnonzero(more >= 0)
+            if not ok.size:
+                continue
+            rest = np.maximum(more[ok] - 1, 0)
+            half = np.take_along_axis(nearest[ok], rest[:, None, None], axis=2)[:, :, 0]
+            r = np.where(F[ok], (to[ok] + 0.5 * half) / m - u, np.inf)
+            wanted = self.counts[self.sizes == m]
+            total = (paid[ok] / m - priced[ok])[:, None] + np.zeros(len(wanted))
+            ranks = np.empty(r.shape, dtype=np.intp)
+            for g, own in enumerate(self.members):
+                order = np.argsort(r[:, own], axis=1)
+                np.put_along_axis(ranks, own[order], np.arange(own.size)[None], axis=1)
+                summed = np.cumsum(np.take_along_axis(r[:, own], order, axis=1), axis=1)
+                summed = np.hstack([np.zeros((ok.size, 1)), summed])
+                need = wanted[:, g] - has[ok, g : g + 1]
+                part = np.take_along_axis(summed, np.clip(need, 0, own.size), axis=1)
+                total += np.where(need >= 0, part, np.inf)
+            pick = total.argmin(axis=1)
+            value = total[np.arange(ok.size), pick]
+            lower = np.flatnonzero(value < low[ok])
+            if not lower.size:
+                continue
+            at = ok[lower]
+            low[at] = value[lower]
+            joined = np.zeros((lower.size, n), dtype=bool)
+            for g, own in enumerate(self.members):
+                need = wanted[pick[lower], g] - has[at, g]
+                joined[:, own] = ranks[np.ix_(lower, own)] < need[:, None]
+            sets[at] = I[at] | joined
+            first = np.where(joined, r[lower], np.inf).argmin(axis=1)
+            split[at] = np.where(joined.any(axis=1), first, -1)
+        # a settled cluster still leaves others in its node: any free row splits it
+        left = (split < 0) & F.any(axis=1) & np.isfinite(low)
+        split[left] = F[left].argmax(axis=1)
+        return low, sets, split
