@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ Members = NDArray[np.bool_]
 Integers = NDArray[np.intp]
 
 # Counts of groups in a cluster that are looked through at most, nodes of a branching that are
-# bounded at once, clusters that one pricing adds at most.
-MOST_COUNTS, BATCH, ADDED = 20_000, 512, 100
+# bounded at once, clusters that one pricing adds at most, nodes waiting before it goes depth first.
+MOST_COUNTS, BATCH, ADDED, WAITING = 20_000, 512, 100, 100_000
 # Relative violation of a rule that is rounding; starts of searches for clusters.
 ROUNDING, STARTS = 1e-9, 12
 
@@ -95,8 +96,9 @@ def certified_kmeans(
     group one of its allowed counts are taken. The bound is charged for rounding. It holds for
     labels of whole rows; fractions may cost less, see `FairKMeansBound` for these.
 
-    The program is nearly always integral, so the gap closes. Where it is not, what remains is
-    reported: rows are not branched on. 40 rows in 4 clusters take seconds to minutes.
+    The program is nearly always integral, or nearly so; where it is not, two rows are put together
+    or apart and both cases solved. 40 rows in 4 clusters take seconds to minutes, fewer clusters and
+    more columns of X longer.
 
     Parameters
     ----------
@@ -139,6 +141,7 @@ def certified_kmeans(
     ----------
     Aloise, Hansen, Liberti: An improved column generation algorithm for minimum sum-of-squares
     clustering, Mathematical Programming 131 (2012).
+    Ryan, Foster: An integer programming approach to scheduling, 1981 (branching on pairs).
     """
     n = X.shape[0]
     K = cluster_count(n_clusters, n, "n_clusters", "rows")
@@ -244,6 +247,7 @@ class SetSearch:
         # differences of the rows as they are: one rounding each
         self.D = np.stack([np.square(X / scale - x / scale).sum(axis=1) for x in X])
         self.unit = scale * scale / n
+        self.apart = index[:, None] != index
         self.members = [np.flatnonzero(index == g) for g in range(counts.shape[1])]
         self.counts, self.sizes = counts, counts.sum(axis=1)
         self.most, self.filled = most, filled
@@ -251,6 +255,7 @@ class SetSearch:
         self.sets, self.costs = np.zeros((0, n), dtype=bool), np.zeros(0)
         self.best, self.value = np.zeros((0, n), dtype=bool), np.inf
         self.bound, self.nodes = 0.0, 0
+        self.joined = self.parted = np.zeros((n, n), dtype=bool)
         # see `floor`
         gamma = 8.0 * (n * n + X.shape[1] + 8) * np.finfo(float).eps
         self.rounding = gamma, float(self.D.sum() / (2.0 * n))
@@ -316,52 +321,95 @@ class SetSearch:
         self.keep(sets)
 
     def run(self, gap: float, deadline: float) -> None:
-        """Generate clusters until the best partition is within the relative gap, or time is up."""
-        while time.perf_counter() < deadline:
-            u, v = self.relaxed()
-            room = 0.25 * gap * self.value / self.most
-            sets = self.near(u, v - room)
-            if not len(sets):
-                sets, least = self.cheapest(u, v - room, deadline)
-                self.bound = max(self.bound, self.floor(u, least))
-            if self.value - self.bound <= gap * self.value:
-                return
-            if not len(sets):
+        """Search until the best partition is within the relative gap, or time is up.
+
+        Where the program is not integral two rows are put together, or apart (Ryan and Foster).
+        """
+        n = len(self.X)
+        ends, order = np.inf, count()
+        nodes = [(0.0, next(order), np.zeros((2, n, n), dtype=bool))]
+        while nodes and time.perf_counter() < deadline:
+            low, at, pairs = heapq.heappop(nodes)
+            self.joined, self.parted = pairs
+            mixed, low = self._node(low, gap, deadline)
+            if at == 0 and mixed is not None:
+                self._whole(0.25 * gap, max(5.0, 0.1 * (deadline - time.perf_counter())))
+            if mixed is None and self.value - low > gap * self.value:
+                heapq.heappush(nodes, (low, at, pairs))  # time is up
                 break
+            if mixed is None or self.value - low <= gap * self.value:
+                ends = min(ends, low)
+                continue
+            for kind in (0, 1):
+                child = pairs.copy()
+                child[kind][mixed] = child[kind][mixed[::-1]] = True
+                heapq.heappush(nodes, (low, next(order), _closed(child)))
+        self.bound = min([ends, self.value, *(low for low, _, _ in nodes)])
+
+    def _node(
+        self, low: float, gap: float, deadline: float
+    ) -> tuple[tuple[int, int] | None, float]:
+        """Return two rows that are fractionally together, None where there are none, and a bound."""
+        while time.perf_counter() < deadline:
+            u, v, mixed = self.relaxed()
+            # prices that prove enough already need not be those of a cheapest cluster
+            enough = ((1.0 - 0.5 * gap) * self.value - float(u.sum())) / self.most
+            target = min(v - 0.25 * gap * self.value / self.most, enough)
+            sets = self.near(u, target)
+            if not len(sets):
+                sets, least = self.cheapest(u, target, deadline)
+                low = max(low, self.floor(u, least))
+            if self.value - low <= gap * self.value:
+                return None, low
+            if not len(sets):
+                return mixed, low
             self.add(sets)
-        self.whole(0.25 * gap, max(5.0, deadline - time.perf_counter()))
+        return None, low
 
-    def relaxed(self) -> tuple[Floats, float]:
-        """Solve the program over the clusters at hand; return prices of rows and of a cluster."""
-        m, n = self.sets.shape
+    def _holds(self, sets: Members) -> NDArray[np.bool_]:
+        """Whether sets hold rows together, and apart, as the node asks."""
+        held = sets.astype(float)
+        broken = ((held @ self.joined) > 0.0) & ~sets | ((held @ self.parted) > 0.0) & sets
+        return np.asarray(~broken.any(axis=1))
+
+    def _program(self, **options: Any) -> tuple[Any, Members]:
+        """Solve the program over the clusters at hand; what rows lack costs more than all rows."""
+        held = np.flatnonzero(self._holds(self.sets))
+        m, n = held.size, len(self.X)
+        matrix = np.vstack([self.sets[held].T, np.ones(m)]).astype(float)
+        whole = "integer" in options
+        if whole:
+            options["integer"] = np.repeat([True, False], [m, n])
         found = solve_linear_program(
-            self.costs,
-            sp.csc_array(np.vstack([self.sets.T, np.ones(m)])),
+            np.append(self.costs[held], np.full(n, 10.0 * self.rounding[1])),
+            sp.hstack([sp.csc_array(matrix), sp.eye_array(n + 1, n)], format="csc"),
             np.append(np.ones(n), float(self.most) if self.filled else 0.0),
             np.append(np.ones(n), float(self.most)),
-            np.zeros(m),
-            np.full(m, np.inf),
+            np.zeros(m + n),
+            np.full(m + n, 1.0 if whole else np.inf),
+            **options,
         )
-        if np.abs(found.x - np.round(found.x)).max() < 1e-6:
-            self.keep(self.sets[found.x > 0.5])
-        return found.prices[:n], float(found.prices[n])
+        sets = self.sets[held]
+        if (
+            found.x.size
+            and np.abs(found.x - np.append(np.round(found.x[:m]), np.zeros(n))).max() < 1e-6
+        ):
+            self.keep(sets[found.x[:m] > 0.5])
+        return found, sets
 
-    def whole(self, gap: float, time_limit: float) -> None:
+    def relaxed(self) -> tuple[Floats, float, tuple[int, int] | None]:
+        """Return prices of rows and of a cluster, and two rows that are fractionally together."""
+        found, sets = self._program()
+        together = (sets.T * found.x[: len(sets)]) @ sets
+        off = np.abs(together - 0.5)
+        first, second = np.unravel_index(off.argmin(), off.shape)
+        n = len(self.X)
+        mixed = None if off.min() > 0.5 - 1e-6 else (int(first), int(second))
+        return found.prices[:n], float(found.prices[n]), mixed
+
+    def _whole(self, gap: float, time_limit: float) -> None:
         """Look for the best partition among the clusters at hand."""
-        m, n = self.sets.shape
-        found = solve_linear_program(
-            self.costs,
-            sp.csc_array(np.vstack([self.sets.T, np.ones(m)])),
-            np.append(np.ones(n), float(self.most) if self.filled else 0.0),
-            np.append(np.ones(n), float(self.most)),
-            np.zeros(m),
-            np.ones(m),
-            integer=np.ones(m, dtype=bool),
-            gap=gap * self.value,
-            time_limit=time_limit,
-        )
-        if found.x.size:
-            self.keep(self.sets[found.x > 0.5])
+        self._program(integer=True, gap=gap * self.value, time_limit=time_limit)
 
     def floor(self, u: Floats, least: float) -> float:
         r"""Return the bound of prices whose cheapest cluster costs ``least`` beyond them.
@@ -387,9 +435,36 @@ class SetSearch:
             sets = self._taken(r)
             centers = (sets @ self.X) / sets.sum(axis=1, keepdims=True)
         sets = np.unique(sets, axis=0)
+        return self._lightest(self._swapped(np.unique(sets, axis=0), u), u, target)
+
+    def _lightest(self, sets: Members, u: Floats, target: float) -> Members:
+        """Return the sets that cost least beyond their prices, those below the target."""
+        sets = np.unique(sets, axis=0)
+        sets = sets[self._holds(sets)]
         reduced = self.cost(sets) - sets @ u
         order = np.argsort(reduced)
         return np.asarray(sets[order[reduced[order] < target][:ADDED]])
+
+    def _swapped(self, sets: Members, u: Floats) -> Members:
+        """Return clusters with rows of one group exchanged as long as that makes them cheaper."""
+        sets = sets.copy()
+        reduced = self.cost(sets) - sets @ u
+        at = np.argsort(reduced)[:ADDED]
+        while at.size:
+            held = sets[at].astype(float)
+            to, m = held @ self.D, held.sum(axis=1)
+            change = (to[:, None, :] - to[:, :, None] - self.D) / m[:, None, None]
+            change += u[:, None] - u
+            change[:, self.apart] = np.inf
+            change[~sets[at]] = np.inf
+            change.transpose(0, 2, 1)[sets[at]] = np.inf
+            flat = change.reshape(at.size, -1)
+            best = flat.argmin(axis=1)
+            better = flat[np.arange(at.size), best] < -1e-9 * (1.0 + np.abs(u).max())
+            at, best = at[better], best[better]
+            leaves, joins = np.divmod(best, len(u))
+            sets[at, leaves], sets[at, joins] = False, True
+        return sets
 
     def _taken(self, r: Floats) -> Members:
         """Return the cheapest rows of allowed counts, for costs (B, n) of the rows."""
@@ -410,8 +485,8 @@ class SetSearch:
     def cheapest(self, u: Floats, target: float, deadline: float) -> tuple[Members, float]:
         """Return clusters that cost less than a target beyond their prices, and a floor of all.
 
-        Branching, depth first: the row that the floor of a node takes at the least cost is in
-        the cluster, or it is out.
+        Branching: the row that the floor of a node takes at the least cost is in the cluster,
+        or it is out.
         """
         n = len(self.X)
         inside, free = np.zeros((1, n), dtype=bool), np.ones((1, n), dtype=bool)
@@ -421,47 +496,67 @@ class SetSearch:
         while len(inside):
             if seen >= ADDED or time.perf_counter() >= deadline:
                 break
-            here = slice(max(0, len(inside) - BATCH), None)
-            I, F, old = inside[here], free[here], floors[here]
-            inside, free, floors = (a[: here.start] for a in (inside, free, floors))
-            self.nodes += len(I)
-            low, sets, split = self._bounded(I, F, u)
+            here = np.zeros(len(inside), dtype=bool)
+            here[np.argsort(floors)[:BATCH] if len(here) < WAITING else np.s_[-BATCH:]] = True
+            J, F, old = inside[here], free[here], floors[here]
+            inside, free, floors = (a[~here] for a in (inside, free, floors))
+            unsettled = F.any(axis=1)
+            self.nodes += len(J)
+            J, F, whole = self._spread(J, F)
+            J, F, old, unsettled = (a[whole] for a in (J, F, old, unsettled))
+            low, sets, split, with_it, without = self._bounded(J, F, u)
             low = np.maximum(low, old)
+            # rows that no cluster below the target has, and rows that all have
+            J, F = J | (F & (without >= target)), F & (with_it < target) & (without < target)
             open_ = low < target
             if not open_.any():
                 continue
-            I, F, low, sets, split = (a[open_] for a in (I, F, low, sets, split))
+            J, F, low, sets, split, unsettled = (
+                a[open_] for a in (J, F, low, sets, split, unsettled)
+            )
             value = self.cost(sets) - sets @ u
-            good = value < target
+            good = (value < target) & self._holds(sets)
             if good.any():
                 held.append(sets[good])
                 seen += int(good.sum())
                 tail = min(tail, float(value[good].min()))
-            more = split >= 0  # else the cluster is settled, and its value is its floor
-            I, F, low, split = I[more], F[more], low[more], split[more]
-            order = np.argsort(-low)
-            I, F, low, split = I[order], F[order], low[order], split[order]
-            at = np.arange(len(I))
+            J, F, low, split = (a[unsettled] for a in (J, F, low, split))
+            # one cluster is left where no row is free: it is judged as a node of its own
+            at = np.arange(len(J))
+            split = np.where(F[at, split], split, F.argmax(axis=1))
+            two = F.any(axis=1)
             F = F.copy()
             F[at, split] = False
-            with_it = I.copy()
-            with_it[at, split] = True
-            inside = np.vstack([inside, I, with_it])
-            free = np.vstack([free, F, F])
-            floors = np.concatenate([floors, low, low])
+            joined = J.copy()
+            joined[at[two], split[two]] = True
+            inside = np.vstack([inside, J, joined[two]])
+            free = np.vstack([free, F, F[two]])
+            floors = np.concatenate([floors, low, low[two]])
         least = min(tail, float(floors.min(initial=np.inf)))
         if not held:
             return np.zeros((0, n), dtype=bool), least
         sets = np.unique(np.vstack(held), axis=0)
         return sets[np.argsort(self.cost(sets) - sets @ u)[:ADDED]], least
 
-    def _bounded(self, I: Members, F: Members, u: Floats) -> tuple[Floats, Members, Integers]:
-        """Return floors of nodes, the clusters they come from, and the rows to branch on."""
-        B, n = I.shape
-        held = I.astype(float)
+    def _spread(self, J: Members, F: Members) -> tuple[Members, Members, NDArray[np.bool_]]:
+        """Return nodes with what their rows ask of others, and which have a cluster at all."""
+        J = J | ((J.astype(float) @ self.joined) > 0.0)
+        out = ((J.astype(float) @ self.parted) > 0.0) | ~(J | F)
+        out = out | ((out.astype(float) @ self.joined) > 0.0)
+        return J, F & ~J & ~out, ~(J & out).any(axis=1)
+
+    def _bounded(
+        self, J: Members, F: Members, u: Floats
+    ) -> tuple[Floats, Members, Integers, Floats, Floats]:
+        """Return floors of nodes, the clusters they come from, and the rows to branch on.
+
+        And floors of the clusters in a node that have a free row, and of those that do not.
+        """
+        B, n = J.shape
+        held = J.astype(float)
         to = held @ self.D
         paid, priced = 0.5 * (to * held).sum(axis=1), held @ u
-        has = np.stack([I[:, own].sum(axis=1) for own in self.members], axis=1)
+        has = np.stack([J[:, own].sum(axis=1) for own in self.members], axis=1)
         count = has.sum(axis=1)
         others = np.where(F[:, None, :], self.D, np.inf)
         others[:, np.arange(n), np.arange(n)] = np.inf
@@ -469,8 +564,9 @@ class SetSearch:
         nearest = np.zeros((B, n, n + 1))
         np.cumsum(others, axis=2, out=nearest[:, :, 1:])
         low = np.full(B, np.inf)
-        sets = I.copy()
+        sets = J.copy()
         split = np.full(B, -1, dtype=np.intp)
+        with_it, without = np.full((B, n), np.inf), np.full((B, n), np.inf)
         for m in np.unique(self.sizes):
             more = m - count
             ok = np.flatnonzero(more >= 0)
@@ -482,14 +578,36 @@ class SetSearch:
             wanted = self.counts[self.sizes == m]
             total = (paid[ok] / m - priced[ok])[:, None] + np.zeros(len(wanted))
             ranks = np.empty(r.shape, dtype=np.intp)
+            edges = []
             for g, own in enumerate(self.members):
                 order = np.argsort(r[:, own], axis=1)
                 np.put_along_axis(ranks, own[order], np.arange(own.size)[None], axis=1)
-                summed = np.cumsum(np.take_along_axis(r[:, own], order, axis=1), axis=1)
-                summed = np.hstack([np.zeros((ok.size, 1)), summed])
+                sorted_ = np.take_along_axis(r[:, own], order, axis=1)
+                none = np.zeros((ok.size, 1))
+                summed = np.hstack([none, np.cumsum(sorted_, axis=1)])
                 need = wanted[:, g] - has[ok, g : g + 1]
                 part = np.take_along_axis(summed, np.clip(need, 0, own.size), axis=1)
                 total += np.where(need >= 0, part, np.inf)
+                # the dearest row taken and the cheapest one left: inf where there is none
+                sorted_ = np.hstack([none - np.inf, sorted_, none + np.inf])
+                edges.append(
+                    [
+                        np.take_along_axis(sorted_, np.clip(need + k, 0, own.size + 1), axis=1)
+                        for k in (0, 1)
+                    ]
+                )
+            # where a free row is infinite, so is every total: there are too few rows for the size
+            finite = np.where(np.isfinite(r), r, 0.0)
+            for own, (last, following) in zip(self.members, edges, strict=True):
+                # per node, count and row: exchange the row for the last taken, or the next left
+                here = finite[:, own][:, None, :]
+                for out, change in (
+                    (with_it, np.maximum(here - last[:, :, None], 0.0)),
+                    (without, np.maximum(following[:, :, None] - here, 0.0)),
+                ):
+                    floor = (total[:, :, None] + change).min(axis=1)
+                    block = np.ix_(ok, own)
+                    out[block] = np.minimum(out[block], floor)
             pick = total.argmin(axis=1)
             value = total[np.arange(ok.size), pick]
             lower = np.flatnonzero(value < low[ok])
@@ -501,10 +619,20 @@ class SetSearch:
             for g, own in enumerate(self.members):
                 need = wanted[pick[lower], g] - has[at, g]
                 joined[:, own] = ranks[np.ix_(lower, own)] < need[:, None]
-            sets[at] = I[at] | joined
+            sets[at] = J[at] | joined
             first = np.where(joined, r[lower], np.inf).argmin(axis=1)
             split[at] = np.where(joined.any(axis=1), first, -1)
-        # a settled cluster still leaves others in its node: any free row splits it
-        left = (split < 0) & F.any(axis=1) & np.isfinite(low)
-        split[left] = F[left].argmax(axis=1)
-        return low, sets, split
+        return low, sets, split, with_it, without
+
+
+def _closed(pairs: Members) -> Members:
+    """Return all that follows of which rows are together (first) and apart (second)."""
+    joined = pairs[0] | np.eye(len(pairs[0]), dtype=bool)
+    while True:
+        more = (joined.astype(float) @ joined) > 0.0
+        if np.array_equal(more, joined):
+            break
+        joined = more
+    parted = (joined.astype(float) @ pairs[1] @ joined) > 0.0
+    np.fill_diagonal(joined, False)
+    return np.stack([joined, parted])
