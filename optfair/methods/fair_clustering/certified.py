@@ -257,7 +257,7 @@ class SetSearch:
         self.bound, self.nodes = 0.0, 0
         self.joined = self.parted = np.zeros((n, n), dtype=bool)
         # see `floor`
-        gamma = 8.0 * (n * n + X.shape[1] + 8) * np.finfo(float).eps
+        gamma = 16.0 * (n * n + X.shape[1] + 8) * np.finfo(float).eps
         self.rounding = gamma, float(self.D.sum() / (2.0 * n))
 
     def cost(self, sets: Members) -> Floats:
@@ -485,12 +485,12 @@ class SetSearch:
     def cheapest(self, u: Floats, target: float, deadline: float) -> tuple[Members, float]:
         """Return clusters that cost less than a target beyond their prices, and a floor of all.
 
-        Branching: the row that the floor of a node takes at the least cost is in the cluster,
-        or it is out.
+        Branching on the size of the cluster first; then the row that the floor of a node takes
+        at the least cost is in the cluster, or it is out.
         """
-        n = len(self.X)
-        inside, free = np.zeros((1, n), dtype=bool), np.ones((1, n), dtype=bool)
-        floors = np.full(1, -np.inf)
+        n, sizes = len(self.X), np.unique(self.sizes)
+        inside, free = np.zeros((sizes.size, n), dtype=bool), np.ones((sizes.size, n), dtype=bool)
+        floors = np.full(sizes.size, -np.inf)
         held: list[Members] = []
         seen, tail = 0, target
         while len(inside):
@@ -498,21 +498,21 @@ class SetSearch:
                 break
             here = np.zeros(len(inside), dtype=bool)
             here[np.argsort(floors)[:BATCH] if len(here) < WAITING else np.s_[-BATCH:]] = True
-            J, F, old = inside[here], free[here], floors[here]
-            inside, free, floors = (a[~here] for a in (inside, free, floors))
+            J, F, old, size = inside[here], free[here], floors[here], sizes[here]
+            inside, free, floors, sizes = (a[~here] for a in (inside, free, floors, sizes))
             unsettled = F.any(axis=1)
             self.nodes += len(J)
             J, F, whole = self._spread(J, F)
-            J, F, old, unsettled = (a[whole] for a in (J, F, old, unsettled))
-            low, sets, split, with_it, without = self._bounded(J, F, u)
+            J, F, old, size, unsettled = (a[whole] for a in (J, F, old, size, unsettled))
+            low, sets, split, with_it, without = self._bounded(J, F, size, u)
             low = np.maximum(low, old)
             # rows that no cluster below the target has, and rows that all have
             J, F = J | (F & (without >= target)), F & (with_it < target) & (without < target)
             open_ = low < target
             if not open_.any():
                 continue
-            J, F, low, sets, split, unsettled = (
-                a[open_] for a in (J, F, low, sets, split, unsettled)
+            J, F, low, size, sets, split, unsettled = (
+                a[open_] for a in (J, F, low, size, sets, split, unsettled)
             )
             value = self.cost(sets) - sets @ u
             good = (value < target) & self._holds(sets)
@@ -520,7 +520,7 @@ class SetSearch:
                 held.append(sets[good])
                 seen += int(good.sum())
                 tail = min(tail, float(value[good].min()))
-            J, F, low, split = (a[unsettled] for a in (J, F, low, split))
+            J, F, low, size, split = (a[unsettled] for a in (J, F, low, size, split))
             # one cluster is left where no row is free: it is judged as a node of its own
             at = np.arange(len(J))
             split = np.where(F[at, split], split, F.argmax(axis=1))
@@ -532,6 +532,7 @@ class SetSearch:
             inside = np.vstack([inside, J, joined[two]])
             free = np.vstack([free, F, F[two]])
             floors = np.concatenate([floors, low, low[two]])
+            sizes = np.concatenate([sizes, size, size[two]])
         least = min(tail, float(floors.min(initial=np.inf)))
         if not held:
             return np.zeros((0, n), dtype=bool), least
@@ -546,11 +547,14 @@ class SetSearch:
         return J, F & ~J & ~out, ~(J & out).any(axis=1)
 
     def _bounded(
-        self, J: Members, F: Members, u: Floats
+        self, J: Members, F: Members, size: NDArray[np.int64], u: Floats
     ) -> tuple[Floats, Members, Integers, Floats, Floats]:
-        """Return floors of nodes, the clusters they come from, and the rows to branch on.
+        r"""Return floors of nodes, the clusters they come from, and the rows to branch on.
 
-        And floors of the clusters in a node that have a free row, and of those that do not.
+        And floors of the clusters in a node that have a free row, and of those that do not. A row
+        f that joins rows J in a cluster of m pays :math:`a_f = (1/m) \sum_{i \in J} d_{if} - u_f`
+        and half of the pairs with the others that join. Half of each :math:`a_f` is divided among
+        these others, so that a row that is dear itself is no cheap company.
         """
         B, n = J.shape
         held = J.astype(float)
@@ -558,23 +562,24 @@ class SetSearch:
         paid, priced = 0.5 * (to * held).sum(axis=1), held @ u
         has = np.stack([J[:, own].sum(axis=1) for own in self.members], axis=1)
         count = has.sum(axis=1)
-        others = np.where(F[:, None, :], self.D, np.inf)
-        others[:, np.arange(n), np.arange(n)] = np.inf
-        others.sort(axis=2)
-        nearest = np.zeros((B, n, n + 1))
-        np.cumsum(others, axis=2, out=nearest[:, :, 1:])
         low = np.full(B, np.inf)
         sets = J.copy()
         split = np.full(B, -1, dtype=np.intp)
         with_it, without = np.full((B, n), np.inf), np.full((B, n), np.inf)
-        for m in np.unique(self.sizes):
-            more = m - count
-            ok = np.flatnonzero(more >= 0)
+        for m in np.unique(size):
+            ok = np.flatnonzero((size == m) & (count <= m))
             if not ok.size:
                 continue
-            rest = np.maximum(more[ok] - 1, 0)
-            half = np.take_along_axis(nearest[ok], rest[:, None, None], axis=2)[:, :, 0]
-            r = np.where(F[ok], (to[ok] + 0.5 * half) / m - u, np.inf)
+            rest = np.maximum(m - count[ok] - 1, 0)
+            own_cost = to[ok] / m - u
+            share = np.where(rest > 0, 0.5 / np.maximum(rest, 1), 0.0)
+            company = (0.5 / m) * self.D + (share[:, None] * own_cost)[:, None, :]
+            company[np.broadcast_to(~F[ok][:, None, :], company.shape)] = np.inf
+            company[:, np.arange(n), np.arange(n)] = np.inf
+            company.sort(axis=2)
+            half = np.where(np.arange(n) < rest[:, None, None], company, 0.0).sum(axis=2)
+            kept = np.where(rest > 0, 0.5, 1.0)[:, None]
+            r = np.where(F[ok], kept * own_cost + half, np.inf)
             wanted = self.counts[self.sizes == m]
             total = (paid[ok] / m - priced[ok])[:, None] + np.zeros(len(wanted))
             ranks = np.empty(r.shape, dtype=np.intp)
