@@ -10,7 +10,8 @@ import pytest
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.certified import SetSearch, certified_kmeans
+from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
+from optfair.methods.fair_clustering.certified import certified_kmeans
 
 RULES: dict[str, Any] = {
     "perfect fairness": of.perfect_fairness(),
