@@ -23,6 +23,8 @@ Integers = NDArray[np.intp]
 MOST_COUNTS = 20_000
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-9
+# Relative gap below which rounding is looked at.
+LEAST_GAP = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ class CertifiedLabels:
     seconds: float
 
 
-@checked(X=check_matrix, gap=check_number, time_limit=check_number, random_state=check_seed)
+@checked(gap=check_number, time_limit=check_number, random_state=check_seed)
 def certified_kmeans(
     X: Any,
     *,
@@ -138,6 +140,7 @@ def certified_kmeans(
     clustering, Mathematical Programming 131 (2012).
     Ryan, Foster: An integer programming approach to scheduling, 1981 (branching on pairs).
     """
+    X = check_matrix(X, "X")
     n = X.shape[0]
     K = cluster_count(n_clusters, n, "n_clusters", "rows")
     index, _, shares = encode_groups(groups, n, np.full(n, 1.0 / n))
@@ -151,7 +154,7 @@ def certified_kmeans(
             f" divide into {'' if filled else 'at most '}{K} clusters as it asks",
             "allow more (a larger eps, a smaller balance), or take fractions: FairKMeans",
         )
-    search.run(gap, begin + time_limit)
+    search.run(max(float(gap), LEAST_GAP), begin + time_limit)
     labels = np.argmax(search.best, axis=0).astype(np.intp)
     first = np.unique(labels, return_index=True)[1]
     labels = np.argsort(np.argsort(first))[np.unique(labels, return_inverse=True)[1]]

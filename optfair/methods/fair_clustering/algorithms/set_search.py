@@ -229,8 +229,8 @@ class SetSearch:
         """
         gamma, all_rows = self.rounding
         slack = gamma * (all_rows + float(np.abs(u).sum()))
-        least = least - slack if self.filled else min(0.0, least - slack)
-        return float(u.sum()) + self.most * least - slack
+        paid = least - slack if self.filled else min(0.0, least - slack)
+        return float(u.sum() + self.most * paid - slack)
 
     def near(self, u: Floats, target: float) -> Members:
         """Return clusters that cost less than a target beyond their prices, by alternation."""
@@ -308,11 +308,11 @@ class SetSearch:
             here = np.zeros(len(inside), dtype=bool)
             here[np.argsort(floors)[:BATCH] if len(here) < WAITING else np.s_[-BATCH:]] = True
             J, F, old, size = inside[here], free[here], floors[here], sizes[here]
-            inside, free, floors, sizes = (a[~here] for a in (inside, free, floors, sizes))
+            inside, free, floors, sizes = _at(~here, inside, free, floors, sizes)
             unsettled = F.any(axis=1)
             self.nodes += len(J)
             J, F, whole = self._spread(J, F)
-            J, F, old, size, unsettled = (a[whole] for a in (J, F, old, size, unsettled))
+            J, F, old, size, unsettled = _at(whole, J, F, old, size, unsettled)
             low, sets, split, with_it, without = self._bounded(J, F, size, u)
             low = np.maximum(low, old)
             # rows that no cluster below the target has, and rows that all have
@@ -320,16 +320,16 @@ class SetSearch:
             open_ = low < target
             if not open_.any():
                 continue
-            J, F, low, size, sets, split, unsettled = (
-                a[open_] for a in (J, F, low, size, sets, split, unsettled)
+            J, F, low, size, sets, split, unsettled = _at(
+                open_, J, F, low, size, sets, split, unsettled
             )
-            value = self.cost(sets) - sets @ u
+            value: Floats = self.cost(sets) - sets @ u
             good = (value < target) & self._holds(sets)
             if good.any():
                 held.append(sets[good])
                 seen += int(good.sum())
                 tail = min(tail, float(value[good].min()))
-            J, F, low, size, split = (a[unsettled] for a in (J, F, low, size, split))
+            J, F, low, size, split = _at(unsettled, J, F, low, size, split)
             # one cluster is left where no row is free: it is judged as a node of its own
             at = np.arange(len(J))
             split = np.where(F[at, split], split, F.argmax(axis=1))
@@ -450,3 +450,8 @@ def _closed(pairs: Members) -> Members:
     parted = (joined.astype(float) @ pairs[1] @ joined) > 0.0
     np.fill_diagonal(joined, False)
     return np.stack([joined, parted])
+
+
+def _at(kept: Any, *arrays: Any) -> Any:
+    """Return entries of several arrays."""
+    return tuple(a[kept] for a in arrays)
