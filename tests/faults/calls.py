@@ -609,6 +609,18 @@ def _clustering(add: Any) -> None:
         random_state=0,
     )
     add(
+        "certified_kmeans",
+        f.certified_kmeans,
+        {"random_state": "seed"},
+        X=X,
+        groups=GROUPS,
+        n_clusters=2,
+        fairness=of.max_gap(0.5),
+        gap=1e-3,
+        time_limit=5.0,
+        random_state=0,
+    )
+    add(
         "fairlet_clustering",
         f.fairlet_clustering,
         {"partition_size": "count", "random_state": "seed"},

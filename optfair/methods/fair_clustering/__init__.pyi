@@ -6,6 +6,8 @@ from optfair.methods.fair_clustering.bound import optimality_gap as optimality_g
 from optfair.methods.fair_clustering.bounded_cost import BalanceUnderBudget as BalanceUnderBudget
 from optfair.methods.fair_clustering.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
 from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
+from optfair.methods.fair_clustering.certified import CertifiedLabels as CertifiedLabels
+from optfair.methods.fair_clustering.certified import certified_kmeans as certified_kmeans
 from optfair.methods.fair_clustering.cost_rules import cannot_link as cannot_link
 from optfair.methods.fair_clustering.cost_rules import forbidden_arcs as forbidden_arcs
 from optfair.methods.fair_clustering.cost_rules import group_cost as group_cost

@@ -1,0 +1,166 @@
+"""The best labels of a few dozen rows, against all labellings, a mixed-integer solver and other bounds."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
+from optfair.methods.fair_clustering.certified import certified_kmeans
+
+RULES: dict[str, Any] = {
+    "perfect fairness": of.perfect_fairness(),
+    "max gap": of.max_gap(0.3),
+    "balance": of.balance(0.5),
+    "proportion": of.fair_clustering.proportion(lower=0.3),
+    "share": of.fair_clustering.cluster_share(lower=0.25, upper=0.5),
+    "none": of.max_gap(1.0),
+}
+
+
+def small(n: int, seed: int, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    g = np.arange(n) % 2
+    return rng.normal(size=(n, d)) + 0.7 * g[:, None], g
+
+
+def enumerated(X: np.ndarray, g: np.ndarray, K: int, rule: Any) -> float:
+    """Return the least cost over all labellings that obey the rule."""
+    n, best = len(X), np.inf
+    p = of.FairAssignment(X, groups=g, centers=X[:K], fairness=rule)
+    rules = [t for t in p.constraints.values() if t.scope == {"masses"}]
+    for labels in product(range(K), repeat=n - 1):
+        A = np.eye(K)[[0, *labels]]
+        size = A.sum(axis=0)
+        cost = (
+            np.square(X).sum() - (np.square(A.T @ X).sum(axis=1) / np.maximum(size, 1)).sum()
+        ) / n
+        if cost < best:
+            M = np.stack([A[g == h].sum(axis=0) for h in range(2)]) / n
+            if all(t.relative_violation({"masses": M}) <= 1e-9 for t in rules):
+                best = cost
+    return best
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_labelling_is_better(rule: str) -> None:
+    X, g = small(8, 1)
+    found = certified_kmeans(X, groups=g, n_clusters=3, fairness=RULES[rule])
+    best = enumerated(X, g, 3, RULES[rule])
+    assert found.objective == pytest.approx(best, rel=1e-9)
+    assert best * (1 - 1e-6) <= found.bound <= best * (1 + 1e-12)
+    assert found.gap <= 1e-6
+    # its labels cost what it says
+    means = found.centers[found.labels]
+    assert np.square(X - means).sum(axis=1).mean() == pytest.approx(found.objective, rel=1e-12)
+    own = [X[found.labels == k].mean(axis=0) for k in np.unique(found.labels)]
+    assert np.allclose(found.centers[: len(own)], own)
+
+
+def test_the_generic_route_agrees_and_the_relaxation_is_below() -> None:
+    X, g = small(20, 0, 3)
+    found = certified_kmeans(X, groups=g, n_clusters=3, fairness=of.max_gap(0.1))
+    assert found.gap <= 1e-6
+    # at these centers no labels are cheaper, says a general solver
+    p = of.FairAssignment(X, groups=g, centers=found.centers, fairness=of.max_gap(0.1))
+    milp = p.with_integrality("assignment").solve("highs")
+    assert milp.objective == pytest.approx(found.objective, rel=1e-6)
+    loose = of.fair_clustering.FairKMeansBound(
+        X, groups=g, n_clusters=3, fairness=of.additive_gap(0.3)
+    ).solve()
+    assert loose.bound <= found.bound
+    # alternation from many starts does not come below the bound
+    tried = of.FairKMeans(
+        3, fairness=of.max_gap(0.1), n_init=10, random_state=0, labels="hard"
+    ).fit(X, groups=g)
+    means = np.stack([X[tried.labels_ == k].mean(axis=0) for k in range(3)])
+    assert np.square(X - means[tried.labels_]).sum(axis=1).mean() >= found.bound
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_cheapest_set_is_that_of_all_sets(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, g = small(11, seed)
+    counts = np.array([c for c in product(range(7), range(6)) if sum(c) and abs(c[0] - c[1]) <= 1])
+    search = SetSearch(X, g, counts, 3, False, seed)
+    every = np.array(list(product([False, True], repeat=11)))
+    held = {tuple(c) for c in counts.tolist()}
+    fair = [
+        tuple(row) in held
+        for row in np.stack([every[:, g == h].sum(1) for h in (0, 1)], 1).tolist()
+    ]
+    every = every[fair]
+    u = search.D.mean() * rng.uniform(0.2, 0.8, 11)
+    reduced = np.sort(search.cost(every) - every @ u)
+    # a target between two sets: those below are there, and the floor is right
+    for rank in (0, 3, 20):
+        target = 0.5 * (reduced[rank] + reduced[rank + 1])
+        sets, least = search.cheapest(u, target, np.inf)
+        values = search.cost(sets) - sets @ u
+        assert (values < target).all() and len(sets) == rank + 1
+        assert least == pytest.approx(reduced[0], abs=1e-12)
+    sets, least = search.cheapest(u, reduced[0] - 1e-9, np.inf)
+    assert len(sets) == 0 and least == reduced[0] - 1e-9
+    # stopped at once, nothing is claimed
+    assert search.cheapest(u, reduced[0], -np.inf)[1] == -np.inf
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units_change_nothing_but_units(unit: float) -> None:
+    X, g = small(12, 2)
+    one = certified_kmeans(X, groups=g, n_clusters=3, fairness=of.balance(0.5))
+    other = certified_kmeans(unit * X + 3 * unit, groups=g, n_clusters=3, fairness=of.balance(0.5))
+    assert np.array_equal(one.labels, other.labels)
+    assert other.objective == pytest.approx(one.objective * unit**2, rel=1e-9)
+    assert other.bound == pytest.approx(one.bound * unit**2, rel=1e-6)
+    assert other.gap <= 1e-6
+
+
+def test_time_that_is_up_leaves_labels_and_their_gap() -> None:
+    X, g = small(20, 3)
+    rough = certified_kmeans(X, groups=g, n_clusters=4, time_limit=0.0)
+    best = certified_kmeans(X, groups=g, n_clusters=4)
+    assert rough.gap > best.gap and best.gap <= 1e-6
+    assert rough.bound <= best.bound and rough.objective >= best.objective * (1 - 1e-9)
+
+
+def test_equal_rows_and_single_clusters() -> None:
+    g = np.arange(6) % 2
+    assert certified_kmeans(np.ones((6, 2)), groups=g, n_clusters=2).objective == 0.0
+    X = np.arange(6.0)[:, None]
+    one = certified_kmeans(X, groups=g, n_clusters=1)
+    assert one.objective == pytest.approx(X.var()) and one.gap <= 1e-6
+
+
+def test_bad_input_is_refused_before_work() -> None:
+    X, g = small(9, 0)
+    with pytest.raises(DeclarationError, match="adds up"):
+        certified_kmeans(X, groups=g, n_clusters=2, fairness=of.additive_gap(0.1))
+    with pytest.raises(DataError, match="4, 4 rows"):
+        certified_kmeans(
+            X[:8],
+            groups=g[:8],
+            n_clusters=3,
+            fairness=of.fair_clustering.cluster_share(lower=0.0, upper=0.35),
+        )
+    with pytest.raises(DataError, match="n_clusters=10"):
+        certified_kmeans(X, groups=g, n_clusters=10)
+    with pytest.raises(DataError, match="too many counts"):
+        certified_kmeans(np.ones((400, 1)), groups=np.arange(400) % 2, n_clusters=2)
+    with pytest.raises(DataError):
+        certified_kmeans(X * np.nan, groups=g, n_clusters=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_forty_rows_in_four_clusters(seed: int) -> None:
+    X, g = small(40, seed, 3)
+    found = certified_kmeans(
+        X, groups=g, n_clusters=4, fairness=of.max_gap(0.1), gap=5e-3, time_limit=300.0
+    )
+    assert found.gap <= 5e-3
