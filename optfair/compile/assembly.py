@@ -133,6 +133,7 @@ def objective_of(
         if P is not None and P.nnz:
             at = across[P.row], across[P.col]
             squares[name] = sp.csc_array((P.data, at), shape=(n, n))
+            squares[name].eliminate_zeros()  # a square whose weight is 0
     return squares, q, offset
 
 

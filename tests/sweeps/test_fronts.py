@@ -14,31 +14,32 @@ import optfair as of
 from optfair.sweeps import ParetoFront
 from optfair.sweeps.pareto_front import FrontPoint
 
-RNG = np.random.default_rng(3)
-
 
 def linear() -> tuple[Any, dict[str, Any], Any]:
     """Return a problem, two objectives, and points of its set."""
-    x, A, C = cp.Variable(5, name="x"), RNG.random((6, 5)), RNG.random((2, 5))
+    rng = np.random.default_rng(3)
+    x, A, C = cp.Variable(5, name="x"), rng.random((6, 5)), rng.random((2, 5))
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [A @ x >= 1, x >= 0, x <= 3]))
-    drawn = 3.0 * RNG.random((4000, 5))
+    drawn = 3.0 * rng.random((4000, 5))
     drawn = drawn[(drawn @ A.T >= 1.0).all(axis=1)]
     return p, {"a": C[0] @ x, "b": C[1] @ x}, drawn @ C.T
 
 
 def curved() -> tuple[Any, dict[str, Any], Any]:
-    x, mean, half = cp.Variable(4, name="x"), RNG.random(4), RNG.random((4, 4))
+    rng = np.random.default_rng(3)
+    x, mean, half = cp.Variable(4, name="x"), rng.random(4), rng.random((4, 4))
     cov = half @ half.T + 0.1 * np.eye(4)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.sum(x) == 1, x >= 0]))
-    drawn = RNG.dirichlet(np.full(4, 0.7), 4000)
+    drawn = rng.dirichlet(np.full(4, 0.7), 4000)
     risk = np.einsum("ni,ij,nj->n", drawn, cov, drawn)
     goals = {"risk": cp.quad_form(x, cov), "return": cp.Maximize(mean @ x)}
     return p, goals, np.column_stack([risk, drawn @ mean])
 
 
 def whole() -> tuple[Any, dict[str, Any], Any]:
+    rng = np.random.default_rng(3)
     x = cp.Variable(8, name="x", boolean=True)
-    worth, weight = RNG.integers(1, 20, (2, 8)).astype(float), RNG.integers(1, 9, 8)
+    worth, weight = rng.integers(1, 20, (2, 8)).astype(float), rng.integers(1, 9, 8)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [weight @ x <= 20]))
     every = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1).T
     every = every[every @ weight <= 20]
