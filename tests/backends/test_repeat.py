@@ -341,7 +341,7 @@ def test_a_square_of_weight_zero_is_no_curvature() -> None:
     x, w = cp.Variable(3, name="x"), cp.Parameter(nonneg=True, name="w", value=1.0)
     goal = cp.Minimize(w * cp.sum_squares(x) + cp.sum(x))
     p = of.from_cvxpy(cp.Problem(goal, [x >= 1]), ["low"])
-    for value in (1.0, 0.0, 2.0, 0.0):
+    for value in (0.0, 1.0, 0.0, 2.0, 0.0):
         s = p.at(w=value).solve()
         assert s.grade.word == "proved" and s.objective == pytest.approx(3.0 * value + 3.0)
     plain = of.from_cvxpy(cp.Problem(cp.Minimize(0.0 * cp.sum_squares(x) + cp.sum(x)), [x >= 1]))
