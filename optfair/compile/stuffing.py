@@ -363,7 +363,9 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         return _add(e.args[0], -sign, shape, to)
     if e.is_constant():
         value = dense(e.value)
-        to[1][:] += sign * np.ravel(np.broadcast_to(value, shape), order="F")
+        if value.shape != shape:
+            value = np.broadcast_to(value, shape)
+        to[1][:] += sign * value.ravel(order="F")
         return True
     if e.shape != shape:  # spread over the rows
         return False

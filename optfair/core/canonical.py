@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -422,14 +422,23 @@ def _innermost(written: Any) -> Any:
 
 def _lowered(reduced: _Reduced, target: Target) -> Canonical:
     """Take attributes off the variables, and cones that the interface does not have away."""
-    kinds = {_kind(c) for c in reduced.constraints}
-    _, exact, approximate = expand_cones(set(kinds), target.supported)
+    kinds = frozenset(_kind(c) for c in reduced.constraints)
+    exact, approximate = _expanded(kinds, target.supported)
     dim3 = target.dim3 and SOC in kinds
     triangle = target.triangle if PSD in kinds or SOC in exact else ()
-    key = (frozenset(exact), frozenset(approximate), dim3, triangle)
+    key = (exact, approximate, dim3, triangle)
     if key not in reduced.lowered:
         reduced.lowered[key] = _conversions(reduced, exact, approximate, dim3, target.context)
     return reduced.lowered[key]
+
+
+@lru_cache(maxsize=256)  # thousands of terms are in the same few cones
+def _expanded(
+    kinds: frozenset[type], supported: frozenset[type]
+) -> tuple[frozenset[type], frozenset[type]]:
+    """Return the cones that are written with others, exactly and approximately."""
+    _, exact, approximate = expand_cones(set(kinds), supported)
+    return frozenset(exact), frozenset(approximate)
 
 
 def _kind(constraint: Any) -> type:
@@ -439,7 +448,7 @@ def _kind(constraint: Any) -> type:
 
 
 def _conversions(
-    reduced: _Reduced, exact: set[type], approximate: set[type], dim3: bool, context: Any
+    reduced: _Reduced, exact: frozenset[type], approximate: frozenset[type], dim3: bool, context: Any
 ) -> Canonical:
     constraints, cost = reduced.constraints, reduced.cost
     variables = _variables(cost, constraints)
@@ -447,9 +456,9 @@ def _conversions(
     if any(v.attributes[k] for v in variables.values() for k in CONVEX_ATTRIBUTES):
         steps.append(CvxAttr2Constr(reduce_bounds=True))
     if exact:
-        steps.append(ExactCone2Cone(target_cones=exact, solver_context=context))
+        steps.append(ExactCone2Cone(target_cones=set(exact), solver_context=context))
     if approximate:
-        steps.append(ApproxCone2Cone(target_cones=approximate))
+        steps.append(ApproxCone2Cone(target_cones=set(approximate)))
     if any(_empty(part) for part in (*constraints, *(() if cost is None else (cost,)))):
         steps.append(EliminateZeroSized())
     if dim3:

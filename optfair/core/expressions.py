@@ -149,13 +149,13 @@ class Evaluator:
 
     def violation(self, values: Values) -> Floats:
         """Return how far a constraint is violated, elementwise."""
-        try:
-            sides = self.sides(values)
-            if sides is None:
-                return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
-        except np.linalg.LinAlgError:
-            return np.full(self._expression.shape, np.nan)
-        with np.errstate(invalid="ignore"):  # infinity less infinity
+        with np.errstate(all="ignore"):  # as in `read`; and infinity less infinity
+            try:
+                sides = self.sides(values)
+                if sides is None:
+                    return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
+            except np.linalg.LinAlgError:
+                return np.full(self._expression.shape, np.nan)
             over = sides[0] - sides[1]
         return np.abs(over) if isinstance(self._expression, Equality) else np.maximum(over, 0.0)
 
