@@ -253,12 +253,12 @@ class MassProof(PricedProof):
         n, w = p.cost.rows, p.data["weights"]
         bound, size = rules, 0.0
         off = float(gamma(p.cost.points.shape[1] + 8.0))
+        slack = off * 2.0 * np.abs(prices).max(axis=1, initial=0.0)
         for i in range(0, n, CHUNK):
             rows = slice(i, i + CHUNK)
-            reduced = self._reduced(rows, prices)
-            # a distance has a rounding a column: lowered by that, whichever is the least
-            reduced -= off * (np.abs(reduced) + 2.0 * np.abs(prices[p.data["groups"][rows]].T))
-            low = reduced.min(axis=0)
+            low = self._reduced(rows, prices).min(axis=0)
+            # a distance has a rounding a column: lowered by that, the least stays the least
+            low -= off * np.abs(low) + slack[p.data["groups"][rows]]
             bound += float(w[rows] @ low)
             size += float(w[rows] @ np.abs(low))
         unit = 1.0 + max(size, float(np.abs(prices).max(initial=0.0)))
