@@ -448,7 +448,11 @@ def _kind(constraint: Any) -> type:
 
 
 def _conversions(
-    reduced: _Reduced, exact: frozenset[type], approximate: frozenset[type], dim3: bool, context: Any
+    reduced: _Reduced,
+    exact: frozenset[type],
+    approximate: frozenset[type],
+    dim3: bool,
+    context: Any,
 ) -> Canonical:
     constraints, cost = reduced.constraints, reduced.cost
     variables = _variables(cost, constraints)

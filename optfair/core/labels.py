@@ -145,6 +145,8 @@ def frame(name: str, array: Any, axes: Axes) -> Any:
 class Labels:
     """Labels of a problem's entries: those somebody gave, and what its model knows."""
 
+    constraints: Mapping[str, Any]
+
     #: axes that `with_labels` was given, by variable and constraint
     given_axes: Mapping[str, Axes] = MappingProxyType({})
 
@@ -235,6 +237,12 @@ class Labels:
         The second part is None where every term has a name that somebody gave.
         """
         return self, None
+
+    def relative_violations(
+        self, names: Sequence[str], values: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return how far constraints are violated, relative to 1 + their right-hand sides."""
+        return {name: self.constraints[name].relative_violation(values) for name in names}
 
 
 def _shape(problem: Problem, name: str) -> tuple[int, ...]:

@@ -224,6 +224,11 @@ class Solution(SolutionVerbs):
 
         Then no point is optimal, however far out: 1/x on x >= 1 has no least value.
         """
+        kind = self.problem.problem_class
+        if kind.convex and not kind.cones and not kind.quadratic_constraint:
+            return True  # a linear or quadratic program attains a finite value
+        if all(t.evidence.function == "affine" for t in self.problem.objective.values()):
+            return True  # what is looked for are limits of the objective, as of 1/x
         from optfair.convexity.prove import attained
 
         return attained(self.problem, self.objective)

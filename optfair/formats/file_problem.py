@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import cvxpy as cp
 import numpy as np
@@ -19,7 +20,7 @@ from optfair.core.labels import Labelled
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
-from optfair.formats.file_terms import BlockTerm, constraints, objective
+from optfair.formats.file_terms import BlockTerm, Entries, constraints, objective
 from optfair.formats.layout import Families, Layout, Rows, RowsInProgress, suffixed, unique_names
 from optfair.transforms.relaxation import relax_integrality
 
@@ -220,6 +221,10 @@ def carrying_entries(
 
 
 # A problem from arrays or a file: one vector of columns, few terms, every entry with its label.
+
+
+# Of each problem, for as long as it lives.
+_ENTRIES: WeakKeyDictionary[Problem, Entries] = WeakKeyDictionary()
 
 
 class FileProblem(Problem):
@@ -432,6 +437,17 @@ class FileProblem(Problem):
             if own.size < block.members.size:
                 terms[name] = block.without(own).term()
         return self.with_terms(self.objective, terms), tuple(named)
+
+    def relative_violations(
+        self, names: Sequence[str], values: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Return how far constraints are violated: rows and bounds of the file all at once."""
+        if self not in _ENTRIES:
+            _ENTRIES[self] = Entries(self.constraints)
+        known = _ENTRIES[self].relative_violations(values)
+        rest = [name for name in names if name not in known]
+        known |= super().relative_violations(rest, values)
+        return {name: known[name] for name in names}
 
     def explained(self, error: Infeasible) -> Infeasible:
         """Return the error with the way to the rows, where its terms are gathered ones."""

@@ -156,6 +156,47 @@ class BlockTerm(ConstraintTerm):
     block: Block | None = None
 
 
+class Entries:
+    """All entries of block terms on one layout: at a point, measured together.
+
+    Parameters
+    ----------
+    terms : mapping
+        Block terms by name.
+    """
+
+    def __init__(self, terms: Mapping[str, ConstraintTerm]) -> None:
+        stated = {k: t.block for k, t in terms.items() if isinstance(t, BlockTerm) and t.block}
+        self.layout = next((b.layout for b in stated.values() if b.members.size), None)
+        blocks = {k: b for k, b in stated.items() if b.layout is self.layout and b.members.size}
+        self.names = tuple(blocks)
+        sizes = np.array([b.members.size for b in blocks.values()], dtype=np.intp)
+        self._starts = np.cumsum(sizes) - sizes
+        self._sides = np.array([1.0 + terms[name].largest_side for name in blocks])
+        if self.layout is None:  # nothing of a file
+            return
+        rows = self.layout.rows.A.shape[0]
+        kinds = np.repeat([b.kind == "column" for b in blocks.values()], sizes)
+        self._at = np.concatenate([b.members for b in blocks.values()]) + rows * kinds
+        self._limits = np.concatenate([b.limits for b in blocks.values()])
+        self._equal = np.repeat([b.side == "==" for b in blocks.values()], sizes)
+        self._sign = np.where(
+            np.repeat([b.side == ">=" for b in blocks.values()], sizes), -1.0, 1.0
+        )
+
+    def relative_violations(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Return the largest violation of each term relative to 1 + its largest right-hand side."""
+        if self.layout is None:
+            return {}
+        x = self.layout.vector(values)
+        body = np.concatenate([self.layout.rows.A @ x, x])[self._at]
+        over = self._sign * (body - self._limits)
+        outside = np.where(self._equal, np.abs(over), np.maximum(over, 0.0))
+        worst = np.maximum.reduceat(outside, self._starts)
+        worst[~np.isfinite(worst)] = np.inf
+        return dict(zip(self.names, (worst / self._sides).tolist(), strict=True))
+
+
 def constraints(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
     """Return rows and bounds as terms, each of a name of its own."""
     found = [*_rows(rows, layout), *_bounds(rows, layout)]

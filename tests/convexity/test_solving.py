@@ -332,3 +332,16 @@ def test_wide_boxes_and_single_points(goal: str, rows: str, truth: float) -> Non
     s = of.from_cvxpy(cp.Problem(cp.Minimize(parse(goal, variables)), where)).solve()
     assert s.is_optimal(1e-7) and s.objective == pytest.approx(truth, abs=1e-7)
     assert s.grade.word == "proved" and s.bound <= truth + 1e-12
+
+
+@pytest.mark.parametrize("goal", ["affine", "quadratic"])
+def test_where_every_limit_is_reached_nothing_is_searched(
+    goal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 norms took minutes of ranges before a diagnosis said that all is fine."""
+    monkeypatch.setattr("optfair.convexity.prove.domain_of", None)
+    x = cp.Variable(3, name="x")
+    cost = cp.sum(x) if goal == "affine" else cp.sum_squares(x - 1)
+    rows = [cp.norm(x) <= 1] if goal == "affine" else [x >= 0]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve()
+    assert s.attained and s.problem.diagnose().verdict == "fine"

@@ -254,3 +254,19 @@ def test_large_convex_objectives_are_proved_by_factors():
     assert str(up.problem_class) == "QP" and up.solve(tolerance=1e-6).objective == pytest.approx(
         0.0, abs=1e-6
     )
+
+
+def test_rows_measured_together_are_measured_as_one_by_one(p):
+    """Rows, bounds, single rows by label, a rule on top, and points far off."""
+    p = p.with_constraints(own=p["make[0]"] <= 1.0)
+    block = p.constraints["pair"].block
+    singles = [block.single(k).term() for k in range(block.members.size)]
+    p = p.with_terms(p.objective, {**p.constraints, **{t.name: t for t in singles}})
+    names, rng = list(p.constraints), np.random.default_rng(0)
+    assert {"own", "pair[0]", "pair[1]", "MIX", "lots upper"} <= set(names)
+    for size in (1e-3, 1.0, 1e6, np.nan):
+        values = {n: size * rng.normal(size=v.shape) for n, v in p.variables.items()}
+        together = p.relative_violations(names, values)
+        alone = {n: t.relative_violation(values) for n, t in p.constraints.items()}
+        assert list(together) == names and together == pytest.approx(alone, rel=1e-13)
+    assert max(together.values()) == np.inf
