@@ -342,6 +342,7 @@ class HeldRows:
             "output_flag": False,
             "threads": 1,
             "solver": "simplex",
+            "presolve": "off",  # rows that it finds to exclude each other it solves again for a ray
             "primal_feasibility_tolerance": tolerance,
         }
         for name, value in options.items():

@@ -1,4 +1,4 @@
-"""Several starts of one fit, in turn or in threads, and what is told while they run."""
+"""Several starts of one fit, fits along a ladder of values, and what is told while they run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from optfair.errors import DeclarationError
 
 # What estimators tell while they run: log records, and a status line or bar on the terminal.
 
@@ -68,17 +72,7 @@ def restart_progress(
     if verbose != 1:
         yield lambda restart: lambda iteration, s: None, lambda: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (
-        TextColumn("starts"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=restarts)
+    with _bar("starts", restarts) as (bar, task):
 
         def reporter(restart: int) -> Step:
             return lambda iteration, s: bar.update(
@@ -86,6 +80,22 @@ def restart_progress(
             )
 
         yield reporter, lambda: bar.advance(task)
+
+
+@contextmanager
+def _bar(word: str, total: int) -> Iterator[tuple[Any, Any]]:
+    """Yield a bar on the terminal and its task."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn(word),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield bar, bar.add_task("", total=total)
 
 
 # Several starts of one clustering, in turn or in threads; they share nothing but the data.
@@ -246,3 +256,110 @@ class _Batch:
                         self.stop.set()
             finally:  # an error in one start ends the others too
                 self.stop.set()
+
+
+# Fits at a ladder of values, from tight to loose: what obeys one obeys those after it too.
+
+
+class Ladder:
+    """The best fit found at each value: of its own starts, and of where its neighbours ended.
+
+    Each starts from its tighter neighbour too, and then, backwards, from its looser one; what that
+    improves is handed on. So the fits never get worse from tight to loose, where a fit does not
+    end worse than it starts.
+
+    Parameters
+    ----------
+    values : sequence of float
+        From tight to loose.
+    fit : callable
+        Fits a value, by its place, from its own starts (None) or from another fit.
+    rank : callable
+        What a fit is to have little of.
+
+    Attributes
+    ----------
+    fits : list
+        At the first values, at all of them where ``complete``.
+    complete : bool
+        Whether every value was fitted: Ctrl-C keeps those that were.
+    """
+
+    def __init__(
+        self,
+        values: Sequence[float],
+        fit: Callable[[int, Any], Any],
+        rank: Callable[[Any], float],
+    ) -> None:
+        self.values, self._fit, self.rank = values, fit, rank
+        self.fits: list[Any] = []
+        self.complete = True
+
+    def run(self, verbose: int, parameter: str) -> None:
+        """Fit all of them; told on a bar where ``verbose`` is 1.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Before the first fit has ended.
+        """
+        last = len(self.values) - 1
+        with _told_each(verbose, 2 * last + 1) as step:
+            try:
+                for i, value in enumerate(self.values):
+                    self._better(i, None)
+                    if i:
+                        self._better(i, i - 1)
+                    step(f"{parameter} = {value:.4g}, {self.rank(self.fits[i]):.6g}")
+                for i in range(last - 1, -1, -1):
+                    self._better(i, i + 1)
+                    self._hand_on(i)
+                    again = f"{parameter} = {self.values[i]:.4g} again"
+                    step(f"{again}, {self.rank(self.fits[i]):.6g}")
+            except KeyboardInterrupt:
+                if not self.fits:
+                    raise
+                self.complete = False
+                logger.warning("interrupted; what was fitted is kept")
+
+    def _better(self, i: int, start: int | None) -> None:
+        found = self._fit(i, None if start is None else self.fits[start])
+        if i == len(self.fits):
+            self.fits.append(found)
+        elif self.rank(found) < self.rank(self.fits[i]):
+            self.fits[i] = found
+        if found.status_ == "interrupted":
+            raise KeyboardInterrupt
+
+    def _hand_on(self, i: int) -> None:
+        """Hand an improvement on to the looser ones that are worse now."""
+        for j in range(i + 1, len(self.fits)):
+            if self.rank(self.fits[j]) <= self.rank(self.fits[j - 1]):
+                return
+            self._better(j, j - 1)
+
+
+@contextmanager
+def _told_each(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
+    """Yield a function that tells of each fit, on a bar where ``verbose`` is 1."""
+    if verbose != 1:
+        yield lambda text: logger.info("front: %s", text)
+        return
+    with _bar("front", total) as (bar, task):
+        yield lambda text: bar.update(task, advance=1, description=text)
+
+
+def same_starts(model: Any) -> None:
+    """Refuse a generator, which gives every fit other starts.
+
+    Raises
+    ------
+    DeclarationError
+        ``random_state`` is one.
+    """
+    if isinstance(model.random_state, np.random.Generator):
+        raise DeclarationError(
+            "random_state is a Generator",
+            "every fit must get the same starts",
+            "give the model an integer",
+        )

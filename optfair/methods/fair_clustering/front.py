@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +15,11 @@ from optfair.errors import DeclarationError, NotInstalled
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
 from optfair.numbers import real
+from optfair.rows.restarts import Ladder, same_starts
 
 Floats = NDArray[np.float64]
 # (value, what fairness= takes), from tight to loose
-Ladder = list[tuple[float, Any]]
-
-logger = logging.getLogger("optfair")
+Rules = list[tuple[float, Any]]
 
 # Rules with one number: its name, and the sign that sorts from tight to loose.
 SCALES: dict[type[Rule], tuple[str, float]] = {
@@ -180,67 +177,24 @@ def fairness_front(
     ([0.0, 0.2, 2.0], True)
     """
     parameter, ladder, name = _sorted(rules)
-    if isinstance(model.random_state, np.random.Generator):
-        raise DeclarationError(
-            "random_state is a Generator",
-            "every rule must get the same starts",
-            "give the model an integer",
-        )
-    sweep = _Sweep(model, X, {"groups": groups, "sample_weight": sample_weight}, ladder)
-    complete = True
-    with _bar(model.verbose, 2 * len(ladder) - 1) as step:
-        try:
-            for i, (value, _) in enumerate(ladder):
-                sweep.fit(i)
-                if i:
-                    sweep.fit(i, start=i - 1)
-                step(f"{parameter} = {value:.4g}, cost {sweep.fits[i].cost_:.6g}")
-            for i in range(len(ladder) - 2, -1, -1):
-                sweep.fit(i, start=i + 1)
-                sweep.settle(i)
-                step(f"{parameter} = {ladder[i][0]:.4g} again, cost {sweep.fits[i].cost_:.6g}")
-        except KeyboardInterrupt:
-            if not sweep.fits:
-                raise
-            complete = False
-            logger.warning("the sweep was interrupted; what was fitted is kept")
-    return _front(label or name, parameter, sweep, complete)
+    same_starts(model)
 
-
-class _Sweep:
-    """The best fit so far under each rule."""
-
-    def __init__(self, model: FairKMeans, X: Any, data: dict[str, Any], ladder: Ladder) -> None:
-        self.model, self.X, self.data, self.ladder = model, X, data, ladder
-        self.fits: list[FairKMeans] = []
-
-    def fit(self, i: int, start: int | None = None) -> None:
-        """Fit rule i, from its own starts or from where another one ended; keep the better."""
-        given: dict[str, Any] = {"fairness": self.ladder[i][1]}
-        given["verbose"] = max(0, int(self.model.verbose) - 1)
+    def fit(i: int, start: FairKMeans | None) -> FairKMeans:
+        given: dict[str, Any] = {"fairness": ladder[i][1]}
+        given["verbose"] = max(0, int(model.verbose) - 1)
         if start is not None:
-            given |= {"init": self.fits[start].cluster_centers_, "n_init": 1}
-        found = clone(self.model).set_params(**given).fit(self.X, **self.data)
-        if i == len(self.fits):
-            self.fits.append(found)
-        elif self.rank(found) < self.rank(self.fits[i]):
-            self.fits[i] = found
-        if found.status_ == "interrupted":
-            raise KeyboardInterrupt
+            given |= {"init": start.cluster_centers_, "n_init": 1}
+        fitted: FairKMeans = clone(model).set_params(**given)
+        return fitted.fit(X, groups=groups, sample_weight=sample_weight)
 
-    def rank(self, fit: FairKMeans) -> float:
-        """Return what the model ranks its own starts by."""
-        return float(fit.cost_ if self.model.algorithm == "paper" else fit.objective_)
-
-    def settle(self, i: int) -> None:
-        """Hand an improvement of rule i on to the looser ones that are worse now."""
-        for j in range(i + 1, len(self.fits)):
-            if self.rank(self.fits[j]) <= self.rank(self.fits[j - 1]):
-                return
-            self.fit(j, start=j - 1)
+    # what the model ranks its own starts by
+    by = "cost_" if model.algorithm == "paper" else "objective_"
+    steps = Ladder([value for value, _ in ladder], fit, lambda found: float(getattr(found, by)))
+    steps.run(model.verbose, parameter)
+    return _front(label or name, parameter, steps)
 
 
-def _sorted(rules: Any) -> tuple[str, Ladder, str]:
+def _sorted(rules: Any) -> tuple[str, Rules, str]:
     """Return (parameter, (value, rule) from tight to loose, name of the kind of rule)."""
     if isinstance(rules, Mapping):
         pairs = [(_number(value), rule) for value, rule in rules.items()]
@@ -286,8 +240,8 @@ def _number(value: Any) -> float:
     )
 
 
-def _front(label: str, parameter: str, sweep: _Sweep, complete: bool) -> Front:
-    fits = sweep.fits
+def _front(label: str, parameter: str, steps: Ladder) -> Front:
+    fits = steps.fits
     shares = fits[0].shares_
 
     def each(value: Callable[[FairKMeans], Any]) -> Any:
@@ -296,7 +250,7 @@ def _front(label: str, parameter: str, sweep: _Sweep, complete: bool) -> Front:
     return Front(
         label=label,
         parameter=parameter,
-        values=np.array([value for value, _ in sweep.ladder[: len(fits)]]),
+        values=np.array(steps.values[: len(fits)]),
         objective=each(lambda f: f.objective_),
         cost=each(lambda f: f.cost_),
         balance=each(lambda f: f.balance_),
@@ -305,30 +259,10 @@ def _front(label: str, parameter: str, sweep: _Sweep, complete: bool) -> Front:
         best_balance=float(shares.min() / shares.max()),
         labels=each(lambda f: f.labels_),
         centers=each(lambda f: f.cluster_centers_),
-        complete=complete,
+        complete=steps.complete,
     )
 
 
 def _soft_balance(masses: NDArray[Any]) -> float:
     filled = masses[:, masses.sum(axis=0) > EMPTY]
     return float((filled.min(axis=0) / filled.max(axis=0)).min())
-
-
-@contextmanager
-def _bar(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
-    """Yield a function that tells of each step, on a bar where ``verbose`` is 1."""
-    if verbose != 1:
-        yield lambda text: logger.info("front: %s", text)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (
-        TextColumn("front"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda text: bar.update(task, advance=1, description=text)

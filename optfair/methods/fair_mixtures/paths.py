@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from optfair.errors import DeclarationError, needed
-from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
 from optfair.numbers import Floats, checked, floats
-
-logger = logging.getLogger("optfair")
+from optfair.rows.restarts import Ladder, same_starts
 
 NUMBERS = (
     "objective",
@@ -157,7 +154,7 @@ def lambda_path(
     """
     values = _sorted(lams, "lams")[::-1]
     settings = [{"fairness": "penalty", "lam": v} for v in values]
-    return _path("penalty", "lam", values, settings, model, X, groups, sample_weight)
+    return _path("penalty", "lam", values, settings, model, (X, groups, sample_weight))
 
 
 @checked(eps=floats)
@@ -202,42 +199,7 @@ def eps_path(
     """
     values = _sorted(eps, "eps")
     settings = [{"fairness": "constraint", "eps": v} for v in values]
-    return _path("constraint", "eps", values, settings, model, X, groups, sample_weight)
-
-
-class _Sweep:
-    """The best fit so far at each value."""
-
-    def __init__(
-        self,
-        settings: list[dict[str, Any]],
-        model: FairMixture,
-        X: Any,
-        groups: Any,
-        sample_weight: Any,
-    ) -> None:
-        self.model, self.settings, self.data = model, settings, (X, groups, sample_weight)
-        self.fits: list[FairMixture] = []
-
-    def fit(self, i: int, start: int | None = None) -> None:
-        """Fit value i, from own starts or from where another one ended; keep the better."""
-        found = clone(self.model).set_params(**self.settings[i])
-        init: Any = found.init
-        prices: Floats | None = None
-        if start is not None:
-            init, prices = self._ended(start), self.fits[start].prices_
-            found.set_params(n_init=1)
-        found._fitted(*self.data, init, prices)
-        if i == len(self.fits):
-            self.fits.append(found)
-        elif found.objective_ > self.fits[i].objective_:
-            self.fits[i] = found
-        if found.status_ == "interrupted":
-            raise KeyboardInterrupt
-        logger.info("path: %s, objective %.6g", self.settings[i], self.fits[i].objective_)
-
-    def _ended(self, i: int) -> Components:
-        return self.fits[i].components_
+    return _path("constraint", "eps", values, settings, model, (X, groups, sample_weight))
 
 
 def _path(
@@ -246,44 +208,33 @@ def _path(
     values: list[float],
     settings: list[dict[str, Any]],
     model: FairMixture,
-    X: Any,
-    groups: Any,
-    sample_weight: Any,
+    data: tuple[Any, Any, Any],
 ) -> MixturePath:
-    if isinstance(model.random_state, np.random.Generator):
-        raise DeclarationError(
-            "random_state is a Generator",
-            "every value must get the same starts",
-            "give the model an integer",
-        )
-    sweep = _Sweep(settings, model, X, groups, sample_weight)
-    last = len(values) - 1
-    complete = True
-    try:
-        for i in range(len(values)):
-            sweep.fit(i)
-        for i in range(last - 1, -1, -1):
-            sweep.fit(i, start=i + 1)
-        for i in range(1, last + 1):  # last, so that the objective rises all along
-            sweep.fit(i, start=i - 1)
-    except KeyboardInterrupt:
-        if not sweep.fits:
-            raise
-        complete = False
-        logger.warning("the path was interrupted; what was fitted is kept")
-    fits = sweep.fits
+    same_starts(model)
+
+    def fit(i: int, start: FairMixture | None) -> FairMixture:
+        found: FairMixture = clone(model).set_params(**settings[i])
+        found.set_params(verbose=max(0, int(model.verbose) - 1))
+        if start is None:
+            found._fitted(*data, found.init, None)
+        else:
+            found.set_params(n_init=1)._fitted(*data, start.components_, start.prices_)
+        return found
+
+    steps = Ladder(values, fit, lambda found: -float(found.objective_))
+    steps.run(model.verbose, parameter)
 
     def each(name: str) -> Any:
-        return np.array([getattr(fit, f"{name}_") for fit in fits])
+        return np.array([getattr(found, f"{name}_") for found in steps.fits])
 
     return MixturePath(
         label=label,
         parameter=parameter,
-        values=np.array(values[: len(fits)]),
+        values=np.array(values[: len(steps.fits)]),
         **{name: each(name) for name in NUMBERS},
         labels=each("labels"),
-        models=tuple(fits),
-        complete=complete,
+        models=tuple(steps.fits),
+        complete=steps.complete,
     )
 
 

@@ -8,7 +8,6 @@ import pytest
 import optfair as of
 from optfair import metrics
 from optfair.errors import DataError, DeclarationError, OptfairError
-from optfair.methods.fair_mixtures import paths as module
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
 from optfair.methods.fair_mixtures.paths import eps_path, lambda_path
 
@@ -58,14 +57,15 @@ def test_frame_and_text(loosened):
 
 def test_interrupted_paths_keep_what_was_fitted(data, monkeypatch):
     X, sex = data
-    fit = module._Sweep.fit
+    fit, calls = FairMixture._fitted, []
 
-    def stopped(self, i, start=None):
-        if i == 2:
+    def stopped(self, *given):
+        calls.append(1)
+        if len(calls) == 4:  # the third value is the fourth fit
             raise KeyboardInterrupt
-        fit(self, i, start)
+        return fit(self, *given)
 
-    monkeypatch.setattr(module._Sweep, "fit", stopped)
+    monkeypatch.setattr(FairMixture, "_fitted", stopped)
     path = eps_path(MODEL, X[:100], groups=sex[:100], eps=[0.0, 0.1, 0.2])
     assert not path.complete and len(path) == 2 and "interrupted" in repr(path)
 

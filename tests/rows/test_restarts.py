@@ -1,0 +1,56 @@
+"""Fits along a ladder of values: who starts from whom, and what is kept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optfair.rows.restarts import Ladder
+
+
+def ladder(own: list[float], gain: float = 0.0, stop: int | None = None) -> tuple[Ladder, list]:
+    """Fits that end at their own numbers, or ``gain`` below where they start."""
+    calls: list[tuple[int, Any]] = []
+
+    def fit(i: int, start: Any) -> Any:
+        calls.append((i, None if start is None else start.value))
+        if stop is not None and len(calls) == stop:
+            raise KeyboardInterrupt
+        value = own[i] if start is None else start.value - gain
+        return SimpleNamespace(value=value, status_="optimal")
+
+    return Ladder(range(len(own)), fit, lambda found: found.value), calls
+
+
+def test_every_value_starts_alone_and_from_both_neighbours() -> None:
+    steps, calls = ladder([3.0, 2.0, 1.0])
+    steps.run(0, "eps")
+    assert calls == [(0, None), (1, None), (1, 3.0), (2, None), (2, 2.0), (1, 1.0), (0, 1.0)]
+    assert [f.value for f in steps.fits] == [1.0, 1.0, 1.0] and steps.complete
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fits_never_get_worse_from_tight_to_loose(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    own = rng.normal(size=rng.integers(1, 8)).tolist()
+    steps, _ = ladder(own, gain=float(rng.random()))
+    steps.run(0, "eps")
+    values = [f.value for f in steps.fits]
+    assert len(values) == len(own) and (np.diff(values) <= 0.0).all()
+    assert all(v <= o for v, o in zip(values, own, strict=True))
+
+
+@pytest.mark.parametrize(("stop", "kept"), [(2, 1), (4, 2), (6, 3)])
+def test_what_was_fitted_before_ctrl_c_stays(stop: int, kept: int) -> None:
+    steps, _ = ladder([3.0, 2.0, 1.0], stop=stop)
+    steps.run(0, "eps")
+    assert len(steps.fits) == kept and not steps.complete
+
+
+def test_nothing_fitted_is_nothing_to_keep() -> None:
+    steps, _ = ladder([3.0, 2.0], stop=1)
+    with pytest.raises(KeyboardInterrupt):
+        steps.run(0, "eps")
