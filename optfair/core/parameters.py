@@ -209,7 +209,7 @@ def declared_again(problem: Problem, changed: Mapping[str, Any]) -> Any:
         A term of the objective was added or replaced.
     """
     kind: Any = type(problem)
-    made = kind(**{**problem.data, **changed})
+    made = problem.with_arguments(changed)
     if set(made.objective) != set(problem.objective):
         raise DeclarationError(
             f"the objective of this {kind.__name__} is not that of its data any more",

@@ -440,6 +440,10 @@ class Problem(ProblemVerbs, Labels):
         again: Self = declared_again(self, changed)
         return again
 
+    def with_arguments(self, changed: Mapping[str, Any]) -> Any:
+        """Return a model of this kind alone, nothing added, at other data."""
+        return type(self)(**{**self.data, **changed})
+
     def _proved_anew(self) -> Self:
         """Return this problem with proofs that stand on its own terms: more or fewer may hold."""
         declared = Declaration(

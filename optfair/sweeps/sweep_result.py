@@ -333,7 +333,7 @@ class Sweep:
         """What the bounds rest on: "proved" when every point and line is."""
         solved = [p for p in self.points if p.solved]
         lines = self.dependence.word not in _lines(self._sign) or all(
-            p.line is not None and p.line.sound for p in solved
+            p.line is None or p.line.sound for p in solved
         )
         return "proved" if lines and all(p.grade == "proved" for p in solved) else "reported"
 
@@ -411,6 +411,11 @@ def _band(
     if kind == "convex":  # chords above, lines of multipliers below
         upper = min(upper, (1.0 - share) * values[0] + share * values[1])
         lower = max(lower, *(p.line(t) for p in points if p.line is not None), -np.inf)
+        for inner, outer in ((k - 1, k - 2), (k, k + 1)):  # and chords of the next piece, prolonged
+            if min(inner, outer) >= 0 and max(inner, outer) < len(ts) and ts[inner] != t:
+                least, most = _sides(points[inner], sign)[0], _sides(points[outer], sign)[1]
+                slope = (least - most) / (ts[inner] - ts[outer])
+                lower = max(lower, least + slope * (t - ts[inner]))
     elif kind == "concave":  # chords of bounds below, lines of points above
         lower = max(lower, (1.0 - share) * bounds[0] + share * bounds[1])
         along = [_along(p, t, ends, sign) for p in points if len(p.ends) == 2]
@@ -442,7 +447,9 @@ def gaps(found: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
     if len(solved) < 2:
         return []
     values = np.array([p.value for p in solved])
-    spread = float(values.max() - values.min()) or max(1e-12, float(np.abs(values).max())) or 1.0
+    spread, open_ = float(np.ptp(values)), max(abs(p.value - p.bound) for p in solved)
+    if spread <= 10.0 * open_:  # one value, up to what the points leave open
+        spread = max(1e-12, float(np.abs(values).max()))
     word = found.dependence.word
     kind = word if found._sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
     pieces = []
@@ -461,7 +468,11 @@ def gaps(found: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
         t = min(max(t, a.at[0] + inner), b.at[0] - inner)
         lower, upper = found.band(t)
         width = (upper - lower) / spread
-        if wanted > 0.0 and (parts := math.ceil(math.sqrt(max(width, 0.0) / wanted))) in (3, 5):
+        if (
+            wanted > 0.0
+            and width < np.inf
+            and (parts := math.ceil(math.sqrt(max(width, 0.0) / wanted))) in (3, 5)
+        ):
             t = a.at[0] + (t - a.at[0]) * (1.0 - 1.0 / parts)
         pieces.append((width, t))
     return pieces

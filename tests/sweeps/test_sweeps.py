@@ -397,3 +397,24 @@ def test_a_file_that_holds_no_sweep_and_one_that_cannot_be_written(tmp_path: Pat
     with pytest.raises(of.DataError, match="no folder"):
         of.sweep(p, "b", [1.0], save=tmp_path / "none" / "s.json")
     assert [f.name for f in tmp_path.iterdir()] == ["s.json"]
+
+
+def test_a_band_needs_no_multipliers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of a convex value are the chords of the next piece, prolonged, where there are none."""
+    monkeypatch.setattr("optfair.sweeps.sweep_result.Point.line", None)
+    p, ends = sides("min", quadratic=True)
+    found = sweep(p, "t", ends, width=2e-2)
+    assert found.width <= 2e-2 and found.grade == "proved" and len(found) < 40
+    for t in RNG.uniform(*ends, size=12):
+        low, high = found.band(float(t))
+        value = p.at(t=float(t)).solve().objective
+        assert low - 1e-7 <= value <= high + 1e-7
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_value_that_does_not_move_ends_the_search(unit: float) -> None:
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    goal = cp.Minimize(unit * cp.sum_squares(x - 3.3))
+    p = of.from_cvxpy(cp.Problem(goal, [cp.sum(x) >= t, cp.sum(x) == 1.0, x >= -9]))
+    found = sweep(p, "t", (-1.0, 0.5), width=1e-3)
+    assert len(found) <= 5 and found.width <= 1e-3

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Signature, signature
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import cvxpy as cp
@@ -294,6 +295,15 @@ class GroupProblem(FeatureProblem):
                 **bounds,
             }
         )
+
+    movable = MappingProxyType({"K": "sides", "k": ""})  # 1/k is a side, k is not
+
+    def with_arguments(self, changed: Mapping[str, Any]) -> Any:
+        """Return a model of this kind alone with other bounds on distances."""
+        bounds = {n: checked_bound(changed[n], n, self.takes[n]) for n in changed}
+        made = object.__new__(type(self))
+        super(GroupProblem, made).__init__({**self.data, **bounds})
+        return made
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Say which parameters a model has: bounds that it takes, and what `located` asks for."""

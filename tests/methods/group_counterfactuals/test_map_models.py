@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import optfair as of
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.fixed_basis import (
     CommutativeGaussianMap,
@@ -19,6 +20,7 @@ from optfair.methods.group_counterfactuals.fixed_basis import (
     ScaledMap,
 )
 from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
+from optfair.sweeps import dependence
 
 sys.path.insert(0, str(Path(__file__).parent))
 from map_cases import CLASSES, MODELS, W0, W, group, plain, target
@@ -238,3 +240,28 @@ def test_scaled_never_grows() -> None:
     for seed in range(5):
         p = ScaledMap(group(seed=seed), **target(K=3.0, k=3.0))
         assert 1 / 3 - 1e-12 <= float(p.solve()["scale"]) <= 1.0
+
+
+@pytest.mark.parametrize("model", [PSDMap, DiagonalMap, ScaledMap, CommutativeGaussianMap])
+def test_bounds_on_distances_are_parameters(model: Any) -> None:
+    """A model at another K is the model declared with it, with the rules that were added."""
+    X = np.random.default_rng(0).normal(size=(30, 2)) * [3.0, 1.0] - 2.0
+    p = model(X, score=([1.0, 1.0], 0.0), K=1.5, k=2.0)
+    p = p.with_constraints(near=p["mean"] <= 3.0)
+    fresh = model(X, score=([1.0, 1.0], 0.0), K=1.1, k=1.2)
+    fresh = fresh.with_constraints(near=fresh["mean"] <= 3.0)
+    moved = p.at(K=1.1, k=1.2)
+    assert list(moved.constraints) == list(fresh.constraints) and p.data["K"] == 1.5
+    assert moved.solve().objective == pytest.approx(fresh.solve().objective, rel=1e-7)
+    with pytest.raises(of.DeclarationError, match="K"):
+        p.at(K=0.5)
+    assert dependence(p, "K", 1.0, 2.0).word == "convex" and not dependence(p, "k", 1.0, 2.0).word
+
+
+def test_the_cost_of_a_map_is_known_between_bounds() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 2)) * [3.0, 1.0] - 2.0
+    p = of.PSDMap(X, score=([1.0, 1.0], 0.0), K=1.5, k=3.0)
+    found = of.sweep(p, "K", (1.0, 1.5), width=2e-2)
+    assert found.width <= 2e-2 and found.grade == "proved"
+    low, high = found.band(1.07)
+    assert low - 1e-9 <= p.at(K=1.07).solve().objective <= high + 1e-9
