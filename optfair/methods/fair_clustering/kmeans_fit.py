@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.algorithms.descent import REACH, Descent
+from optfair.methods.fair_clustering.algorithms.descent import Descent
 from optfair.methods.fair_clustering.algorithms.passed_rows import PassedRows
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -171,7 +171,7 @@ def fit_passed(
         None,
         tol=model.tol,
         max_iter=1 if stopped else None,
-        reach=REACH,
+        mixed=True,
     )
     if stopped:
         onward = replace(onward, status="interrupted")

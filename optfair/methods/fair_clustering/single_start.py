@@ -15,7 +15,6 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import (
-    REACH,
     Assigned,
     Descent,
     HeldRows,
@@ -241,7 +240,7 @@ def first_descent(
         return None if limit is None else max(deadline - time.perf_counter(), 1e-3)
 
     begun = smoothed_start(problem, centers, model, left())
-    reach = 1.0 if begun is None else REACH
+    mixed = begun is not None
 
     def onwards(at: Floats, prices: Floats | None, most: int | None) -> Descent[Any]:
         return descent(
@@ -253,7 +252,7 @@ def first_descent(
             report,
             tol=tol,
             max_iter=most,
-            reach=reach,
+            mixed=mixed,
         )
 
     prices = None if begun is None else begun.prices
@@ -298,7 +297,7 @@ def descent(
     *,
     tol: float,
     max_iter: int | None = None,
-    reach: float = 1.0,
+    mixed: bool = False,
 ) -> Descent[Any]:
     """Alternate on rows that are held or passed over, and tell of it; see `descend`."""
     # while starts run, a bar over them has the terminal
@@ -319,7 +318,7 @@ def descent(
             tol=tol,
             rise=RISE,
             unit=problem.objective_unit,
-            reach=reach,
+            mixed=mixed,
             time_limit=time_limit,
             report=told,
         )

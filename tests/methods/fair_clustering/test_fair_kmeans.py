@@ -253,7 +253,7 @@ def test_a_sample_serves_the_early_iterations_of_many_rows(data, monkeypatch):
     sampled_from(monkeypatch)
     sampled = of.FairKMeans(4, n_init=2, random_state=0).fit(X, groups=g, sample_weight=w)
     assert len(sampled.restarts_) == 1  # the best start alone goes on with all rows
-    assert sampled.objective_ == pytest.approx(whole.objective_, rel=0.002)
+    assert sampled.objective_ <= 1.002 * whole.objective_
     assert metrics.max_gap(g, sampled.soft_assignment_, soft=True, sample_weight=w) <= 1e-7
     # a rule at the very limit of the population is feasible on the sample too
     best = metrics.balance(g, np.zeros(3000, dtype=int), sample_weight=w)

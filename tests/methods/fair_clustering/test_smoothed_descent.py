@@ -5,7 +5,12 @@ import pytest
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.descent import HeldRows, descend, smoothed_descent
+from optfair.methods.fair_clustering.algorithms.descent import (
+    HeldRows,
+    Mixing,
+    descend,
+    smoothed_descent,
+)
 from optfair.methods.fair_clustering.algorithms.pricing import price
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -81,9 +86,25 @@ def test_centers_beyond_their_means_never_raise_the_objective():
     held = HeldRows(compile_rules(p).program, p.cost, p.data["groups"], p.data["weights"], 1.0)
     plain, far = (
         descend(
-            p.cost.centers, held.assign, held.move, max_iter=200, tol=1e-7, rise=1e-9, reach=reach
+            p.cost.centers, held.assign, held.move, max_iter=200, tol=1e-7, rise=1e-9, mixed=mixed
         )
-        for reach in (1.0, 1.9)
+        for mixed in (False, True)
     )
     assert (np.diff(far.history) <= 0.0).all() and far.status == "converged"
     assert far.best.objective <= 1.01 * plain.best.objective
+    # the last step is plain: the means of the last assignment gain next to nothing
+    means, _ = held.move(far.best)
+    on = held.assign(means, far.best, np.inf)
+    assert on.objective >= far.best.objective * (1.0 - 1e-7)
+
+
+def test_mixed_centers_solve_a_slow_iteration_in_few_steps():
+    end = np.random.default_rng(0).normal(size=(3, 2))
+    slow = np.array([[0.95, 0.8], [0.8, 0.95], [0.95, 0.8]])
+    at, mixing = np.zeros((3, 2)), Mixing()
+    beyond = []
+    for _ in range(5):
+        at, far = mixing.ahead(at, end + slow * (at - end))
+        beyond.append(far)
+    assert np.allclose(at, end, atol=1e-6)  # 270 plain steps
+    assert beyond == [False] + 4 * [True]

@@ -337,7 +337,7 @@ def test_an_assignment_cut_short_does_not_replace_a_proven_one(
         return found
 
     monkeypatch.setattr(passed_rows.PassedSearch, "assign", cut)
-    model = of.FairKMeans(4, n_init=4, random_state=0, init="random", tol=0.0)
+    model = of.FairKMeans(7, n_init=4, random_state=0, init="random", tol=0.0)
     with pytest.warns(ConvergenceWarning, match="interrupted .* is kept") as caught:
         model.fit_stream(chunked(X, g))
     assert caught[0].filename == __file__

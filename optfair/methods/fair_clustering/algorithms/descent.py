@@ -86,14 +86,14 @@ def descend(
     tol: float,
     rise: float,
     unit: float = 0.0,
-    reach: float = 1.0,
+    mixed: bool = False,
     time_limit: float | None = None,
     report: Callable[[int, Assigned[Found]], None] | None = None,
 ) -> Descent[Found]:
     """Alternate until the objective falls by at most the share ``tol`` of itself.
 
     Centers may go beyond the ones that ``move`` returns; where that raises the objective, they go
-    there only.
+    there only, and it never ends there.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def descend(
         Relative rise of the objective that two exact steps may show.
     unit : float
         Size of a cost; rises are relative to the larger of it and the objective.
-    reach : float
-        Part of the way to the next centers that they go, at least 1.
+    mixed : bool
+        Whether centers go where `Mixing` says.
     time_limit : float, optional
     report : callable, optional
         Called with the number of each iteration and its assignment; a KeyboardInterrupt that it
@@ -128,6 +128,7 @@ def descend(
     gaps: list[float] = []
     reseeded: list[tuple[int, int]] = []
     status, beyond, nearer = "", False, centers
+    mixing: Mixing | None = Mixing() if mixed else None
     while not status:
         left = np.inf if time_limit is None else time_limit - (time.perf_counter() - begin)
         try:
@@ -148,6 +149,7 @@ def descend(
             fell = best.objective - step.objective
             if beyond and not status and fell < 0:
                 centers, beyond = nearer, False
+                mixing = Mixing()
                 continue
             if not status and fell < -rise * max(unit, abs(best.objective)):
                 raise SolverFailure(
@@ -157,7 +159,10 @@ def descend(
                     " the same in every pass",
                 )
             if fell <= tol * abs(best.objective):
-                status = status or "converged"
+                if beyond and not status:  # plain centers have the last word
+                    mixing = Mixing()
+                else:
+                    status = status or "converged"
             if fell < 0:  # by less than the tolerance, or cut short: the previous one is better
                 break
         best = step
@@ -173,12 +178,49 @@ def descend(
         if not status:
             nearer, empty = move(step)
             reseeded += [(len(history), k) for k in empty]
-            beyond = reach > 1.0 and not empty
-            centers = step.centers + reach * (nearer - step.centers) if beyond else nearer
+            centers, beyond = nearer, False
+            if mixing is not None and not empty:
+                centers, beyond = mixing.ahead(step.centers, nearer)
     if best is None:
         raise SolverFailure("the time limit is too short for one assignment", remedy="give more")
     taken = time.perf_counter() - begin
     return Descent(best, tuple(history), tuple(gaps), status, tuple(reseeded), taken)
+
+
+# Part of its mean's way that a center goes beyond it.
+REACH = 1.5
+# Assignments that an extrapolation looks back on, directions it does not tell apart, and how much
+# longer than the plain step it may be.
+DEPTH, ALIKE, LONGEST = 3, 1e-2, 20.0
+
+
+class Mixing:
+    r"""Anderson's extrapolation of centers μ and the ways v to their means.
+
+    .. math::
+        \mu + \beta v - \textstyle\sum_j \gamma_j (\Delta\mu_j + \beta \Delta v_j), \qquad
+        \gamma \in \arg\min \|v - \textstyle\sum_j \gamma_j \Delta v_j\|
+
+    over the last few assignments: what slow iterations do many times over is done at once.
+    """
+
+    def __init__(self) -> None:
+        self.centers: list[Floats] = []
+        self.ways: list[Floats] = []
+
+    def ahead(self, centers: Floats, means: Floats) -> tuple[Floats, bool]:
+        """Return where to go on, and whether that is beyond the means."""
+        way = means - centers
+        self.centers, self.ways = [*self.centers, centers][-DEPTH:], [*self.ways, way][-DEPTH:]
+        if len(self.ways) < 2:
+            return means, False
+        moved, turned = (
+            np.diff(np.reshape(each, (len(each), -1)), axis=0) for each in (self.centers, self.ways)
+        )
+        gamma = np.linalg.lstsq(turned.T, way.ravel(), rcond=ALIKE)[0]
+        step = REACH * way - (gamma @ (moved + REACH * turned)).reshape(way.shape)
+        longest = LONGEST * float(np.linalg.norm(way))
+        return centers + step * min(1.0, longest / max(float(np.linalg.norm(step)), 1e-300)), True
 
 
 def reseed(
@@ -323,10 +365,8 @@ FEWEST, BLOCK = 2_000, 4_096
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes.
 LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 80))
-# Distance of masses from the rules, in fractions of groups, at which centers move.
-NEAR = 0.02
-# Part of its mean's way that a center goes beyond it; the same in the exact iterations after.
-REACH = 1.5
+# Distance of masses from the rules, in parts of a typical cluster, at which centers move.
+NEAR = 0.25
 # Damping of the prices' Newton steps, as a share of masses: first, least and most.
 FIRST, LEAST, MOST = 0.05, 0.01, 10.0
 # Rows that the first prices are made from.
@@ -463,7 +503,7 @@ class _Search:
         )
         damping, z, y = FIRST, self._multipliers(hot, tau), np.zeros(form.q.size)
         found, sums = self._pass(self.prices, tau)
-        most = self.passes + passes
+        most, near = self.passes + passes, NEAR / self.prices.shape[1]
         while self.passes < most and self.moves < self.most:
             if time.perf_counter() > self.deadline:
                 return True
@@ -472,7 +512,7 @@ class _Search:
                 return False
             y_new, z_new, distance = step
             prices = hot.prices(y_new, z_new) * tau
-            if distance > NEAR:
+            if distance > near:
                 ahead, beyond = self._pass(prices, tau)
                 before = None if z is None else hot.rule_bound(y, z) - found.value
                 if before is not None and hot.rule_bound(y_new, z_new) - ahead.value <= before:
@@ -489,7 +529,7 @@ class _Search:
                 self.centers = self.centers + REACH * (means - self.centers)
                 self.moves += 1
             y, z, self.prices = y_new, z_new, prices
-            if distance <= NEAR:
+            if distance <= near:
                 if fell <= fall * abs(cost):
                     return True
                 damping = max(damping / 2.0, LEAST)
@@ -523,8 +563,8 @@ class _Search:
             step = price_step(hot, held, self.prices / tau, WIDE, z)
             if step is None:
                 return None
-            apart = (found.masses - step.y[hot.masses]) / hot.shares[:, None]
-            return step.y, step.z, float(np.abs(apart).max())
+            apart = found.masses - step.y[hot.masses]
+            return step.y, step.z, float(np.abs(apart / hot.shares[:, None]).max())
         y = np.zeros(form.q.size)
         y[hot.masses] = found.masses
         B = self.equations

@@ -23,8 +23,9 @@ from optfair.proofs.cones import Cone
 Floats = NDArray[np.float64]
 
 
-# Least damping of the equations' Newton matrix, relative to its largest eigenvalue.
-RANK = 1e-14
+# Least damping of the equations' Newton matrix, relative to its largest eigenvalue; equations up to
+# which it is dense.
+RANK, DENSE = 1e-14, 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,10 @@ def only_equations(program: MassProgram) -> bool:
 
 def _blocks(point: MassPass) -> Any:
     """Return the curvature of the groups as one matrix."""
-    blocks = [sp.csc_array(block) for block in np.asarray(point.curvature)]
-    return sp.block_diag(blocks, format="csc")
+    curved = np.asarray(point.curvature)
+    G, K = curved.shape[:2]
+    rows = np.repeat(np.arange(G * K).reshape(G, K), K, axis=0)  # blocks are symmetric
+    return sp.csc_array((curved.ravel(), rows.ravel(), K * np.arange(G * K + 1)))
 
 
 def _equations(
@@ -116,7 +119,7 @@ def _equations(
     left = form.A @ y - form.b
     inside = True
     while True:
-        step = _damped(newton, damping).solve(left)
+        step = _solved(newton, damping, left)
         moved = float(np.abs(B.T @ step).max())
         if moved <= radius:
             return PriceStep(y, z + step, inside)
@@ -124,11 +127,16 @@ def _equations(
         inside, damping = False, max(16.0, moved / radius) * damping
 
 
-def _damped(matrix: Any, damping: float) -> Any:
-    """Return the factors of a positive semidefinite matrix with something on its diagonal."""
+def _solved(matrix: Any, damping: float, right: Floats) -> Floats:
+    """Solve with a positive semidefinite matrix that gets something on its diagonal."""
+    if matrix.shape[0] <= DENSE:
+        dense = matrix.toarray()
+        dense[np.diag_indices(len(dense))] += damping
+        return np.asarray(np.linalg.solve(dense, right))
     whole = sp.csc_array(matrix + damping * sp.eye_array(matrix.shape[0]))
     symmetric = {"SymmetricMode": True}
-    return splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric)
+    factors = splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric)
+    return np.asarray(factors.solve(right))
 
 
 def _model(
@@ -398,7 +406,7 @@ class _Search:
         B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
         own = (prices - form.q[self.program.masses]).ravel()
         square = B @ B.T
-        z = _damped(square, RANK * float(square.trace())).solve(B @ own)
+        z = _solved(square, RANK * float(square.trace()), B @ own)
         return self.program.prices(np.zeros(form.q.size), z), z
 
     def _point(self, step: PriceStep) -> _Point:
