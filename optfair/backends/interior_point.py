@@ -218,7 +218,7 @@ class _Method:
             primal, dual = float(self.q @ now.x), -float(self.b @ zv)
             mu = now.S.dot(now.Z) / self.total
             gap = max(abs(primal - dual), mu * self.total)
-            size = max(abs(primal), abs(dual)) + 1.0 / (self.side * self.cost)
+            size = max(abs(primal), abs(dual)) + 1.0 / max(self.side * self.cost, 1e-300)
             error = max(gap / size, 0.5 * off_p, 0.5 * off_d)
             now = replace(now, error=error)
             if log is not None:

@@ -16,6 +16,7 @@ from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
+from optfair.backends.facial import excluded_by_faces
 from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import choose
 from optfair.backends.repeat import again, remember
@@ -279,6 +280,9 @@ class _Search:
     def run(self) -> Solution:
         """Ask until there is an answer: proved, or after as many asks as a proof is worth."""
         stop = "time_limit"
+        general = self.candidates[0].via != "structured"
+        if general and self._edged and (none := excluded_by_faces(self.problem, plain=True)):
+            raise none
         try:
             for i, profile in enumerate(self.candidates):
                 if self._ask_in_turn(profile, len(self.candidates) - i - 1):
@@ -291,6 +295,8 @@ class _Search:
             logger.info("stopped by hand: the best attempt is returned")
         if self.answer is None and self.best is not None and stop != "interrupted":
             self._prove(self.best[1])
+        if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
+            raise none
         if self.answer is not None:
             seconds = dict(self.answer.seconds)
             if self.hope < HOPE:
@@ -349,6 +355,18 @@ class _Search:
             if not exact.residuals().above(self.request.tolerance):
                 self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
                 self.answer = exact
+
+    @property
+    def _edged(self) -> bool:
+        """Whether semidefinite constraints may exclude each other although none are separated.
+
+        Points far out then violate them by as little as one likes.
+        """
+        p, answer = self.problem, self.answer
+        left = time.perf_counter() < self.request.deadline
+        own = p.problem_class.convex and "psd" in p.problem_class.cones
+        sure = answer is not None and answer.grade.sound and bool(p.objective)
+        return own and left and not self.named and not sure
 
     def _enough(self) -> bool:
         if self.answer is None:

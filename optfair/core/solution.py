@@ -22,6 +22,7 @@ from optfair.numbers import (
     one_of,
 )
 from optfair.proofs.grade import UNKNOWN, Grade, reported
+from optfair.proofs.reduction import missed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -222,13 +223,16 @@ class Solution(SolutionVerbs):
     def attained(self) -> bool:
         """False where the objective is proved to miss, at every point, a limit that it comes near.
 
-        Then no point is optimal, however far out: 1/x on x >= 1 has no least value.
+        Then no point is optimal, however far out: 1/x on x >= 1 has no least value, nor has x where
+        x y >= 1 is said by a semidefinite block.
         """
         kind = self.problem.problem_class
         if kind.convex and not kind.cones and not kind.quadratic_constraint:
             return True  # a linear or quadratic program attains a finite value
         if all(t.evidence.function == "affine" for t in self.problem.objective.values()):
-            return True  # what is looked for are limits of the objective, as of 1/x
+            form = getattr(getattr(self.proof, "compiled", None), "form", None)
+            # else what is looked for are limits of the objective, as of 1/x
+            return form is None or missed(form, form.sign * self.objective - form.offset) is None
         from optfair.convexity.prove import attained
 
         return attained(self.problem, self.objective)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.branching import BranchingProof, excluded
+from optfair.backends.facial import facial_contradiction
 from optfair.backends.farkas import InfeasibilityProof, carriers, proved_infeasible
 from optfair.backends.linear_program import HeldRows
 from optfair.backends.registry import choose
@@ -219,6 +220,9 @@ class System:
         if known is not None:
             return known
         part = self.part(names)
+        faces = facial_contradiction(part) if part.problem_class.convex else None
+        if faces is not None and faces.weak:  # points far out would pass for feasible ones
+            return Answer(names, proof=faces)
         try:
             solution = solve(part, tolerance=self.tolerance, time_limit=seconds)
         except Infeasible as e:
@@ -229,6 +233,8 @@ class System:
                 return Answer(names, proof=proof)
             return Answer(names, word=e.evidence)
         except OptfairError as e:
+            if faces is not None:
+                return Answer(names, proof=faces)
             if isinstance(e, SolverFailure) and e.claim == "infeasible":
                 return Answer(names, word=e.cause)
             return Answer(names, unknown=e.cause)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.backends.facial import UnattainedOptimum, unattained
 from optfair.backends.farkas import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
@@ -198,6 +199,23 @@ def unbounded_finding(
     )
 
 
+def unattained_finding(problem: Problem, proof: UnattainedOptimum) -> Finding:
+    """Return that no point attains an optimum as a finding."""
+    worse = "above" if problem.sense == "minimize" else "below"
+    return Finding(
+        "unattained",
+        f"no point attains the optimum {proof.value:.10g}: points come as near to it as one likes",
+        (
+            f"every feasible point is {worse} it, by {len(proof.proof.links)} steps of facial"
+            " reduction, recomputed on the compiled data",
+            f"no multipliers show that the objective stays {worse} it",
+        ),
+        remedies=("bound the variables: a point near the optimum may be far out",),
+        evidence=proof,
+        numbers={"limit": proof.value},
+    )
+
+
 # The verb ``diagnose``: why a problem has no solution, with evidence.
 
 
@@ -214,6 +232,8 @@ def diagnose(
     * Infeasible: an irreducible set of named constraints that exclude each other, proved by
       a Farkas certificate :math:`A^T z = 0,\; z \in K^*,\; b^T z < 0`, and the least
       relaxation :math:`\min \sum_k w_k \|s_k\|_1` that lets them hold.
+    * Weakly infeasible: no point satisfies semidefinite constraints though no vector separates
+      them, proved by facial reduction. An optimum that no point attains is told in the same way.
     * Unbounded: a ray :math:`-Ad \in K,\; Pd = 0,\; q^T d < 0` from a feasible point.
     * Not convex: two feasible points with a bad midpoint.
     * Out of proportion: the range of the coefficients by constraint and variable.
@@ -372,7 +392,8 @@ class _Examination:
             self.clock.interrupted = True
         optimal = solution.status.termination == "optimal"
         self.so_far = "fine" if optimal else "unknown"
-        far = optimal and not solution.attained
+        edge = unattained(solution) if optimal else None
+        far = optimal and edge is None and not solution.attained
         state = "an optimum" if optimal else "a feasible point"
         state = "a point near an optimum that none attains" if far else state
         self.findings.append(
@@ -387,6 +408,8 @@ class _Examination:
                 numbers={"objective": solution.objective, "bound": solution.bound},
             )
         )
+        if edge is not None:
+            self.findings.append(unattained_finding(self.problem, edge))
 
     def _feasibility(
         self, hints: tuple[tuple[str, ...], ...], e: OptfairError | None = None
@@ -400,7 +423,8 @@ class _Examination:
         self.findings += found
         conflict = any(f.kind == "conflict" for f in found)
         if conflict:
-            self.so_far = "infeasible"
+            weak = any(f.numbers.get("weak") for f in found)
+            self.so_far = "weakly infeasible" if weak else "infeasible"
         elif e is not None:
             self._unknown(e)
         elif found:

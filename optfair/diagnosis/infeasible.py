@@ -12,6 +12,7 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
 from optfair.backends.branching import BranchingProof
+from optfair.backends.facial import WEAKLY, FacialContradiction
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, Verdict
@@ -317,6 +318,7 @@ def infeasible_findings(
 
 def _conflict_finding(system: System, c: Conflict) -> Finding:
     whole = [n for n in c.names if n in system.integers]
+    weak = isinstance(c.proof, FacialContradiction) and c.proof.weak
     if not c.names:
         title = "what is taken as given excludes itself"
     elif len(c.names) == 1:
@@ -327,6 +329,11 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
     lines = [c.words]
     if isinstance(c.proof, BranchingProof):
         lines.append(f"proved by {c.proof}, recomputed on the compiled data")
+    elif isinstance(c.proof, FacialContradiction):
+        lines.append(
+            f"proved by {len(c.proof.proof.links)} steps of facial reduction, recomputed on the compiled data"
+        )
+        lines += [WEAKLY] * weak
     elif c.proof is not None:
         lines.append("proved by a Farkas certificate, recomputed on the compiled data")
     elif system.origin(c.names) is not None:
@@ -347,6 +354,7 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
         "irreducible": c.irreducible,
         "smallest": c.smallest,
         "proved": c.proof is not None,
+        "weak": weak,
         "integrality": whole,
         "given": list(system.given),
         "unsure": list(c.unsure),

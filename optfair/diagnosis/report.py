@@ -30,7 +30,7 @@ class Finding:
     Parameters
     ----------
     kind : str
-        conflict, relaxation, ray, nonconvexity, scaling, solution or unknown.
+        conflict, relaxation, ray, nonconvexity, scaling, solution, unattained or unknown.
     title : str
         One sentence.
     lines : tuple of str
@@ -124,8 +124,8 @@ class Diagnosis:
     problem : Problem
         What was looked at.
     verdict : str
-        fine, infeasible, unbounded, nonconvex, unverified (convexity), badly scaled, or
-        unknown.
+        fine, infeasible, weakly infeasible, unbounded, nonconvex, unverified (convexity), badly
+        scaled, or unknown.
     findings : tuple of Finding
         Each with evidence that `Finding.verify` recomputes.
     checked : tuple of str

@@ -21,6 +21,7 @@ from optfair.backends.branching import (
     cases,
     integer_columns,
 )
+from optfair.backends.facial import FacialContradiction
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
@@ -189,7 +190,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
     if isinstance(certificate, InfeasibilityProof) and not isinstance(
-        certificate, TangentContradiction
+        certificate, (TangentContradiction, FacialContradiction)
     ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)

@@ -1,0 +1,387 @@
+r"""Facial reduction in fractions: what no separating vector excludes, a chain of them does.
+
+Of a semidefinite block with a diagonal entry 0 the whole line is 0, of a second-order cone with
+:math:`s_0 = 0` every entry. A combination of rows that cancels in every column shows such zeros,
+these give further equations, and the equations show more: facial reduction (Borwein, Wolkowicz
+1981) by diagonals (Permenter, Parrilo 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.proofs.cones import Cone
+from optfair.proofs.rational import balanced, chosen_columns, solve_exactly
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+# Links of a chain; entries of the rows up to which links are looked for.
+LINKS, ENTRIES = 60, 20_000
+# Entries of a vector that are taken for 0, as a share of the largest.
+ZERO = 1e-9
+# How near to a limit a value is, relative to the size of the objective.
+CLOSE = 1e-5
+# How many floats away from a quotient by the root of 2 a factor may be.
+ULPS = 3
+# Seconds for one linear program, and for one exact solution of equations.
+SECONDS = 5.0
+
+# A combination of rows: weights by row.
+Link = dict[int, Fraction]
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    r"""Rows of a cone program in the entries that were declared.
+
+    The entries of a block beside its diagonal stand in a compiled program times the root of 2.
+    Two neighbouring floats can have the same product: such rows are not known, and not used.
+
+    Parameters
+    ----------
+    rows : sparse (m, n + 1)
+        Coefficients, with the sides as last column: a row states what s is, b - A x.
+    known : array (m,)
+        Which of them are certain.
+    cones : tuple of Cone
+        Blocks of rows.
+    """
+
+    rows: Any
+    known: Bools
+    cones: tuple[Cone, ...]
+
+    @classmethod
+    def of(cls, form: ConicForm) -> Entries:
+        """Return those of a compiled program."""
+        rows: Any = sp.csr_array(sp.hstack([form.rows, sp.csr_array(form.b[:, None])]))
+        rows.eliminate_zeros()
+        factor = np.ones(form.b.size)
+        for c in form.cones:
+            if c.kind == "psd" and c.root != 1.0:
+                factor[c.start : c.stop][~c.diagonal] = np.sqrt(2.0)
+        owner = np.repeat(np.arange(form.b.size), np.diff(rows.indptr))
+        root = factor[owner]
+        data, scaled = rows.data.copy(), root != 1.0
+        near = data[scaled] / root[scaled]
+        beside = [near, near]
+        for _ in range(ULPS):
+            beside += [np.nextafter(beside[-2], -np.inf), np.nextafter(beside[-1], np.inf)]
+        some = np.array(beside[1:])
+        fits = some * root[scaled] == data[scaled]
+        data[scaled] = some[fits.argmax(axis=0), np.arange(near.size)]
+        sure = np.ones(data.size, dtype=bool)
+        sure[scaled] = fits.sum(axis=0) == 1
+        # a row of one number says the same whatever its size: nothing but its zero is used
+        single = np.diff(rows.indptr)[owner] == 1
+        data[single & ~sure] = np.sign(data[single & ~sure])
+        known = np.bincount(owner[~sure & ~single], minlength=form.b.size) == 0
+        declared = sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
+        return cls(declared, known, form.cones)
+
+    def at_most(self, cost: Floats, value: float) -> Entries:
+        """Return the rows with one more: the cost is at most a value."""
+        m = self.rows.shape[0]
+        row = sp.csr_array(np.append(cost, value)[None, :])
+        return Entries(
+            sp.csr_array(sp.vstack([self.rows, row])),
+            np.append(self.known, True),
+            (*self.cones, Cone("nonneg", m, m + 1)),
+        )
+
+    def alternative(self) -> Entries | None:
+        r"""Return the rows of :math:`A^T z = 0,\; b^T z = -1,\; z \in K^*`, None where they are not known.
+
+        Vectors z count in entries of matrices. No point satisfies them where no Farkas vector exists.
+        """
+        if not self.known.all():
+            return None
+        m, n = self.rows.shape[0], self.rows.shape[1] - 1
+        weight, cones, own, start = np.ones(m), [Cone("zero", 0, n + 1)], [], n + 1
+        for c in self.cones:
+            at = np.arange(c.start, c.stop)
+            if c.kind == "psd":
+                weight[at[~c.diagonal]] = 2.0
+            if c.kind in (
+                "nonneg",
+                "psd",
+                "soc",
+            ):  # they are their own duals; the others are left out
+                own.append(at)
+                cones.append(replace(c, start=start, stop=start + at.size))
+                start += at.size
+        equations = sp.csr_array(self.rows.T @ sp.diags_array(weight))
+        sides = np.zeros(start)
+        sides[n] = -1.0
+        every = np.concatenate([np.zeros(0, dtype=int), *own])
+        inside = -sp.eye_array(m, format="csr")[every]
+        rows = sp.hstack([sp.vstack([equations, inside]), sp.csr_array(sides[:, None])])
+        found = sp.csr_array(rows)
+        found.eliminate_zeros()
+        return Entries(found, np.ones(start, dtype=bool), tuple(cones))
+
+    @cached_property
+    def exact(self) -> tuple[Any, Any, list[Fraction]]:
+        """Where the numbers of a row begin, their columns, and they in fractions."""
+        numbers = list(map(Fraction, self.rows.data.tolist()))
+        return self.rows.indptr.tolist(), self.rows.indices.tolist(), numbers
+
+    def combined(self, link: Link) -> dict[int, Fraction]:
+        """Return the exact sum of rows times their weights, by column."""
+        start, columns, numbers = self.exact
+        total: dict[int, Fraction] = {}
+        for i, weight in link.items():
+            for k in range(start[i], start[i + 1]):
+                total[columns[k]] = total.get(columns[k], Fraction(0)) + weight * numbers[k]
+        return {j: v for j, v in total.items() if v}
+
+
+class Face:
+    """The least face that the links so far have shown: equations, and what is nonnegative.
+
+    Attributes
+    ----------
+    equal : array of bool (m,)
+        Rows that are 0 on it.
+    signed : array of bool (m,)
+        Rows that are at least 0: of half-lines, diagonals, and the first of a second-order cone.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self.entries = entries
+        m = entries.rows.shape[0]
+        self.equal, self.signed = np.zeros(m, dtype=bool), np.zeros(m, dtype=bool)
+        for c in entries.cones:
+            at = np.arange(c.start, c.stop)
+            if c.kind == "zero":
+                self.equal[at] = True
+            elif c.kind == "nonneg":
+                self.signed[at] = True
+            elif c.kind == "psd":
+                self.signed[at[c.diagonal]] = True
+            elif c.kind == "soc" and at.size:
+                self.signed[at[0]] = True
+
+    def fault(self, link: Link) -> str:
+        """Say why a link shows nothing; empty for zeros of its signed rows or a contradiction."""
+        if not link or not all(0 <= i < self.equal.size and v for i, v in link.items()):
+            return "a link is no combination of the rows"
+        allowed = all(self.equal[i] or (self.signed[i] and v > 0) for i, v in link.items())
+        if not (allowed and all(self.entries.known[i] for i in link)):
+            return "a link uses a row whose sign is not known"
+        total = self.entries.combined(link)
+        if set(total) - {self.entries.rows.shape[1] - 1}:
+            return "the rows of a link do not cancel"
+        if self.side(link) > 0:
+            return "the side of a link is positive"
+        return ""
+
+    def side(self, link: Link) -> Fraction:
+        """Return what the sides sum to: below 0 is a contradiction."""
+        return self.entries.combined(link).get(self.entries.rows.shape[1] - 1, Fraction(0))
+
+    def take(self, link: Link) -> None:
+        """Set to 0 what a link without a fault shows to be 0."""
+        shown = np.zeros(self.equal.size, dtype=bool)
+        shown[[i for i, v in link.items() if v > 0]] = True
+        shown &= self.signed & ~self.equal
+        for c in self.entries.cones:
+            at = np.arange(c.start, c.stop)
+            if c.kind == "psd" and shown[at].any():
+                gone = np.zeros(c.order, dtype=bool)
+                i, j = c.places
+                gone[i[c.diagonal & shown[at]]] = True
+                shown[at] |= gone[i] | gone[j]
+            elif c.kind == "soc" and shown[at].any():
+                shown[at] = True
+        self.equal |= shown
+        self.signed &= ~shown
+
+    def next(self) -> Link | None:
+        """Return a link that shows more, a contradiction before all; None where none is found."""
+        used = np.flatnonzero((self.equal | self.signed) & self.entries.known)
+        rows = sp.csr_array(self.entries.rows[used])
+        if not used.size or rows.nnz > ENTRIES:
+            return None
+        found = self._solved(used, rows, contradiction=True)
+        if found is not None:
+            return found
+        empty = np.flatnonzero((np.diff(rows.indptr) == 0) & self.signed[used])
+        if empty.size:
+            return {int(i): Fraction(1) for i in used[empty]}
+        return self._solved(used, rows, contradiction=False)
+
+    def _solved(self, used: NDArray[Any], rows: Any, *, contradiction: bool) -> Link | None:
+        """Look for a vertex of the combinations that cancel, and solve for it in fractions."""
+        n, signed = rows.shape[1] - 1, self.signed[used]
+        if not signed.any() and not contradiction:
+            return None
+        row, column = balanced(rows)
+        scaled = sp.csr_array(sp.diags_array(row) @ rows @ sp.diags_array(column))
+        equations: Any = scaled[:, :n].T
+        sides, last = np.zeros(n), scaled[:, [n]].T
+        if contradiction:
+            more, right = -last, [1.0]
+        else:
+            more, right = sp.vstack([last, signed[None, :].astype(float)]), [0.0, 1.0]
+        free = np.flatnonzero(~signed)
+        A = sp.vstack([equations, more], format="csc")
+        A = sp.hstack([A, -A[:, free]], format="csc")
+        kept = np.diff(sp.csr_array(A).indptr) > 0
+        target = np.concatenate([sides, right])
+        if target[~kept].any():
+            return None
+        solve: Any = scipy.optimize.linprog
+        result = solve(
+            np.ones(A.shape[1]),
+            A_eq=sp.csr_array(A)[kept],
+            b_eq=target[kept],
+            method="highs-ds",
+            options={"time_limit": SECONDS},
+        )
+        if result.status != 0:
+            return None
+        z = result.x[: used.size].copy()
+        z[free] -= result.x[used.size :]
+        support = np.flatnonzero(np.abs(z) > ZERO * np.abs(z).max(initial=0.0))
+        if not support.size:
+            return None
+        weights = _exactly(rows[support], z[support] * row[support], n if contradiction else n + 1)
+        if weights is None:
+            return None
+        link = {int(used[i]): v for i, v in zip(support, weights, strict=True) if v}
+        good = not self.fault(link) and (self.side(link) < 0 or self._shows(link))
+        return link if good and (not contradiction or self.side(link) < 0) else None
+
+    def _shows(self, link: Link) -> bool:
+        return any(v > 0 and self.signed[i] and not self.equal[i] for i, v in link.items())
+
+
+def _exactly(rows: Any, near: Floats, count: int) -> list[Fraction] | None:
+    """Return weights near those given with which the first columns cancel exactly."""
+    first = int(np.abs(near * abs(rows).max(axis=1).toarray().ravel()).argmax()) if rows.nnz else 0
+    others = np.delete(np.arange(near.size), first)
+    if not others.size:
+        return [Fraction(1 if near[first] > 0 else -1)]
+    B = sp.csr_array(rows[others][:, :count])
+    chosen = chosen_columns(B, np.ones(count))
+    if chosen is None or chosen[0].size < others.size:
+        return None
+    sign = 1 if near[first] > 0 else -1
+    side = [Fraction(-sign * v) for v in rows[[first]].toarray().ravel()[chosen[1]].tolist()]
+    solved = solve_exactly(sp.csr_array(B[:, chosen[1]].T), side, SECONDS)
+    if solved is None:
+        return None
+    found = [Fraction(v, solved[1]) for v in solved[0]]
+    found.insert(first, Fraction(sign))
+    return found
+
+
+def chain(entries: Entries) -> tuple[Link, ...] | None:
+    """Return links that end in a contradiction, none of which can be spared; None without one.
+
+    Examples
+    --------
+    A block with x and 0 on its diagonal and 1 beside it:
+
+    >>> rows = sp.csr_array([[-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> links = chain(Entries(rows, np.ones(3, dtype=bool), (Cone("psd", 0, 3, 2),)))
+    >>> [{i: int(v) for i, v in link.items()} for link in links or ()]
+    [{2: 1}, {1: -1}]
+    """
+    face, links = Face(entries), []
+    for _ in range(LINKS):
+        link = face.next()
+        if link is None:
+            return None
+        links.append(link)
+        if face.side(link) < 0:
+            break
+        face.take(link)
+    for k in reversed(range(len(links) - 1)):
+        fewer = [*links[:k], *links[k + 1 :]]
+        if not chain_fault(entries, fewer):
+            links = fewer
+    return None if chain_fault(entries, links) else tuple(links)
+
+
+def chain_fault(entries: Entries, links: Iterable[Link]) -> str:
+    """Say why links do not end in a contradiction, in exact arithmetic; empty where they do."""
+    face = Face(entries)
+    for link in links:
+        if fault := face.fault(link):
+            return fault
+        if face.side(link) < 0:
+            return ""
+        face.take(link)
+    return "the links end in no contradiction"
+
+
+@dataclass(frozen=True, eq=False)
+class Excluded:
+    """Rows that no point satisfies, and whether any vector separates them from their cones.
+
+    Attributes
+    ----------
+    links : tuple of Link
+        They end in a contradiction.
+    others : tuple of Link or None
+        The same of the rows that a Farkas vector satisfies: there is none. Points then come as near
+        to the cones as one likes.
+    """
+
+    links: tuple[Link, ...]
+    others: tuple[Link, ...] | None
+
+    def fault(self, entries: Entries) -> str:
+        """Say why it is not so, in exact arithmetic; empty where it is."""
+        fault = chain_fault(entries, self.links)
+        if fault or self.others is None:
+            return fault
+        other = entries.alternative()
+        return "rows are not known exactly" if other is None else chain_fault(other, self.others)
+
+
+def excluded(entries: Entries) -> Excluded | None:
+    """Return the proof that no point satisfies rows, None where facial reduction finds none."""
+    links = chain(entries)
+    if links is None:
+        return None
+    other = entries.alternative()
+    return Excluded(links, None if other is None else chain(other))
+
+
+def missed(form: ConicForm, value: float) -> tuple[float, Excluded] | None:
+    r"""Return a limit near a value that no point attains, and the proof; None where none is found.
+
+    No point has :math:`q^T x \le v`, and no multipliers show more than v: points come near to it.
+
+    Parameters
+    ----------
+    form : ConicForm
+        A program with a linear objective.
+    value : float
+        Its objective at a feasible point, without the constant.
+    """
+    if form.P.nnz or all(c.kind != "psd" for c in form.cones) or not np.isfinite(value):
+        return None
+    entries, size = Entries.of(form), max(form.unit, abs(value))
+    for limit in dict.fromkeys((0.0, *(float(f"{value:.{k}g}") for k in (3, 6)))):
+        if abs(limit - value) <= CLOSE * size:
+            found = excluded(entries.at_most(form.q, limit))
+            if found is not None and found.others is not None:
+                return limit, found
+    return None
