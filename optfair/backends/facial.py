@@ -112,7 +112,7 @@ def excluded_by_faces(problem: Problem, *, plain: bool = False) -> Infeasible | 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UnattainedOptimum(Certificate):
-    """No point has an objective as good as a limit, and no multipliers exclude to come near it.
+    """No point has an objective as good as a limit, and no multipliers exclude that limit.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class UnattainedOptimum(Certificate):
         """Recompute both chains in fractions."""
         fault = self.proof.fault(Entries.of(self.form).at_most(self.form.q, self.limit))
         if self.proof.others is None:
-            fault = "that points come near the limit is not shown"
+            fault = "that no multipliers exclude the limit is not shown"
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:

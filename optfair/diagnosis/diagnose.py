@@ -204,11 +204,11 @@ def unattained_finding(problem: Problem, proof: UnattainedOptimum) -> Finding:
     worse = "above" if problem.sense == "minimize" else "below"
     return Finding(
         "unattained",
-        f"no point attains the optimum {proof.value:.10g}: points come as near to it as one likes",
+        f"no point attains {proof.value:.10g}, and no multipliers exclude it",
         (
             f"every feasible point is {worse} it, by {len(proof.proof.links)} steps of facial"
             " reduction, recomputed on the compiled data",
-            f"no multipliers show that the objective stays {worse} it",
+            f"the optimum is it, or {worse} it by no more than the point that was found",
         ),
         remedies=("bound the variables: a point near the optimum may be far out",),
         evidence=proof,

@@ -367,7 +367,9 @@ def excluded(entries: Entries) -> Excluded | None:
 def missed(form: ConicForm, value: float) -> tuple[float, Excluded] | None:
     r"""Return a limit near a value that no point attains, and the proof; None where none is found.
 
-    No point has :math:`q^T x \le v`, and no multipliers show more than v: points come near to it.
+    No point has :math:`q^T x \le v`, and no multipliers show more than v: the optimum is v, or
+    between v and the value. Nothing is claimed where the constraints alone have a face: there a
+    duality gap may leave an optimum above v that is attained.
 
     Parameters
     ----------
@@ -379,6 +381,8 @@ def missed(form: ConicForm, value: float) -> tuple[float, Excluded] | None:
     if form.P.nnz or all(c.kind != "psd" for c in form.cones) or not np.isfinite(value):
         return None
     entries, size = Entries.of(form), max(form.unit, abs(value))
+    if Face(entries).next() is not None:
+        return None
     for limit in dict.fromkeys((0.0, *(float(f"{value:.{k}g}") for k in (3, 6)))):
         if abs(limit - value) <= CLOSE * size:
             found = excluded(entries.at_most(form.q, limit))

@@ -81,3 +81,13 @@ def test_limits_from_above_too() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Maximize(3 - x), [cp.bmat([[x, 1], [1, y]]) >> 0]))
     found = p.diagnose()["unattained"]
     assert found.numbers["limit"] == pytest.approx(3.0) and "below" in found.lines[0]
+
+
+def test_a_duality_gap_is_no_limit() -> None:
+    """The optimum 1.000001 is attained, though no multipliers exclude 1 and no point attains 1."""
+    y, x, w = cp.Variable(name="y"), cp.Variable(name="x"), cp.Variable(name="w")
+    block = cp.bmat([[0.0, y - 1, 0.0], [y - 1, x, 0.0], [0.0, 0.0, y]])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(1e-6 * y + w), [w >= 1, block >> 0]))
+    s = p.solve()
+    assert s.objective == pytest.approx(1.000001, abs=1e-9) and s.attained
+    assert not any(f.kind == "unattained" for f in p.diagnose().findings)
