@@ -349,15 +349,14 @@ def test_only_problems_are_diagnosed():
     assert diagnose(cp.Problem(cp.Minimize(x), [x >= 1, x <= 0])).verdict == "infeasible"
 
 
-def test_a_weak_conflict_is_not_called_proved():
+def test_a_weak_conflict_is_proved_without_a_farkas_vector():
     # [[0, 1], [1, z]] is never positive semidefinite, yet no Farkas vector exists
     X = cp.Variable((2, 2), name="X", symmetric=True)
     rows = {"psd": X >> 0, "corner": X[0, 1] == 1, "zero": X[0, 0] == 0}
     d = diagnose(adopted(rows, cp.trace(X)))
-    assert d.verdict in ("unknown", "infeasible")
-    if d.verdict == "infeasible":
-        assert not d["conflict"].numbers["proved"]
-        assert not d["conflict"].verify()
+    assert d.verdict == "weakly infeasible" and set(d.conflict) == set(rows)
+    assert d["conflict"].numbers["proved"] and d["conflict"].verify()
+    assert "no strictly separating certificate exists" in str(d)
 
 
 # --- how it shows itself ---------------------------------------------------------------------
