@@ -202,7 +202,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         return worst + r.unpaid.here / size + (r.complementarity if loose else 0.0)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
-        form = compiled.form
+        form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
         left, begin = options.pop("time_limit", np.inf), time.perf_counter()
         beside = Beside.of(form)
         stated = form if beside is None else beside
@@ -230,7 +230,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             if short(form, ended.x, ended.z) > 0.0:
                 pair = central_pair(form, CENTRAL * request.tolerance, begin + left)
                 if pair is not None and short(form, *pair) == 0.0:
-                    return RawPoint("optimal", *pair)
-        return RawPoint(ended.status, ended.x, ended.z)
+                    return RawPoint("optimal", pair[0] * columns, pair[1] * rows)
+        return RawPoint(ended.status, ended.x * columns, ended.z * rows)
 
     return run_generic(problem, profile, request, call, quadratic=False)

@@ -149,7 +149,8 @@ def run_generic(
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
-    x = onto_rows(compiled.form, x, request.tolerance) if not problem.integers else x
+    if not problem.integers:
+        x = onto_rows(compiled.form, _as_stated(compiled.form, x), request.tolerance)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
     z = None if mixed else raw.z
@@ -202,6 +203,19 @@ def onto_rows(form: ConicForm, x: Floats, tolerance: float) -> Floats:
             return x
         near = x + room * factor.solve(np.concatenate([np.zeros(x.size), s[tight]]))[: x.size]
     return near if short(near)[1] <= tolerance else x
+
+
+def _as_stated(form: ConicForm, x: Floats) -> Floats:
+    """Return the point with the columns that rows of one entry state, where units were changed.
+
+    What is next to nothing beside the numbers of its block need not be so beside its own side.
+    """
+    rows = np.flatnonzero(form.equal & (np.diff(form.rows.indptr) == 1))
+    if form.congruent is None or not rows.size:
+        return x
+    at, near = form.rows.indptr[rows], x.copy()
+    near[form.rows.indices[at]] = form.b[rows] / form.rows.data[at]
+    return near
 
 
 def work_of(compiled: Compiled, profile: SolverProfile, raw: RawPoint) -> dict[str, Any]:

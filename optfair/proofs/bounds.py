@@ -217,6 +217,11 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     """
     if not (np.isfinite(x).all() and np.isfinite(z).all()):
         return LowerBound(-np.inf, fault="the multipliers are not finite")
+    if form.congruent is not None:  # the same program: moves into a block are as large as its lines
+        scaled, by_row, by_column = form.congruent
+        told = lower_bound(scaled, x / by_column, z / by_row, upper)
+        if told.unpaid is None and not told.fault:
+            return told
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
@@ -492,6 +497,11 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     """
     if z.shape != form.b.shape or not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
+    if form.congruent is not None:
+        scaled, by_row, _ = form.congruent
+        told = infeasibility(scaled, z / by_row, repair=repair)
+        if told.proved:
+            return told
     largest = float(np.abs(z).max(initial=0.0))
     if largest == 0.0:
         return Contradiction(False, 0.0, "it is zero")

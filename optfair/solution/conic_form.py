@@ -17,6 +17,7 @@ from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products
+from optfair.solution.equilibration import congruence
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6
@@ -201,9 +202,20 @@ class ConicForm:
         """Powers of two for rows and columns, None where the numbers are near 1 as they stand.
 
         What they bring near 1 is the geometric mean of every row and column, and of the
-        right-hand sides: that undoes any change of units. Rows of one cone share a unit.
+        right-hand sides: that undoes any change of units. Rows of one cone share a unit, but for
+        blocks whose lines are in several.
         """
-        return self._balanced()
+        return self._balanced() if self.congruent is None else self.congruent[1:]
+
+    @cached_property
+    def congruent(self) -> tuple[ConicForm, Floats, Floats] | None:
+        """The form with the lines of each block in one unit, with these; None where they are."""
+        units = congruence(self)
+        if units is None:
+            return None
+        made = self.in_units(*units)
+        made.__dict__["congruent"] = None  # its own is
+        return made, *units
 
     def handed(self, integer: NDArray[np.bool_]) -> tuple[ConicForm, Floats, Floats] | None:
         """Return the form in its units, with these; integer columns keep theirs."""

@@ -1,0 +1,109 @@
+"""Semidefinite blocks under a congruence DSD: units that are undone exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.compile.form import compile_problem
+from optfair.solution.equilibration import congruence
+
+Floats = np.ndarray[Any, Any]
+N = 6
+
+
+def laplacian() -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(0)
+    W = np.triu(rng.integers(0, 2, (N, N)), 1).astype(float)
+    return W, np.diag((W + W.T).sum(1)) - W - W.T
+
+
+def max_cut(D: Floats) -> cp.Problem:
+    """The matrix itself in other units: DXD for X."""
+    _, L = laplacian()
+    X = cp.Variable((N, N), name="X", symmetric=True)
+    cost = cp.sum(cp.multiply(L / 4 / np.outer(D, D), X))
+    return cp.Problem(cp.Maximize(cost), [X >> 0, cp.diag(X) == D**2])
+
+
+def lovasz(D: Floats) -> cp.Problem:
+    W, _ = laplacian()
+    X = cp.Variable((N, N), name="X", symmetric=True)
+    whole = cp.sum(cp.multiply(np.diag(1 / D**2), X)) == 1
+    cost = cp.sum(cp.multiply(1 / np.outer(D, D), X))
+    return cp.Problem(cp.Maximize(cost), [X >> 0, whole, X[np.nonzero(W)] == 0])
+
+
+def lmi(D: Floats) -> cp.Problem:
+    """A row of matrices in other units, the variables in theirs."""
+    rng = np.random.default_rng(1)
+    F = [f @ f.T for f in rng.standard_normal((3, N, N))]
+    x = cp.Variable(3, name="x")
+    block = sum(x[k] * F[k] for k in range(3)) - np.eye(N)
+    return cp.Problem(cp.Minimize(cp.sum(x)), [cp.multiply(np.outer(D, D), block) >> 0, x <= 9])
+
+
+def units(power: int) -> Floats:
+    return np.asarray(10.0 ** (power * np.array([(-1, 0, 1)[k % 3] for k in range(N)])))
+
+
+@pytest.mark.parametrize("power", [2, 4, 6])
+@pytest.mark.parametrize("model", [max_cut, lovasz, lmi])
+def test_blocks_in_mixed_units_are_solved_and_proved(
+    model: Callable[[Floats], cp.Problem], power: int
+) -> None:
+    plain, D = of.from_cvxpy(model(np.ones(N))).solve(), units(power)
+    s = of.from_cvxpy(model(D)).solve()
+    assert s.grade.word == "proved" and s.is_optimal(1e-7)
+    # 1 / D² is rounded: the problem is another by as much
+    assert s.objective == pytest.approx(plain.objective, rel=1e-6)
+    if model is not lmi:
+        X = s["X"] / np.outer(D, D)
+        assert np.linalg.eigvalsh(X)[0] >= -1e-6
+    if model is max_cut:  # X is in the units of D, its prices in those of 1 / D
+        np.testing.assert_allclose(
+            s.multipliers["c1"] * D**2, plain.multipliers["c1"], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_units_are_powers_of_two_and_leave_the_cone_alone() -> None:
+    form = compile_problem(of.from_cvxpy(lmi(units(4))), "CLARABEL").form
+    assert form.congruent is not None
+    near, rows, columns = form.congruent
+    for unit in (rows, columns):
+        assert (np.frexp(unit)[0] == 0.5).all()
+    c = next(c for c in form.cones if c.kind == "psd")
+    i, j = c.places
+    own = rows[c.start : c.stop]
+    d = np.log2(own[c.diagonal]) / 2  # exponents of the lines: an entry has the sum of two
+    np.testing.assert_array_equal(np.log2(own), d[i] + d[j])
+    before, after = (np.abs(f.A.data[f.A.data != 0.0]) for f in (form, near))
+    assert before.max() > 1e12 * before.min() and after.max() < 1e4 * after.min()
+    back = near.in_units(1.0 / rows, 1.0 / columns)
+    assert abs(back.A - form.A).max() == 0.0 and np.array_equal(back.b, form.b)
+    assert congruence(near) is None
+
+
+def test_blocks_in_one_unit_are_left_as_they_are() -> None:
+    for model in (max_cut, lovasz, lmi):
+        for size in (1.0, 1e5):
+            form = compile_problem(of.from_cvxpy(model(np.full(N, size))), "CLARABEL").form
+            assert form.congruent is None
+    x = cp.Variable(2)
+    form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [1e9 * x >= 1])), "CLARABEL")
+    assert congruence(form.form) is None
+
+
+def test_what_excludes_points_in_mixed_units_is_proved() -> None:
+    D = units(4)
+    X = cp.Variable((N, N), name="X", symmetric=True)
+    rows = [X >> 0, cp.diag(X) == D**2, X[0, 1] == 1.5 * D[0] * D[1]]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows), ["cone", "diagonal", "entry"])
+    with pytest.raises(of.Infeasible) as told:
+        p.solve()
+    assert told.value.certificate.verify() and "entry" in told.value.conflict
