@@ -89,9 +89,9 @@ class Domain:
         self._ranges.clear()
         self._rows = [f for f in self.facts if affine(f.node) and f.node.size <= ROWS]
 
-    def without(self, name: str) -> Domain:
-        """Return the domain without the facts of one term."""
-        facts = [f for f in self.facts if f.name != name]
+    def without(self, *names: str) -> Domain:
+        """Return the domain without the facts of some terms."""
+        facts = [f for f in self.facts if f.name not in names]
         return Domain(facts, self._own, self.beside, self.unread)
 
     def extended(
@@ -282,14 +282,22 @@ class Domain:
             own = shifted[single] / Interval.exactly(stacked.data[at])
             np.maximum.at(new_low, stacked.indices[at], own.low)
             np.minimum.at(new_high, stacked.indices[at], own.high)
-        if total <= ENTRIES:
-            for i in np.flatnonzero(counts > 1).tolist():
-                row = slice(stacked.indptr[i], stacked.indptr[i + 1])
-                columns, factors = stacked.indices[row], Interval.exactly(stacked.data[row])
-                terms = factors * Interval(low[columns], high[columns])
-                own = _others(terms, shifted[i]) / factors
-                np.maximum.at(new_low, columns, own.low)
-                np.minimum.at(new_high, columns, own.high)
+        several = np.flatnonzero(counts > 1)
+        if several.size and total <= ENTRIES:
+            # rows of one length: a shorter one is filled with terms that are 0
+            place = np.arange(int(counts.max()))
+            there = place < counts[several][:, None]
+            at = np.where(there, stacked.indptr[several][:, None] + place, 0)
+            columns, factors = stacked.indices[at], np.where(there, stacked.data[at], 0.0)
+            terms = Interval.exactly(factors) * Interval(low[columns], high[columns])
+            # where two others have no end, nothing is known of a term
+            telling = np.isneginf(terms.low).sum(axis=1) < 2
+            telling |= np.isposinf(terms.high).sum(axis=1) < 2
+            there, columns, factors = there[telling], columns[telling], factors[telling]
+            own = _others(terms[telling], shifted[several[telling]])[there]
+            own = own / Interval.exactly(factors[there])
+            np.maximum.at(new_low, columns[there], own.low)
+            np.minimum.at(new_high, columns[there], own.high)
         moved, start = False, 0
         for _, n in node.parts:
             stop = start + n.size
@@ -362,16 +370,17 @@ def _entropy(values: Interval) -> Interval:
 
 
 def _others(terms: Interval, total: Interval) -> Interval:
-    """Return what every term is when all add up to a total: the total less the others."""
-    before, after = [total], [Interval.exactly(0.0)]
-    for k in range(terms.low.size - 1):
-        before.append(before[-1] - terms[k])
-        after.append(after[-1] + terms[terms.low.size - 1 - k])
-    first, last = (
-        Interval(np.stack([i.low for i in side]), np.stack([i.high for i in side]))
-        for side in (before, after[::-1])
-    )
-    return first - last
+    """Return what every term of each row is when all add up to a total: that less the others."""
+    width = terms.shape[1]
+    flipped = terms[:, ::-1]
+    # from the left the total less terms, from the right the sum of terms: both in one array
+    steps = Interval(np.stack([-terms.high, flipped.low]), np.stack([-terms.low, flipped.high]))
+    zero = np.zeros(terms.shape[0])
+    sums = [Interval(np.stack([total.low, zero]), np.stack([total.high, zero]))]
+    for k in range(width - 1):
+        sums.append(sums[-1] + steps[:, :, k])
+    low, high = np.stack([s.low for s in sums], -1), np.stack([s.high for s in sums], -1)
+    return Interval(low[0], high[0]) - Interval(low[1, :, ::-1], high[1, :, ::-1])
 
 
 def _opaque(node: Node) -> Any:

@@ -244,6 +244,8 @@ class Interval:
         longest = int(counts.max(initial=0))
         if longest > 64:
             return self._dot(M)
+        if longest > 4 and not rest and np.logical_and(*self._endless(M)).all():
+            return Interval.of(np.full(M.shape[0], -np.inf), np.inf)
         for k in range(longest):
             rows = np.flatnonzero(counts > k)
             at = M.indptr[rows] + k
@@ -269,14 +271,17 @@ class Interval:
         size = abs(M) @ np.maximum(np.abs(lo), np.abs(hi))
         radius = k * 2.0**-52 * size * (1.0 + 1e-6) + k * 1e-300
         low, high = up @ lo + down @ hi - radius, up @ hi + down @ lo + radius
-        loose_low = (up @ np.isneginf(self.low).reshape(shape)) != 0
-        loose_low |= (down @ np.isposinf(self.high).reshape(shape)) != 0
-        loose_high = (up @ np.isposinf(self.high).reshape(shape)) != 0
-        loose_high |= (down @ np.isneginf(self.low).reshape(shape)) != 0
+        loose_low, loose_high = self._endless(M)
         low = np.where(loose_low, -np.inf, np.nextafter(low, -np.inf))
         high = np.where(loose_high, np.inf, np.nextafter(high, np.inf))
         full = (M.shape[0], *self.shape[1:])
         return Interval(low.reshape(full), high.reshape(full))
+
+    def _endless(self, M: Any) -> tuple[Any, Any]:
+        """Return where M times the intervals has no lower, and no upper, end."""
+        up, down, shape = M > 0, M < 0, (self.shape[0], -1)
+        low, high = np.isneginf(self.low).reshape(shape), np.isposinf(self.high).reshape(shape)
+        return (up @ low) | (down @ high), (up @ high) | (down @ low)
 
     def call(self, name: str) -> Interval:
         """Return an elementary function of the intervals, on the part where it is defined."""

@@ -16,7 +16,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.chords import Chord
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Opaque, affine, opaque, text
+from optfair.convexity.expression import Call, Node, Opaque, Product, affine, opaque, subnodes, text
 from optfair.convexity.proof import (
     CurvatureProof,
     CurvatureWitness,
@@ -86,14 +86,17 @@ def domain_of(
     domain = domain.extended(facts, unread=unread)
     waiting = True
     while waiting and later:
-        waiting = False
+        waiting, pending = False, list[Fact]()
         for name, c in list(later):
-            new = _facts(name, c, domain)
-            if not convex:
-                new = _convex_facts(new, domain, seconds)
+            new = _usable(name, c, domain, seconds, convex)
+            if not new and pending:  # it may rest on those that were found just now
+                domain, pending = domain.extended(pending), []
+                new = _usable(name, c, domain, seconds, convex)
             if new:
-                domain, waiting = domain.extended(new), True
+                pending += new
+                waiting = True
                 later.remove((name, c))
+        domain = domain.extended(pending)
     beside = [(name, _facts(name, c, domain)) for name, c in later]
     return domain.extended(
         beside=[f for _, found in beside for f in found],
@@ -107,6 +110,12 @@ def _facts(name: str, constraint: Any, domain: Domain) -> list[Fact]:
         return read_constraint(name, constraint, domain)
     except (DataError, Unread):
         return []
+
+
+def _usable(name: str, constraint: Any, domain: Domain, seconds: float, convex: bool) -> list[Fact]:
+    """Return what a constraint says that is known, or proved, to be convex on a domain."""
+    facts = _facts(name, constraint, domain)
+    return facts if convex else _convex_facts(facts, domain, seconds)
 
 
 def _convex_facts(facts: list[Fact], domain: Domain, seconds: float) -> list[Fact]:
@@ -324,14 +333,21 @@ def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> Curvatur
 
 
 def _needed(proof: CurvatureProof) -> Domain:
-    """Return the domain of the facts a proof needs, by leaving out one term after the other."""
-    domain = proof.domain
-    for name in proof.domain.names:
-        smaller = domain.without(name)
+    """Return the domain of the facts a proof needs, by leaving out many terms at once, then fewer."""
+
+    def holds(smaller: Domain) -> bool:
         again = read_again(proof.expression, smaller)
-        if again is proof.step.node and not any(faults(s, smaller) for s in proof.steps):
-            domain = smaller
-    return domain
+        return again is proof.step.node and not any(faults(s, smaller) for s in proof.steps)
+
+    def reduced(domain: Domain, names: Sequence[str]) -> Domain:
+        smaller = domain.without(*names)
+        if holds(smaller):
+            return smaller
+        half = len(names) // 2
+        return reduced(reduced(domain, names[:half]), names[half:]) if half else domain
+
+    names = proof.domain.names
+    return reduced(proof.domain, names) if names else proof.domain
 
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
@@ -369,8 +385,16 @@ def attained(problem: Any, value: float) -> bool:
         return True
     sign = 1.0 if problem.sense == "minimize" else -1.0
     try:
+        goal = sum(built(t) for t in problem.objective.values())
+        if not _may_miss(read(goal, _EVERYWHERE).node):
+            return True
+    except DataError:
+        pass  # what is undefined somewhere may be defined where the constraints hold
+    except (OptfairError, Unread):
+        return True
+    try:
         domain = domain_of({n: built(t) for n, t in problem.constraints.items()})
-        found = read(sum(built(t) for t in problem.objective.values()), domain)
+        found = read(goal, domain)
         a = Algebra(found.domain)
         node = a.scaled(sign, found.node)
         low = float(found.domain.range(node).low.min())
@@ -378,6 +402,15 @@ def attained(problem: Any, value: float) -> bool:
         return not (near and a.never_least(node))
     except (OptfairError, Unread):
         return True
+
+
+def _may_miss(node: Node) -> bool:
+    """Whether a function may miss its limit: where a part has 1/f, exp f or log f."""
+    return any(
+        (isinstance(n, Product) and any(p < 0 for _, p in n.factors))
+        or (isinstance(n, Call) and n.function in ("exp", "log"))
+        for n in subnodes(node)
+    )
 
 
 # Proofs for the terms of a problem: each rests on terms proved before it, never on itself.

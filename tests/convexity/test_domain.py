@@ -1,0 +1,135 @@
+"""Ranges on a domain: what sums say of their terms, and how much work it is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import optfair as of
+from optfair.convexity import prove as module
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import linear
+from optfair.convexity.intervals import Interval
+from optfair.convexity.prove import domain_of
+from optfair.convexity.reading import leaf_of
+
+INF = np.inf
+
+
+def one_by_one(M: sp.csr_array, box: Interval, target: Interval) -> Interval:
+    """Return what rows of sums say of their terms, row by row and term by term."""
+    low, high = box.low.copy(), box.high.copy()
+    for i in range(M.shape[0]):
+        at = slice(M.indptr[i], M.indptr[i + 1])
+        columns, factors = M.indices[at], Interval.exactly(M.data[at])
+        terms = factors * box[columns]
+        for k, j in enumerate(columns):
+            before, after = target[i], Interval.exactly(0.0)
+            for left in range(k):
+                before = before - terms[left]
+            for right in range(len(columns) - 1, k, -1):
+                after = after + terms[right]
+            own = (before - after) / factors[k]
+            low[j], high[j] = max(low[j], own.low), min(high[j], own.high)
+    return Interval(low, high)
+
+
+def random_sum(seed: int) -> tuple[sp.csr_array, Interval, Interval]:
+    """Return coefficients, boxes with and without ends, and what the sums lie in."""
+    rng = np.random.default_rng(seed)
+    M = sp.random_array((4, 9), density=0.6, rng=rng, format="csr", data_sampler=rng.normal)
+    low = rng.normal(size=9)
+    high = low + rng.random(9)
+    low[rng.random(9) < 0.1 * (seed % 3)] = -INF
+    high[rng.random(9) < 0.1 * (seed % 3)] = INF
+    inside = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
+    middle = M @ inside
+    below = np.where(rng.random(4) < 0.5, -INF, middle - 0.1)
+    return M, Interval(low, high), Interval(below, middle + 0.1 * rng.random(4))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_of_a_sum_say_together_what_each_says_of_its_terms(seed: int) -> None:
+    M, box, target = random_sum(seed)
+    leaf = leaf_of(cp.Variable(9))
+    found = Domain(boxes={leaf: box})
+    found._backward(linear([(M, leaf)], np.zeros(4)), target, 8)
+    wanted = one_by_one(M, box, target)
+    assert np.array_equal(found.box(leaf).low, wanted.low)
+    assert np.array_equal(found.box(leaf).high, wanted.high)
+
+
+def test_a_sum_without_an_end_on_either_side_is_known_at_once() -> None:
+    M = sp.csr_array(np.ones((2, 6)))
+    r = Interval.of(np.full(6, -INF), np.arange(6.0))
+    assert np.isneginf(r.linear(M).low).all() and r.linear(M).contains(15.0)
+    r = Interval.of(np.full(6, -INF), np.full(6, INF)).linear(M)
+    assert np.isneginf(r.low).all() and np.isposinf(r.high).all()
+
+
+def test_what_is_left_of_a_total_holds_in_exact_arithmetic() -> None:
+    rng = np.random.default_rng(0)
+    M, leaf = sp.csr_array(rng.normal(size=(1, 6))), leaf_of(cp.Variable(6))
+    low, step = rng.normal(size=6), 1.0 - 2.0 * (M.data < 0.0)
+    total = float(M.data @ low)
+    c, at = [Fraction(v) for v in M.data.tolist()], [Fraction(v) for v in low.tolist()]
+    for j in range(6):  # the others lie at the corner where their sum is least
+        box = Interval(np.where(step > 0, low, low - 1.0), np.where(step > 0, low + 1.0, low))
+        box.low[j], box.high[j] = -INF, INF
+        found = Domain(boxes={leaf: box})
+        found._backward(linear([(M, leaf)], np.zeros(1)), Interval.exactly(np.array([total])), 8)
+        others = sum(
+            (a * b for k, (a, b) in enumerate(zip(c, at, strict=True)) if k != j), Fraction()
+        )
+        x, own = (Fraction(total) - others) / c[j], found.box(leaf)[j]
+        assert Fraction(float(own.low)) <= x <= Fraction(float(own.high))
+        assert np.isclose(float(own.high if c[j] > 0 else own.low), float(x))
+
+
+def balls(count: int) -> tuple[cp.Variable, list[cp.Constraint]]:
+    """Return that many dense norm rows on 20 variables without bounds."""
+    rng, x = np.random.default_rng(0), cp.Variable(20, name="x")
+    return x, [cp.norm(rng.normal(size=(5, 20)) @ x - 1.0) <= 5.0 for _ in range(count)]
+
+
+def test_rows_that_rest_on_nothing_are_taken_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, rows = balls(6)
+    built = []
+    start = Domain.__init__
+    monkeypatch.setattr(Domain, "__init__", lambda *a, **k: (built.append(1), start(*a, **k))[1])
+    found = domain_of({f"row {i}": c for i, c in enumerate(rows)})
+    assert len(found.facts) == 6 and len(built) <= 3
+
+
+def test_rows_that_rest_on_rows_before_them_are_taken_in() -> None:
+    x, y, z = cp.Variable(), cp.Variable(), cp.Variable()
+    rows = {"b": 1 / y <= z, "a": cp.square(y - 3) <= 1, "c": 1 / z <= x}
+    assert domain_of(rows).names == ("a", "b", "c")
+
+
+def test_a_proof_beside_many_rows_keeps_those_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, rows = balls(8)
+    named = {**{f"row {i}": c for i, c in enumerate(rows)}, "sign": x[0] >= 0.1}
+    built = []
+    start = Domain.__init__
+    monkeypatch.setattr(Domain, "__init__", lambda *a, **k: (built.append(1), start(*a, **k))[1])
+    found = of.prove(1 / x[0], named)
+    assert found.curvature == "convex" and found.rests_on == ("sign",)
+    assert len(built) <= 12  # by halves, not one by one
+
+
+def test_whether_a_limit_is_missed_is_asked_of_the_objective_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, rows = balls(3)
+    asked = []
+    own = module.domain_of
+    monkeypatch.setattr(module, "domain_of", lambda *a, **k: (asked.append(1), own(*a, **k))[1])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), rows))
+    assert module.attained(p, 0.0) and not asked
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(x[0])), [x <= 0.0]))
+    assert not module.attained(p, 0.0) and asked
