@@ -167,7 +167,8 @@ class Boxes:
         \min_y\; r y + \tfrac12 \mu (y - x)^2 = r x - \frac{r^2}{2 \mu}
         \ge \min_{|y - x| \le w} r y, \quad w \ge \frac{|r|}{2 \mu},
 
-    so a column without bounds is charged for a residual r as if it had these, around x.
+    so a column is charged for a residual r as if it had these, around x, where they are nearer
+    than its bounds: either charge alone is valid, and so is the less.
     """
 
     lower: Floats
@@ -188,8 +189,8 @@ class Boxes:
         with np.errstate(over="ignore"):
             width[at] = found.size[at] / self.floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
         near, far = np.nextafter(self.x - width, -np.inf), np.nextafter(self.x + width, np.inf)
-        lower = np.where(np.isfinite(self.lower), self.lower, near)
-        return lower, np.where(np.isfinite(self.upper), self.upper, far)
+        # their least corner is what is charged: ends that cross make it more, never less
+        return np.maximum(self.lower, near), np.minimum(self.upper, far)
 
     def unpaid(self, found: Residual) -> NDArray[np.bool_]:
         """Return the columns whose residual meets a bound that is not there."""
@@ -253,11 +254,10 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
     found = residual_of(form, x, z, form.q)
-    boxes = Boxes(*form.column_bounds)
+    boxes = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
     best, spent = np.inf, 0.0
     some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
     if some:
-        boxes = replace(boxes, x=x, floor=curvature.floor)
         found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
         some = bool(boxes.unpaid(found).any())
     if some and (peeled_off := _lightly_peeled(form, found, x, z, boxes)):
@@ -279,6 +279,9 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         z, found, spent = _moved(form, found, x, z, boxes)
     open_ones = boxes.unpaid(found)
     total = _total(form, x, z, found, spent, boxes)
+    if not (spent or some) and (dear := _dear(form, x, found, boxes)).size:
+        found = sharper(form, found, x, z, form.q, dear)
+        total = max(total, _total(form, x, z, found, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:
         curved = np.diff(sp.csc_array(form.P).indptr) > 0
@@ -303,6 +306,18 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
+    """Return the columns whose residual costs much because of its rounding, if they are few."""
+    lower, upper = boxes.of(found)
+    with np.errstate(invalid="ignore"):
+        charge = (found.high - found.low) * np.maximum(np.abs(lower), np.abs(upper))
+    charge = np.where(np.isfinite(charge), charge, 0.0)
+    slight = SLIGHT * max(abs(form.objective(x)), form.unit)
+    if not float(charge.sum()) > slight:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(charge > slight / (4.0 * charge.size))
 
 
 def _on_face(

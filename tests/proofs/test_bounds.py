@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optfair.proofs import bounds
@@ -187,6 +187,39 @@ def test_rotated_rows_follow_from_their_cones(seed: int) -> None:
     form = form_of(A, own + slack, cones, np.zeros(4))
     more, sides = rotated_rows(form)
     assert (more @ y <= sides + 1e-9 * (1.0 + np.abs(more) @ np.abs(y))).all()
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 100_000))
+def test_the_nearer_of_bounds_and_curvature_is_charged(seed: int) -> None:
+    """min sum of ½ μ y² + q y over boxes, of which some are far away, has its optimum by column."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 6))
+    curve = np.abs(sized(rng, n)) * rng.integers(0, 2, n)  # 0 where a column does not bend
+    q, low = sized(rng, n), sized(rng, n) * rng.choice([1.0, 2.0**40], n)
+    high = low + np.abs(sized(rng, n)) * rng.choice([1.0, 2.0**40], n)
+    exact = Fraction(0)
+    for mu, cost, lower, upper in zip(
+        *([Fraction(float(v)) for v in a] for a in (curve, q, low, high)), strict=True
+    ):
+        free = -cost / mu if mu else lower
+        ends = (lower, upper, min(max(free, lower), upper))
+        exact += min(mu * y * y / 2 + cost * y for y in ends)
+    A = np.vstack([np.eye(n), -np.eye(n)])
+    form = form_of(A, np.r_[high, -low], (Cone("nonneg", 0, 2 * n),), q, np.diag(curve))
+    x = low + rng.random(n) * (high - low) * rng.choice([1.0, 3.0]) - rng.choice([0.0, 5.0])
+    z = np.abs(rng.normal(size=2 * n)) * rng.choice([0.0, 1.0, 1e9])
+    found = lower_bound(form, x, z)
+    assert found.unpaid is None and Fraction(found.value) <= exact
+
+
+def test_a_residual_in_a_wide_box_costs_what_curvature_says() -> None:
+    """½ y² over |y| <= 1e12, with multipliers that miss by 1e-7: the box alone would charge 1e5."""
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 5))
+    A = [[1.0, 1.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+    form = form_of(A, [2.0, 1e12, 1e12, 1e12, 1e12], cones, [0.0, 0.0], np.eye(2))
+    found = lower_bound(form, np.array([1.0, 1.0]), np.array([-1.0 + 1e-7, 0.0, 0.0, 0.0, 0.0]))
+    assert found.unpaid is None and 1.0 - 1e-13 <= found.value <= 1.0
 
 
 def test_curvature_that_rounding_leaves_is_paid_for() -> None:
