@@ -168,6 +168,7 @@ OUTCOME_WORDS = {
     "infeasible": "proved infeasible",
     "local": "local",
     "time_limit": "time limit",
+    "memory_limit": "memory limit",
     "failed": "failed",
     "crashed": "crashed",
     "refused": "refused",

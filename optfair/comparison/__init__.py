@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optfair.comparison.compare import compare_solvers
+from optfair.comparison.compare import Setting, compare_solvers
 from optfair.comparison.comparison import Comparison, PerformanceProfile, shifted_geometric_mean
 from optfair.comparison.run import Run
 
@@ -10,6 +10,7 @@ __all__ = [
     "Comparison",
     "PerformanceProfile",
     "Run",
+    "Setting",
     "compare_solvers",
     "shifted_geometric_mean",
 ]

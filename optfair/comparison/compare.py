@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,25 @@ from optfair.backends.profile import Refusal
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Request
 from optfair.comparison.comparison import Comparison
-from optfair.comparison.run import Run, Store, environment, measured
+from optfair.comparison.run import Run, Store, can_limit_memory, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
 from optfair.core.adopt import from_cvxpy
 from optfair.core.identity import fingerprint
 from optfair.core.labels import free_name
 from optfair.core.problem import Problem
-from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.errors import DataError, DeclarationError, NotInstalled, UnsupportedProblem, nearest
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
 from optfair.library import Instance, Member, collection, collections, load, names
-from optfair.numbers import check_count, check_names, check_path, check_text, checked
+from optfair.numbers import (
+    check_count,
+    check_mapping,
+    check_names,
+    check_path,
+    check_text,
+    checked,
+    real,
+)
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Accept, SolverProfile
@@ -161,17 +169,45 @@ def _matching(pattern: str) -> list[Instance]:
 
 # Run every solver on every problem, each time in a process of its own.
 
+
+@dataclass(frozen=True)
+class Setting:
+    """A solver with options of its own, to be compared as if it were another.
+
+    Attributes
+    ----------
+    solver : str
+        Name of the solver.
+    options : dict
+        Options by the solver's own names.
+    name : str
+        What it is called in results; by default the solver and its options.
+    """
+
+    solver: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called in results."""
+        told = ", ".join(f"{k}={v}" for k, v in self.options.items())
+        return self.name or (f"{self.solver} ({told})" if told else self.solver)
+
+
 # (planned run, what to call for its result)
+ASKED = ("solver", "tolerance", "time_limit", "options", "memory_limit")
 Job = tuple[Run, str, Callable[[], dict[str, Any]]]
 
 
 @checked(out=check_path)
 def compare_solvers(
     problems: Any,
-    solvers: str | Iterable[str] | None = None,
+    solvers: str | Setting | Iterable[str | Setting] | None = None,
     *,
     tolerance: float = 1e-8,
     time_limit: float = 60.0,
+    memory_limit: float | None = None,
     repeats: int = 1,
     n_jobs: int = 1,
     out: str | Path | None = None,
@@ -190,14 +226,16 @@ def compare_solvers(
     problems : str, Problem, Instance, iterable of these, or dict of name to one of these
         A text is the name of an instance of the problem library, or a pattern of names and
         tags such as ``"textbook/*"``.
-    solvers : str or iterable of str, optional
-        Names; by default every installed open solver, but for those that find local optima
+    solvers : str, Setting, or iterable of these, optional
+        Names, or `Setting` of a solver with options; by default every installed open solver, but for those that find local optima
         only.
     tolerance : float
         Relative residuals to meet.
     time_limit : float
         Wall seconds of one run. One that exceeds them counts as at least the limit; one that
         does not stop is ended.
+    memory_limit : float, optional
+        Megabytes that one run may add to what was loaded; no limit by default.
     repeats : int
         Runs per problem and solver; medians are compared.
     n_jobs : int
@@ -238,8 +276,11 @@ def compare_solvers(
     >>> c.conflicts()
     ()
     """
-    _check(tolerance, time_limit, repeats, n_jobs, verbose)
-    asked = _profiles(solvers)
+    _check(tolerance, time_limit, memory_limit, repeats, n_jobs, verbose)
+    settings = _settings(solvers)
+    asked = [(s, profile(s.solver)) for s in settings]
+    for s, facts in asked:
+        _check_options(s, facts, tolerance, time_limit)
     given = subjects(problems)
     if not all(subject.instance for subject in given):
         check_fork()
@@ -247,22 +288,28 @@ def compare_solvers(
     done: dict[tuple[str, str, int], Run] = {}
     jobs: list[Job] = []
     for subject in given:
-        answers = {facts.name: subject.answer(facts) for facts in asked}
+        answers = {facts.name: subject.answer(facts) for _, facts in asked}
         mark = fingerprint(subject.problem) if store is not None and any(answers.values()) else ""
-        for facts in asked:
+        for setting, facts in asked:
             for repeat in range(repeats):
-                run = _planned(subject, facts, repeat, tolerance, time_limit, mark)
+                run = _planned(subject, setting, facts, repeat, tolerance, time_limit, mark)
                 answer = answers[facts.name]
                 if isinstance(answer, Refusal):
                     done[_place(run)] = replace(run, reason="; ".join(answer.reasons))
                     break  # it would say the same again
-                key = "" if store is None else store.key(mark, facts, tolerance, repeat)
+                options = sorted(setting.options.items())
+                more = (options, memory_limit)
+                key = "" if store is None else store.key(mark, facts, tolerance, repeat, *more)
                 kept = None if store is None else store.read(key, time_limit)
                 if kept is None:
-                    jobs.append((run, key, _call(subject, run)))
+                    jobs.append((run, key, _call(subject, run, facts.name, memory_limit)))
                 else:
                     done[_place(run)] = replace(
-                        kept, problem=run.problem, repeat=repeat, stated=run.stated
+                        kept,
+                        problem=run.problem,
+                        solver=run.solver,
+                        repeat=repeat,
+                        stated=run.stated,
                     )
     order = [*done, *(_place(run) for run, _, _ in jobs)]
     for run, key, result in _results(jobs, n_jobs, verbose):
@@ -270,7 +317,7 @@ def compare_solvers(
         done[_place(run)] = ended
         if store is not None:
             store.write(key, ended)
-    names = [s.name for s in given], [p.name for p in asked]
+    names = [s.name for s in given], [s.label for s in settings]
     order.sort(key=lambda place: (names[0].index(place[0]), names[1].index(place[1]), place[2]))
     comparison = Comparison(tuple(done[p] for p in order), tolerance, time_limit, repeats)
     if store is not None:
@@ -279,7 +326,23 @@ def compare_solvers(
     return comparison
 
 
-def _check(tolerance: float, time_limit: float, repeats: int, n_jobs: int, verbose: int) -> None:
+def _check(
+    tolerance: float,
+    time_limit: float,
+    memory_limit: float | None,
+    repeats: int,
+    n_jobs: int,
+    verbose: int,
+) -> None:
+    if memory_limit is not None:
+        if not real(memory_limit) > 0:
+            raise DeclarationError(
+                f"memory_limit {memory_limit!r} is not positive", remedy="give megabytes"
+            )
+        if not can_limit_memory():
+            raise UnsupportedProblem(
+                "memory cannot be limited on this system", remedy="leave memory_limit out"
+            )
     Request(tolerance=tolerance, time_limit=time_limit, verbose=verbose)
     if time_limit is None:
         raise DeclarationError("there is no time limit", remedy="give seconds, such as 60")
@@ -291,27 +354,54 @@ def _check(tolerance: float, time_limit: float, repeats: int, n_jobs: int, verbo
             )
 
 
-def _profiles(solvers: str | Iterable[str] | None) -> list[SolverProfile]:
+def _settings(solvers: str | Setting | Iterable[str | Setting] | None) -> list[Setting]:
     if solvers is None:
         known = (p for p in profiles().values() if p.kind == "open" and p.installed)
         # one that finds local optima only cannot answer here: it must be named
-        return [p for p in known if p.nonconvex != "local"]
-    names = (
-        [check_text(solvers, "solvers")]
-        if isinstance(solvers, str)
-        else check_names(solvers, "solvers")
-    )
-    found = [profile(name) for name in dict.fromkeys(names)]
+        return [Setting(p.name) for p in known if p.nonconvex != "local"]
+    several: Any = [solvers] if isinstance(solvers, (str, Setting)) else solvers
+    if isinstance(several, Iterable) and not isinstance(several, (bytes, Mapping)):
+        several = list(several)
+        plain = [s for s in several if not isinstance(s, Setting)]
+        check_names(plain, "solvers")
+    else:
+        check_names(several, "solvers")
+    given = [s if isinstance(s, Setting) else Setting(s) for s in several]
+    found: dict[str, Setting] = {}
+    for s in given:
+        if found.setdefault(s.label, s) != s:
+            raise DeclarationError(
+                f"two settings are called {s.label!r}", remedy="give each a name of its own"
+            )
     if not found:
         raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")
-    for facts in found:
+    for s in found.values():
+        facts = profile(check_text(s.solver, "solver"))
         if not facts.installed:
             raise NotInstalled(f"{facts.name} is not installed", remedy=facts.install)
-    return found
+    return list(found.values())
+
+
+def _check_options(
+    setting: Setting, facts: SolverProfile, tolerance: float, time_limit: float
+) -> None:
+    """Refuse options that the solver does not have, or that no file can keep."""
+    options = check_mapping(setting.options, "options")
+    odd = [k for k, v in options.items() if not isinstance(v, (bool, int, float, str))]
+    if odd:
+        raise DeclarationError(
+            f"the option {odd[0]!r} of {setting.label!r} is no number, text or truth value",
+            remedy="give one of these",
+        )
+    if options:
+        clock = time_limit if "time_limit" in facts.options else None
+        request = Request(tolerance=tolerance, time_limit=clock, options=options)
+        (request.refuse_options if facts.structure else request.solver_options)(facts)
 
 
 def _planned(
     subject: Subject,
+    setting: Setting,
     facts: SolverProfile,
     repeat: int,
     tolerance: float,
@@ -321,7 +411,7 @@ def _planned(
     return Run(
         problem=subject.name,
         problem_class=subject.problem_class,
-        solver=facts.name,
+        solver=setting.label,
         version=facts.version,
         repeat=repeat,
         outcome="refused",
@@ -330,6 +420,7 @@ def _planned(
         time_limit=time_limit,
         stated=subject.stated,
         fingerprint=mark,
+        options=dict(setting.options),
     )
 
 
@@ -337,17 +428,18 @@ def _place(run: Run) -> tuple[str, str, int]:
     return run.problem, run.solver, run.repeat
 
 
-def _call(subject: Subject, run: Run) -> Callable[[], dict[str, Any]]:
+def _call(
+    subject: Subject, run: Run, solver: str, memory_limit: float | None
+) -> Callable[[], dict[str, Any]]:
     """Return what makes a run; for an instance something that can be sent to other machines."""
+    asked = (solver, run.tolerance, run.time_limit, dict(run.options), memory_limit)
     if not subject.instance:
         problem = subject.problem
-        return lambda: in_fork(lambda: measured(problem, run.solver, run.tolerance, run.time_limit))
+        return lambda: in_fork(lambda: measured(problem, *asked))
     folders = {name: os.environ[name] for name in FOLDERS if name in os.environ}
     task = {
         "problem": subject.instance,
-        "solver": run.solver,
-        "tolerance": run.tolerance,
-        "time_limit": run.time_limit,
+        **dict(zip(ASKED, asked, strict=True)),
         "folders": folders,
     }
     return partial(run_instance, task)

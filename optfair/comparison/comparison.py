@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from optfair.backends.request import Request
 from optfair.comparison.run import OUTCOMES, Run
 from optfair.core import display
 from optfair.errors import DataError, nearest, needed
@@ -234,7 +235,7 @@ class Summary:
     taken, answered, refused : int
         Problems it was run on; of these, those with a verified answer; those it does not take.
     seconds : float or None
-        Shifted geometric mean (1 s) over the problems it was run on; where it has no answer,
+        Shifted geometric mean, by default with 1 s, over the problems it was run on; where it has no answer,
         the time limit.
     lower_bound : bool
         Whether it has no answer somewhere, so that ``seconds`` is at least this.
@@ -306,6 +307,16 @@ class Comparison:
             raise DataError(f"no problem is {name!r}", remedy=nearest(name, known))
         return Comparison(kept, self.tolerance, self.time_limit, self.repeats)
 
+    def at(self, tolerance: float) -> Comparison:
+        """Return the same runs judged at another tolerance, by the residuals they have.
+
+        Nothing is run again: solvers were asked for the tolerance of this comparison, and what
+        they returned is held to another. Failed runs count by the best point they had.
+        """
+        Request(tolerance=tolerance)
+        runs = tuple(r.at(tolerance) for r in self.runs)
+        return replace(self, runs=runs, tolerance=float(tolerance))
+
     def values(self, measure: str = "seconds") -> dict[str, dict[str, float | None]]:
         """Return solver -> problem -> median measure, None without a verified answer.
 
@@ -324,28 +335,38 @@ class Comparison:
         taken = {s: v for s, v in self.values(measure).items() if v}
         return performance_profile(taken, measure)
 
-    def summary(self) -> tuple[Summary, ...]:
-        """Return one row per solver, most answers first, then the fastest against the best."""
+    @checked(shift=check_positive)
+    def summary(self, shift: float = 1.0) -> tuple[Summary, ...]:
+        """Return one row per solver, most answers first, then the fastest against the best.
+
+        Parameters
+        ----------
+        shift : float
+            Of the geometric means, in seconds.
+        """
         times = self.values()
         best: dict[str, float] = {}
         for by_problem in times.values():
             for problem, value in by_problem.items():
                 best[problem] = min(best.get(problem, self.time_limit), value or self.time_limit)
-        rows = [self._summary(solver, times[solver], best) for solver in self.solvers]
+        rows = [self._summary(solver, times[solver], best, shift) for solver in self.solvers]
         return tuple(sorted(rows, key=_rank))
 
     def _summary(
-        self, solver: str, times: Mapping[str, float | None], best: Mapping[str, float]
+        self,
+        solver: str,
+        times: Mapping[str, float | None],
+        best: Mapping[str, float],
+        shift: float,
     ) -> Summary:
         cells = [c for (_, s), c in self.cells.items() if s == solver]
         answered = sum(v is not None for v in times.values())
         added = [r.megabytes_added for c in cells for r in c.runs if r.megabytes_added is not None]
         mean = ratio = None
         if times:
-            mean = shifted_geometric_mean(
-                self.time_limit if v is None else v for v in times.values()
-            )
-            ideal = shifted_geometric_mean(best[p] for p in times)
+            spent = (self.time_limit if v is None else v for v in times.values())
+            mean = shifted_geometric_mean(spent, shift)
+            ideal = shifted_geometric_mean((best[p] for p in times), shift)
             ratio = mean / ideal if ideal > 0 else None
         return Summary(
             solver,

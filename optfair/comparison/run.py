@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from optfair.errors import (
     NotLicensed,
     OptfairError,
     SizeLimited,
+    SolverFailure,
     UnsupportedProblem,
 )
 from optfair.storage import check_record, read_json, write_text
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
+    from optfair.solution.residuals import Residuals
 
 # One run: what was asked of one solver, what became of it, where, and how it is kept.
 
@@ -48,8 +51,15 @@ TYPES: dict[str, Any] = {
     "float": (int, float),
     "float | None": (int, float, type(None)),
 }
-OUTCOMES = ("solved", "infeasible", "local", "time_limit", "failed", "crashed", "refused")
+OUTCOMES = (
+    *("solved", "infeasible", "local", "time_limit", "memory_limit", "failed", "crashed"),
+    "refused",
+)
 ANSWERS = ("solved", "infeasible")
+# Outcomes that leave a point to be judged at another tolerance.
+POINTS = ("solved", "time_limit", "failed")
+# Halvings of the exponent of the least tolerance that is passed.
+HALVINGS = 30
 
 
 def finite(value: Any) -> float | None:
@@ -67,14 +77,14 @@ class Run:
     problem, problem_class : str
         What was to be solved.
     solver, version : str
-        By whom.
+        By whom: the solver's name, or that of a `Setting` of it.
     repeat : int
         Counted from 0.
     outcome : str
         "solved": every residual, recomputed here, is within the tolerance. "infeasible": a
         certificate was verified. "local": a feasible point that its solver calls locally
         optimal, without a bound. "time_limit": not within the limit, so ``seconds`` is a
-        lower bound. "failed": it returned nothing that passes. "crashed": its process died
+        lower bound. "memory_limit": it wanted more memory than was allowed. "failed": it returned nothing that passes. "crashed": its process died
         or an exception was raised. "refused": it does not take the problem.
     reason : str
         Why it is not "solved".
@@ -94,6 +104,12 @@ class Run:
         Seconds of choose, compile, solve, recover and verify.
     fingerprint : str
         Of the problem as declared; empty where nothing was kept.
+    options : dict
+        What the solver was asked for besides, by its own names.
+    passes : float or None
+        Least tolerance at which the point is accepted, to six digits; None where 1 is too little.
+    load : float or None
+        Processes that waited for a processor when it began, of the last minute.
     environment : dict
         Versions and machine.
     """
@@ -120,12 +136,31 @@ class Run:
     stated: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     fingerprint: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    passes: float | None = None
+    load: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def answered(self) -> bool:
         """Whether it ended with an answer that was verified."""
         return self.outcome in ANSWERS
+
+    def at(self, tolerance: float) -> Run:
+        """Return the run judged at another tolerance, by the residuals it has.
+
+        Certificates, refusals, and what came late or left no point stay what they are.
+        """
+        kept = replace(self, tolerance=tolerance)
+        late = self.seconds is None or self.seconds > self.time_limit
+        if late or self.objective is None or self.outcome not in POINTS:
+            return kept
+        if self.passes is not None and self.passes <= tolerance:
+            return replace(kept, outcome="solved", reason="")
+        if self.outcome != "solved":
+            return kept
+        least = "no tolerance" if self.passes is None else f"{self.passes:.1e}"
+        return replace(kept, outcome="failed", reason=f"it passes at {least}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -143,6 +178,7 @@ class Run:
         if not isinstance(record, Mapping):
             raise DataError("this is not the record of a run", type(record).__name__)
         known = {f.name: TYPES.get(str(f.type), dict) for f in fields(cls)}
+        record = {"options": {}, "passes": None, "load": None, **record}  # younger than some files
         odd = sorted(set(record) ^ set(known))
         if not odd:
             check_record(record, known, "the record of a run")
@@ -156,7 +192,9 @@ class Run:
 
     def row(self) -> dict[str, Any]:
         """Return one flat row for a table; phases and environment become columns."""
-        flat = {k: v for k, v in self.to_dict().items() if k not in ("phases", "environment")}
+        tables = ("phases", "options", "environment")
+        flat = {k: v for k, v in self.to_dict().items() if k not in tables}
+        flat |= {f"option_{name}": value for name, value in self.options.items()}
         flat |= {f"seconds_{name}": seconds for name, seconds in self.phases.items()}
         return flat | {f"environment_{k}": v for k, v in self.environment.items()}
 
@@ -192,12 +230,15 @@ class Store:
         if not os.access(self.runs, os.W_OK):
             raise DataError(f"the folder {str(folder)!r} cannot be written")
 
-    def key(self, problem: str, profile: SolverProfile, tolerance: float, repeat: int) -> str:
+    def key(
+        self, problem: str, profile: SolverProfile, tolerance: float, repeat: int, *asked: Any
+    ) -> str:
         """Return the name of a run: everything that decides its result, but the time limit."""
         from optfair import __version__
 
         facts = (dict(profile.tolerance), dict(profile.fixed), dict(profile.options))
         parts = (problem, profile.name, profile.version, facts, tolerance, repeat, __version__)
+        parts += tuple(v for v in asked if v)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     def read(self, key: str, time_limit: float) -> Run | None:
@@ -236,7 +277,31 @@ def environment() -> dict[str, str]:
         **found,
         "system": f"{platform.system()} {platform.machine()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
+        "memory": _memory(),
+        "blas": _blas(),
     }
+
+
+def _memory() -> str:
+    """Return the memory of the machine."""
+    try:
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB"
+    except (AttributeError, OSError, ValueError):  # a system that does not say
+        return ""
+
+
+def _blas() -> str:
+    """Return the libraries of linear algebra that are loaded, with version and kind of processor."""
+    import scipy.linalg  # it may bring one of its own
+    from threadpoolctl import threadpool_info
+
+    del scipy
+    found = {
+        " ".join(str(i[k]) for k in ("internal_api", "version", "architecture") if i.get(k))
+        for i in threadpool_info()
+        if i["user_api"] == "blas"
+    }
+    return ", ".join(sorted(found))
 
 
 def _processor() -> str:
@@ -309,7 +374,14 @@ def allowance(time_limit: float) -> float:
     return 1.25 * time_limit + 2.0
 
 
-def measured(problem: Problem, solver: str, tolerance: float, time_limit: float) -> dict[str, Any]:
+def measured(
+    problem: Problem,
+    solver: str,
+    tolerance: float,
+    time_limit: float,
+    options: Mapping[str, Any] | None = None,
+    memory_limit: float | None = None,
+) -> dict[str, Any]:
     """Return outcome, times, memory and residuals of one run.
 
     Parameters
@@ -320,6 +392,10 @@ def measured(problem: Problem, solver: str, tolerance: float, time_limit: float)
         By whom.
     tolerance, time_limit : float
         What to ask.
+    options : dict, optional
+        Further options by the solver's own names.
+    memory_limit : float, optional
+        Megabytes the call may add.
 
     Notes
     -----
@@ -337,27 +413,46 @@ def measured(problem: Problem, solver: str, tolerance: float, time_limit: float)
         _warm_up(facts)
         reset_peak()
         before = resident_megabytes()
+        _allow_memory(memory_limit)
         _end_after(allowance(time_limit))
         cpu, begin = _cpu_seconds(), time.perf_counter()
         solution, error = None, None
         try:
-            solution = problem.solve(solver, tolerance=tolerance, time_limit=limit)
+            more: Any = {"options": dict(options)} if options else {}
+            solution = problem.solve(solver, tolerance=tolerance, time_limit=limit, **more)
         except Exception as e:  # whatever a solver's library raises is a finding about that solver
             error = e
         seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
         _end_after(0.0)
         peak = peak_megabytes()
         found = _point(solution, tolerance) if error is None and solution else _raised(error)
+        if memory_limit is not None and _wanted_memory(error):
+            found = {"outcome": "memory_limit", "reason": f"more than {memory_limit:g} MB"}
+        elif isinstance(error, SolverFailure) and error.solution is not None:
+            # what it came to is a finding, too; that it was not accepted stays one
+            found = _point(error.solution, tolerance) | found
     if seconds > time_limit and found["outcome"] not in ("refused", "crashed"):
         late = f"{found['outcome']} after {seconds:.1f} s"
         late = ": ".join(filter(None, (late, found["reason"])))
         found |= {"outcome": "time_limit", "reason": late}
     return found | {
+        "load": None if not hasattr(os, "getloadavg") else os.getloadavg()[0],
         "seconds": seconds,
         "cpu_seconds": cpu,
         "megabytes": finite(peak),
         "megabytes_added": finite(max(0.0, peak - before)),
     }
+
+
+def _passes(r: Residuals) -> float | None:
+    """Return the least tolerance that residuals pass, a little more where it is no end of a range."""
+    low, high = -16.0, 0.0
+    if r.above(10.0**high):
+        return None
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if r.above(10.0**middle) else (low, middle)
+    return float(10.0**high)
 
 
 def _point(s: Solution, tolerance: float) -> dict[str, Any]:
@@ -378,6 +473,7 @@ def _point(s: Solution, tolerance: float) -> dict[str, Any]:
         "feasibility": finite(r.feasibility),
         "dual": finite(r.dual),
         "gap": finite(r.gap),
+        "passes": _passes(r),
         "grade": str(s.grade),
         "phases": dict(s.seconds),
     }
@@ -421,6 +517,31 @@ def _cpu_seconds() -> float:
     """Return the time of all threads, and of programs that were started."""
     times = os.times()
     return time.process_time() + times.children_user + times.children_system
+
+
+def can_limit_memory() -> bool:
+    """Whether this system holds a process to a limit of memory."""
+    return importlib.util.find_spec("resource") is not None and STATUS.exists()
+
+
+def _allow_memory(megabytes: float | None) -> None:
+    """Let this process have so much more memory than it has, where there is a limit."""
+    if megabytes is not None:
+        import resource
+
+        # what may be written: a thread reserves addresses that it never uses
+        top = int(1e6 * (_status("VmData:") + megabytes))
+        resource.setrlimit(resource.RLIMIT_DATA, (top, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _wanted_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what led to it, says that there was no memory, also for a thread."""
+    while error is not None:
+        told = str(error).lower()
+        if isinstance(error, MemoryError) or "memory" in told or "thread could not be" in told:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _end_after(seconds: float) -> None:

@@ -276,5 +276,6 @@ def _run(task: dict[str, Any]) -> dict[str, Any]:
         os.environ.pop(name, None)
     os.environ.update(task["folders"])
     problem = load(task["problem"]).problem()
-    result = measured(problem, task["solver"], task["tolerance"], task["time_limit"])
+    more = {k: task[k] for k in ("options", "memory_limit") if k in task}
+    result = measured(problem, task["solver"], task["tolerance"], task["time_limit"], **more)
     return result | {"environment": environment()}

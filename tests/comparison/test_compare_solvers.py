@@ -15,9 +15,15 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.comparison import compare_solvers
+from optfair.comparison import Setting, compare_solvers
 from optfair.comparison.compare import subjects
-from optfair.comparison.run import measured
+from optfair.comparison.run import (
+    _allow_memory,
+    _wanted_memory,
+    can_limit_memory,
+    environment,
+    measured,
+)
 from optfair.comparison.server import in_fork, run_instance
 from optfair.core.identity import fingerprint
 
@@ -453,3 +459,71 @@ def test_files_are_compared_as_instances_are(tmp_path):
     ours, theirs = (run.objective for run in found.runs)
     assert {run.problem for run in found.runs} == {"diet.lp", "textbook/diet"}
     assert ours == pytest.approx(theirs, rel=1e-9)
+
+
+def test_settings_of_one_solver_stand_side_by_side(tmp_path):
+    short = Setting("clarabel", {"max_iter": 3})
+    asked = ["clarabel", short, Setting("clarabel", {"max_iter": 90}, "patient")]
+    c = compare_solvers({"mine": small()}, asked, tolerance=1e-7, out=tmp_path)
+    assert c.solvers == ("clarabel", "clarabel (max_iter=3)", "patient")
+    plain, stopped, patient = c.runs
+    assert plain.outcome == patient.outcome == "solved" and stopped.outcome != "solved"
+    assert stopped.options == {"max_iter": 3} and plain.options == {}
+    # what a run that was not accepted came to is kept, and may do at another tolerance
+    assert stopped.passes > 1e-7 and stopped.gap is not None
+    assert c.at(min(0.99, 2.0 * stopped.passes)).runs[1].outcome == "solved"
+    again = compare_solvers({"mine": small()}, asked[::-1], tolerance=1e-7, out=tmp_path)
+    kept = {r.solver: r.seconds for r in again.runs}
+    assert kept == {r.solver: r.seconds for r in c.runs}  # each found under its own options
+
+
+def test_the_best_attempt_of_a_failure_is_kept(monkeypatch):
+    p = small()
+    near = p.solve("clarabel", tolerance=1e-8)
+    off = type(near)(**{**vars(near), "values": {"x": np.array([2.0 - 1e-4, 2.0])}})
+
+    def solve(self, *a, **k):
+        raise of.SolverFailure("no result", "gap", solution=off)
+
+    monkeypatch.setattr(type(p), "solve", solve)
+    found = measured(p, "clarabel", 1e-8, 10.0)
+    assert found["outcome"] == "failed" and found["reason"].startswith("no result")
+    assert 1e-5 < found["feasibility"] < 1e-4 and found["objective"] == near.objective
+    assert found["passes"] is None  # values that are not those of the proof pass at none
+
+
+@pytest.mark.skipif(not can_limit_memory(), reason="a system without limits of memory")
+def test_a_run_may_add_so_much_memory():
+    few = lambda: bytearray(1_000_000) and {"outcome": "solved"}
+
+    def many():
+        _allow_memory(50.0)
+        try:
+            return {"outcome": str(len(bytearray(200_000_000)))}
+        except MemoryError as e:
+            return {"outcome": "memory_limit" if _wanted_memory(e) else "missed"}
+
+    assert in_fork(few)["outcome"] == "solved"
+    assert in_fork(many)["outcome"] == "memory_limit"
+    c = compare_solvers(small(), "clarabel", tolerance=1e-7, memory_limit=2000.0)
+    assert c.runs[0].outcome == "solved"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "match"),
+    [
+        ({"solvers": Setting("highs", {"x": [1]})}, of.DeclarationError, "no number"),
+        ({"solvers": Setting("lazy-rows", {"x": 1})}, of.UnsupportedProblem, "does not take"),
+        ({"solvers": ["scs", Setting("highs", name="scs")]}, of.DeclarationError, "two settings"),
+        ({"solvers": Setting("highz")}, of.OptfairError, "highz"),
+        ({"memory_limit": -1.0}, of.DeclarationError, "memory_limit"),
+    ],
+)
+def test_bad_settings(options, error, match):
+    with pytest.raises(error, match=match):
+        compare_solvers("textbook/diet", **options)
+
+
+def test_the_machine_is_told():
+    found = environment()
+    assert found["blas"] and re.fullmatch(r"\d+ GB", found["memory"])

@@ -197,3 +197,42 @@ def test_the_picture_has_the_steps():
     with pytest.raises(of.DataError, match="nothing to draw"):
         plot_profile(compared(run("s", "a", "refused", None)))
     plt.close("all")
+
+
+def test_another_tolerance_judges_the_same_points():
+    c = compared(
+        run("p", "a", passes=1e-10),
+        run("p", "b", "failed", objective=5.0, passes=3e-6),
+        run("q", "a", "time_limit", 2.0, objective=5.0, passes=1e-3),
+        run("q", "b", "time_limit", 61.0, objective=5.0, passes=1e-10),  # it came late
+        run("r", "a", "infeasible"),
+        run("r", "b", "failed"),  # it left no point
+    )
+    at = lambda t: [r.outcome for r in c.at(t).runs]
+    late, proof, none = "time_limit", "infeasible", "failed"
+    assert at(1e-5) == ["solved", "solved", "time_limit", late, proof, none]
+    assert at(1e-2) == ["solved", "solved", "solved", late, proof, none]
+    assert at(1e-11) == ["failed", "failed", "time_limit", late, proof, none]
+    assert c.at(1e-11).runs[0].reason == "it passes at 1.0e-10"
+    assert c.at(1e-5).tolerance == 1e-5 and c.at(1e-5).runs[1].reason == ""
+    assert c.at(1e-11).at(1e-8).runs[0] == c.runs[0]
+    assert at(3e-6)[1] == "solved" and at(2.9e-6)[1] == "failed"
+    with pytest.raises(of.DeclarationError, match="tolerance"):
+        c.at(2.0)
+
+
+def test_means_have_the_shift_that_is_asked_for():
+    b, a = FOUR.summary(shift=10.0)
+    assert a.seconds == pytest.approx((11 * 18 * 70) ** (1 / 3) - 10)
+    assert b.solver == "b" and FOUR.summary() == FOUR.summary(1.0)
+    with pytest.raises(of.DataError):
+        FOUR.summary(shift=0.0)
+
+
+def test_records_of_earlier_versions_are_read():
+    record = run("p", "a").to_dict()
+    for younger in ("options", "passes", "load"):
+        del record[younger]
+    assert Run.from_dict(record) == run("p", "a")
+    with pytest.raises(of.DataError, match="fields gap"):
+        Run.from_dict({k: v for k, v in record.items() if k != "gap"})
