@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -40,7 +40,7 @@ from optfair.convexity.hessians import (
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import TooLarge, expand, inertia, quadratic
 from optfair.convexity.proof import Step
-from optfair.convexity.rules import RULES, Goal, Kind
+from optfair.convexity.rules import RULES, Goal, Kind, along
 from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 from optfair.numbers import Floats
@@ -61,6 +61,8 @@ _LAST = (
     "fraction turned over",
     "composition",
 )
+# Rules that write the same function in other words: its parts are taken out of one form only.
+_TWINS = ("multiplied out", "fraction turned over")
 
 
 class Search:
@@ -84,6 +86,7 @@ class Search:
         self.deadline = time.thread_time() + seconds
         self.stuck: dict[Any, Goal] = {}
         self._known: dict[Any, Step | None] = {}
+        self._twins: set[Any] = set()
         self._samples: dict[Any, Sample | None] = {}
         self._algebras: dict[Any, Algebra] = {(): Algebra(domain)}
         first = [name for name in RULES if name not in _LAST]
@@ -110,14 +113,18 @@ class Search:
         for own in self._order:
             if own.name == _LAST[0] and self._broken(goal, domain, context):
                 break
-            if own.name == "composition" and len(context) >= NESTED:
+            if own.name == "composition" and (len(context) >= NESTED or key in self._twins):
                 continue
             for data in self._proposals(own.name, goal, algebra):
                 spend(0.2)
+                if own.name == "composition" and not self._bent(goal, data, domain, context, depth):
+                    continue
                 goals = own.needs(goal.node, goal.kind, algebra, data)
                 if goals is None:
                     continue
                 asked = asked or bool(goals)
+                if own.name in _TWINS:
+                    self._twins |= {(*g.key, context) for g in goals if not g.boxes}
                 premises = self._all(goals, domain, context, depth + 1)
                 if premises is not None:
                     step = Step(goal, own.name, premises, data)
@@ -139,16 +146,27 @@ class Search:
             self._samples[key] = sample(node, domain, 200)
         return self._samples[key]
 
+    def _bent(
+        self, goal: Goal, data: tuple[Node, str], domain: Domain, context: Any, depth: int
+    ) -> bool:
+        """Whether a part is curved as a composition needs it: asked before the part is taken out."""
+        part, way = data
+        if way == "affine":
+            return True
+        own = Goal(part, along(goal.kind, 1.0 if way == "up" else -1.0))
+        return self._prove(own, domain, context, depth + 1) is not None
+
     def _all(
         self, goals: Sequence[Goal], domain: Domain, context: Any, depth: int
     ) -> tuple[Step, ...] | None:
-        premises = []
-        for goal in goals:
-            step = self._prove(goal, domain, context, depth)
+        premises: dict[int, Step] = {}
+        small_first = sorted(range(len(goals)), key=lambda k: len(subnodes(goals[k].node)))
+        for k in small_first if len(goals) > 1 else range(len(goals)):  # what fails, fails soon
+            step = self._prove(goals[k], domain, context, depth)
             if step is None:
                 return None
-            premises.append(step)
-        return tuple(premises)
+            premises[k] = step
+        return tuple(premises[k] for k in range(len(goals)))
 
     def _proposals(self, name: str, goal: Goal, a: Algebra) -> Iterator[Any]:
         """Yield what a rule might need to be told."""
@@ -261,7 +279,8 @@ def _parts(node: Node, a: Algebra) -> Iterator[tuple[Node, str]]:
     lines = [n for n in used if affine(n) and n.leaves and not _entry(n)]
     if lines:
         wide = [n for n in lines if isinstance(n, Sum) and n.size == 1]
-        if len(wide) == 1:
+        # beside a function of the same variable a part is no variable of its own
+        if len(wide) == 1 and not (len(scalars(wide[0])) == 1 and _beside(used, wide[0])):
             yield wide[0], "affine"
     seen = [
         n
@@ -275,6 +294,13 @@ def _parts(node: Node, a: Algebra) -> Iterator[tuple[Node, str]]:
     for n in sorted(seen, key=lambda n: n.serial)[:4]:
         yield n, "up"
         yield n, "down"
+
+
+def _beside(used: Mapping[Node, int], part: Node) -> bool:
+    """Whether the variables of a part stand in a node without it too."""
+    within = subnodes(part)
+    inside = sum(within[leaf] for leaf in part.leaves)
+    return sum(used[leaf] for leaf in part.leaves) > inside
 
 
 def _entry(node: Node) -> bool:

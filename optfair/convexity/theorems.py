@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import Hessian, evaluate, jet_on
+from optfair.convexity.derivatives import Gradient, evaluate, jet_on
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -332,8 +332,7 @@ def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
     for other in h.leaves:
         inside = box if other is leaf else a.domain.box(other)
         g = np.full((other.size, 1, 1), 1.0 if other is leaf else 0.0)
-        zero = Interval.exactly(np.zeros((other.size, 1, 1, 1)))
-        leaves[other] = Hessian(inside[:, None], Interval.exactly(g), zero)
+        leaves[other] = Gradient(inside[:, None], Interval.exactly(g))
     found = evaluate(h, leaves)
     return None if found is None else found.g[0]
 
