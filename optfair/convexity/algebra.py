@@ -20,6 +20,7 @@ from optfair.convexity.expression import (
     affine,
     constant,
     constant_value,
+    diagonal,
     linear,
     matrix,
     raw_call,
@@ -88,7 +89,7 @@ class Algebra:
     def scaled(self, factor: Any, node: Node) -> Node:
         """Return a number, or one for each entry, times a node."""
         c = np.broadcast_to(np.asarray(factor, dtype=float), node.size)
-        return linear([(sp.diags_array(np.array(c), format="csr"), node)], np.zeros(node.size))
+        return linear([(diagonal(c), node)], np.zeros(node.size))
 
     def total(self, nodes: Iterable[Node], signs: Iterable[float] | None = None) -> Node:
         """Return the sum of nodes of one size."""
@@ -96,7 +97,7 @@ class Algebra:
         factors = [1.0] * len(given) if signs is None else list(signs)
         n = given[0].size
         return linear(
-            [(c * sp.eye_array(n, format="csr"), g) for c, g in zip(factors, given, strict=True)],
+            [(diagonal(np.full(n, c)), g) for c, g in zip(factors, given, strict=True)],
             np.zeros(n),
         )
 

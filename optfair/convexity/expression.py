@@ -303,6 +303,13 @@ def selection(rows: Sequence[int] | NDArray[Any], size: int) -> Any:
     )
 
 
+def diagonal(factors: Any) -> Any:
+    """Return the diagonal matrix of some numbers."""
+    c = np.array(factors, dtype=float)
+    at, ends = np.arange(c.size, dtype=np.int32), np.arange(c.size + 1, dtype=np.int32)
+    return sp.csr_array((c, at, ends), (c.size, c.size))
+
+
 # --- construction -------------------------------------------------------------------------------
 
 

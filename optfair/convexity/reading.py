@@ -27,6 +27,7 @@ from optfair.convexity.expression import (
     affine,
     constant,
     constant_value,
+    diagonal,
     linear,
     opaque,
     raw_call,
@@ -358,7 +359,7 @@ class Reader:
     def _logarithm(self, e: Any) -> Node:
         inner = self.node(e.args[0])
         if type(e).__name__ == "log1p":
-            inner = linear([(sp.eye_array(inner.size, format="csr"), inner)], np.ones(inner.size))
+            inner = linear([(diagonal(np.ones(inner.size)), inner)], np.ones(inner.size))
         self.demand(inner, "log")
         return self.algebra.call("log", [inner], e.size)
 
