@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.registry import conic_interface
-from optfair.compile.conic_proof import ValueLine, same_rows
+from optfair.compile.conic_proof import ROUNDED, ValueLine, same_rows
 from optfair.compile.form import compile_problem
 from optfair.core import display
 from optfair.core.parameters import Family, chosen, parameters
@@ -417,7 +417,8 @@ def _band(
                 slope = (least - most) / (ts[inner] - ts[outer])
                 lower = max(lower, least + slope * (t - ts[inner]))
     elif kind == "concave":  # chords of bounds below, lines of points above
-        lower = max(lower, (1.0 - share) * bounds[0] + share * bounds[1])
+        chord = (1.0 - share) * bounds[0] + share * bounds[1]
+        lower = max(lower, chord - ROUNDED * (abs(bounds[0]) + abs(bounds[1])))
         along = [_along(p, t, ends, sign) for p in points if len(p.ends) == 2]
         upper = min(upper, *along, np.inf)
     else:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.sweeps import dependence, sweep
+from optfair.sweeps.sweep_result import Point, _band
 
 RNG = np.random.default_rng(0)
 A = RNG.random((12, 8))
@@ -418,3 +420,15 @@ def test_a_value_that_does_not_move_ends_the_search(unit: float) -> None:
     p = of.from_cvxpy(cp.Problem(goal, [cp.sum(x) >= t, cp.sum(x) == 1.0, x >= -9]))
     found = sweep(p, "t", (-1.0, 0.5), width=1e-3)
     assert len(found) <= 5 and found.width <= 1e-3
+
+
+def test_a_chord_of_bounds_is_rounded_down() -> None:
+    rng = np.random.default_rng(3)
+    for a, b, low, high, share in rng.normal(size=(40, 5)):
+        low, high = sorted((low, high))
+        points = [Point((t,), "optimal", 9.0, v) for t, v in ((low, a), (high, b))]
+        t = float(low + (high - low) * abs(np.tanh(share)))
+        lower = _band(points, "concave", t, 1.0, (low, high))[0]
+        t0, t1, v0, v1 = map(Fraction, (low, high, a, b))
+        exact = v0 + (v1 - v0) * (Fraction(t) - t0) / (t1 - t0)
+        assert lower <= exact and exact - Fraction(lower) <= Fraction(1e-13) * (abs(v0) + abs(v1))

@@ -39,7 +39,7 @@ from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 from optfair.proofs.bounds import LowerBound
-from optfair.proofs.rounding import gamma, loss
+from optfair.proofs.rounding import loss
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
@@ -252,12 +252,12 @@ class MassProof(PricedProof):
         p = self.problem
         n, w = p.cost.rows, p.data["weights"]
         bound, size = rules, 0.0
-        off = float(gamma(p.cost.points.shape[1] + 8.0))
+        off = p.cost.rounding
         slack = off * 2.0 * np.abs(prices).max(axis=1, initial=0.0)
         for i in range(0, n, CHUNK):
             rows = slice(i, i + CHUNK)
             low = self._reduced(rows, prices).min(axis=0)
-            # a distance has a rounding a column: lowered by that, the least stays the least
+            # lowered by the rounding of a distance, the least stays the least
             low -= off * np.abs(low) + slack[p.data["groups"][rows]]
             bound += float(w[rows] @ low)
             size += float(w[rows] @ np.abs(low))

@@ -12,7 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.linear_program import solve_linear_program
+from optfair.backends.registry import conic_interface
+from optfair.compile.conic_proof import same_rows
+from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
+from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
@@ -22,6 +26,7 @@ from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacili
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_positive, checked, one_of
 from optfair.proofs.rounding import gamma
+from optfair.transforms.relaxation import relaxed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -111,10 +116,7 @@ class LocatedSites:
         if self.conflict is None:
             return _Prices(narrow).proved(self.row_prices, self.mass_prices) > 0.0
         conflict: Any = self.conflict
-        inside = conflict.problem
-        same = np.array_equal(inside.data["cost"].matrix(), narrow.data["cost"].matrix())
-        same &= all(inside.constraints.get(k) is t for k, t in narrow.constraints.items())
-        return same and bool(conflict.verify())
+        return _same(conflict.problem, _all_within(narrow)) and bool(conflict.verify())
 
 
 @checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_positive)
@@ -331,16 +333,28 @@ def _within(
     left = time_limit - (time.perf_counter() - begin)
     if A is not None or tried.bound > 0.0 or left <= 0.0:
         return tried, A, None
-    barred = np.nonzero(narrow.data["cost"].matrix())
-    inside = narrow.with_constraints(within=narrow["assignment"][barred] == 0)
     try:
-        sites = narrow.opened(inside.solve(time_limit=left))
+        sites = narrow.opened(_all_within(narrow).solve(time_limit=left))
     except Infeasible as e:
         return tried, None, e.certificate
     except SolverFailure:
         return tried, None, None
     found = _Prices(narrow).assigned(sites)
     return tried, None if found is None else _inside(narrow, found[1]), None
+
+
+def _all_within(narrow: FairFacilityLocation) -> Problem:
+    """Return the problem in which no row goes farther."""
+    barred = np.nonzero(narrow.data["cost"].matrix())
+    return narrow.with_constraints(within=narrow["assignment"][barred] == 0)
+
+
+def _same(one: Problem, other: Problem) -> bool:
+    """Whether two problems have the same integers and compile to the same rows."""
+    if one.integers != other.integers or one.constraints.keys() != other.constraints.keys():
+        return False
+    a, b = (compile_problem(relaxed(p), conic_interface()).form for p in (one, other))
+    return same_rows(a, b) and np.array_equal(a.b, b.b)
 
 
 def _inside(narrow: FairFacilityLocation, A: Floats) -> Floats | None:
@@ -394,7 +408,7 @@ class _Prices:
         self.D = p.data["cost"].matrix()
         self.n, self.m = self.D.shape
         self.opening, self.most = p.data["opening_costs"], p.data["n_centers"]
-        self.columns = p.data["cost"].points.shape[1]
+        self.rounding = p.data["cost"].rounding
         self.typical = float(np.abs(self.D).mean()) or 1.0
 
     def spread_out(self) -> Integers:
@@ -492,8 +506,7 @@ class _Prices:
 
     def proved(self, u: Floats, lam: Floats) -> float:
         """Return a bound at given prices that holds in exact arithmetic."""
-        saved, served = self._saved(u, lam)
-        net = self.opening - saved
+        net = self.opening - self._saved(u, lam)[0]
         y = self._open(net)
         _, _, x, z, level = self._rest(lam)
         for c in self.program.form.cones:
@@ -503,8 +516,9 @@ class _Prices:
         if rules.unpaid is not None:
             return -np.inf
         sizes = np.abs(u)[:, None] + np.abs(self.D) + np.abs(lam)[self.groups]
-        each = self.w @ (sizes * served) + np.abs(self.opening)
+        # a row that is not served may be so but for rounding
+        each = self.w @ sizes + np.abs(self.opening)
         size = float(self.w @ np.abs(u)) + self.most * float(each.max())
         size += float(self.shares @ (np.abs(level) + np.abs(lam).max(axis=1))) + abs(rules.value)
         value = float(self.w @ u) + float(net[y].sum()) + float(level @ self.shares) + rules.value
-        return float(value - gamma(self.n + self.m + self.columns + 32.0) * size)
+        return float(value - (gamma(self.n + self.m + 32.0) + self.rounding) * size)

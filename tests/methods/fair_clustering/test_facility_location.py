@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -179,6 +180,19 @@ def test_a_changed_radius_is_not_verified() -> None:
             replace(found, conflict=None, row_prices=0.0 * found.row_prices),
         ):
             assert found.verify() and not wrong.verify()
+        if found.conflict is None:
+            continue
+        # a tree of cases says nothing about a radius where its problem has a rule more
+        narrow = p.beyond(radii[at])
+        far = np.nonzero(narrow.data["cost"].matrix())
+        with pytest.raises(of.errors.Infeasible) as refused:
+            narrow.with_constraints(
+                within=narrow["assignment"][far] == 0, more=cp.sum(narrow["assignment"]) <= 0
+            ).solve()
+        beyond = float(radii[at + 1])
+        wrong = replace(found, bound=beyond, conflict=refused.value.certificate)
+        assert refused.value.certificate.verify()
+        assert f"radii below {beyond:.10g} are not excluded" in wrong.verify().reasons
     assert kinds == {True, False}
 
 

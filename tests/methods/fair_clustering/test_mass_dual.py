@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from decimal import Decimal, localcontext
 from itertools import pairwise
 from typing import Any
 
@@ -359,3 +360,20 @@ def test_three_hundred_thousand_rows() -> None:
     s = of.FairAssignment(X, groups=groups, centers=X[:8]).solve("mass-dual", time_limit=600.0)
     assert s.is_optimal(1e-9)
     assert len(s.progress) <= 5
+
+
+@pytest.mark.parametrize(
+    ("metric", "power"), [("sqeuclidean", 2), ("l1", 1), ("lp", 1.5), ("lp", 7)]
+)
+@pytest.mark.parametrize(("unit", "away"), [(1.0, 0.0), (1e-6, 1e3), (1e20, 0.0), (1e-30, 0.0)])
+def test_distances_are_rounded_as_little_as_they_say(
+    metric: str, power: float, unit: float, away: float
+) -> None:
+    rng = np.random.default_rng(0)
+    X, centers = (rng.normal(size=(k, 2)) * unit + away for k in (20, 2))
+    cost = SeparableCost(metric, X, centers, p=power)
+    with localcontext(prec=60):
+        rows, places = (np.vectorize(Decimal, otypes=[object])(v) for v in (X, centers))
+        exact = (abs(rows[:, None] - places) ** Decimal(power)).sum(axis=2)
+        off = abs(np.vectorize(Decimal, otypes=[object])(cost.matrix()) - exact) / exact
+    assert off.max() <= cost.rounding < 1e-12

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.errors import DeclarationError, nearest
+from optfair.proofs.rounding import gamma
 
 # Costs D[i, k] of a row in a cluster: a metric between rows and centers, or a given matrix.
 
@@ -98,6 +99,17 @@ class SeparableCost:
     def rows(self) -> int:
         """Number of rows n."""
         return int(self.points.shape[0])
+
+    @property
+    def rounding(self) -> float:
+        r"""Relative error of a distance.
+
+        A column costs a few roundings; a power p counts the error of what it is taken of p times,
+        which is done twice (of differences, and of the p-th root), and a rounded exponent 1/p
+        counts :math:`|\ln D| < 750` times.
+        """
+        powers = 3.0 * self.p + 750.0 if self.metric == "lp" else 0.0
+        return float(gamma(self.points.shape[1] + 8.0 + powers))
 
     def columns(self, rows: NDArray[np.intp] | slice) -> Floats:
         """Return the costs of some rows, clusters along the first axis (K x m)."""
