@@ -155,13 +155,13 @@ def fit_passed(
         verbose=model.verbose,
     )
     found, program = run.best.found, compile_rules(problem).program
+    stopped = any(r.status == "interrupted" for r in records)
     rows: Any
     if held is None:
         jobs = _threads(model)
         rows = PassedRows(program, source, survey, problem.objective_unit, found.prices, jobs)
     else:
         rows = rows_of(held, found.prices, getattr(found, "duals", None))
-    stopped = any(r.status == "interrupted" for r in records)
     onward = descent(
         model,
         problem,

@@ -18,10 +18,9 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     Assigned,
     Descent,
     HeldRows,
-    SmoothedStart,
     descend,
-    smoothed_descent,
 )
+from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
 from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -239,7 +238,7 @@ def first_descent(
     def left() -> float | None:
         return None if limit is None else max(deadline - time.perf_counter(), 1e-3)
 
-    begun = smoothed_start(problem, centers, model, left())
+    begun = softly(problem, centers, model, left())
     mixed = begun is not None
 
     def onwards(at: Floats, prices: Floats | None, most: int | None) -> Descent[Any]:
@@ -324,7 +323,7 @@ def descent(
         )
 
 
-def smoothed_start(
+def softly(
     problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None
 ) -> SmoothedStart | None:
     """Return where the first iterations lead that need no exact assignment; None without them."""
@@ -334,7 +333,7 @@ def smoothed_start(
     if general(problem):
         return None
     cost = replace(problem.cost, centers=centers)
-    return smoothed_descent(
+    return smoothed_start(
         compile_rules(problem).program,
         CostRows(cost, problem.data["groups"], problem.data["weights"]),
         tol=model.tol,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 import optfair as of
 from optfair.errors import DataError, DeclarationError, Infeasible
 from optfair.methods.fair_clustering import kmeans_fit, single_start
-from optfair.methods.fair_clustering.algorithms import passed_rows
+from optfair.methods.fair_clustering.algorithms import passed_rows, soft_descent
 from optfair.methods.fair_clustering.algorithms.descent import descend
 from optfair.methods.fair_clustering.algorithms.pricing import Box
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -194,6 +195,41 @@ def test_an_assignment_far_from_its_start_takes_long_steps(
     assert rows_of.passes <= 12
     exact = FairAssignment(X, groups=g, centers=X[:4]).solve()
     assert run.history[0] == pytest.approx(exact.objective, rel=1e-10)
+
+
+def test_a_soft_pass_in_single_precision_is_the_one_in_double() -> None:
+    X, g = rows(6000, groups=3)
+    X += 1e4
+    source = of_source(X, g, np.random.default_rng(1).uniform(0.5, 2.0, 6000))
+    survey, prices = surveyed(source), np.random.default_rng(2).normal(size=(3, 4))
+    scale = soft_descent.Scale.of(survey.sample.X, survey.sample.weights)
+    u = scale.unit**2
+    own = passed_rows.SoftPass(
+        survey.header, scale, (X[:4] - scale.middle) / scale.unit, prices / u, 0.3 / u
+    )
+    plain = passed_rows.SmoothedPass(survey.header, X[:4], prices / 0.3, 0.3)
+    a = source.map_reduce(own, operator.add)
+    b = source.map_reduce(plain, operator.add)
+    assert a.found.value == pytest.approx(b.value, rel=1e-5)
+    assert np.abs(a.found.masses - b.masses).max() <= 1e-5
+    assert np.abs(a.found.curvature - b.curvature).max() <= 1e-5
+    assert np.abs(a.sums.sum(axis=0)).max() <= 1e-5  # rows are about their middle
+
+
+def test_prices_follow_centers_so_that_an_assignment_takes_few_passes() -> None:
+    X, g = rows(60_000)
+    source = of_source(X, g)
+    program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
+    rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
+    first = rows_of.assign(X[:4], None, np.inf)
+    for _ in range(3):  # while centers still move far
+        first = rows_of.assign(rows_of.move(first)[0], first, np.inf)
+    before = rows_of.passes
+    centers = rows_of.move(first)[0]
+    found = rows_of.assign(centers, first, np.inf)
+    assert rows_of.passes - before <= 3
+    exact = FairAssignment(X, groups=g, centers=centers).solve()
+    assert found.objective == pytest.approx(exact.objective, rel=1e-9)
 
 
 def of_source(X: np.ndarray, g: np.ndarray, w: np.ndarray | None = None):

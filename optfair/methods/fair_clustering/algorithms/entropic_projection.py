@@ -201,6 +201,8 @@ RADIUS, WIDEST, NARROWEST = 4.0, 1e6, 1e-12
 POOR, GOOD = 1e-3, 0.5
 # Steps without a smaller distance after which only rounding is left.
 PATIENCE = 4
+# Fall of the distance, below this one, at which a rough search ends: what is left are lone rows.
+SLOW, LONE = 0.9, 3e-3
 # Relative size of a gain of the bound that the cone program's own accuracy hides.
 ROUNDING = 1e-11
 
@@ -385,6 +387,7 @@ class _Search:
                     return "stalled"
                 continue
             quiet = quiet + 1 if distance > self.distance / 2.0 and self.distance < 1e-6 else 0
+            slow = self.rough and SLOW * self.distance < distance <= LONE
             self.best, self.distance = fresh, distance
             prices, found, z = fresh.prices, fresh.found, fresh.z
             self._record()
@@ -392,7 +395,7 @@ class _Search:
                 return "optimal"
             if distance <= self.tolerance and (step.inside or self.rough):
                 return "optimal"
-            if quiet > PATIENCE:
+            if quiet > PATIENCE or slow:
                 return "stalled"
             if ratio > GOOD and not step.inside:
                 radius = min(4.0 * radius, WIDEST)

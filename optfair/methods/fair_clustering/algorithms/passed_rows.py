@@ -23,6 +23,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     SMALL,
     Candidate,
     PriceSearch,
+    typical_margin,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
@@ -35,6 +36,13 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     price,
     select_arcs,
     spread,
+)
+from optfair.methods.fair_clustering.algorithms.soft_descent import (
+    COLD,
+    Scale,
+    SoftRows,
+    SoftSums,
+    moved_prices,
 )
 from optfair.rows.sources import Chunk, RowSource
 from optfair.rows.survey import Rows, Survey
@@ -235,6 +243,25 @@ class SmoothedPass:
         return mass_pass(far, rows.groups, rows.weights, self.prices)
 
 
+@dataclass(frozen=True, eq=False)
+class SoftPass:
+    """The map of a pass of `soft_descent`."""
+
+    survey: Survey
+    scale: Scale
+    centers: Floats
+    prices: Floats
+    tau: float
+
+    def __call__(self, chunk: Chunk) -> SoftSums:
+        """Return the sums of one chunk."""
+        rows = self.survey.read(chunk)
+        order = np.argsort(rows.groups.astype(np.min_scalar_type(len(self.prices))), kind="stable")
+        own = _taken(rows, order)
+        soft = SoftRows(own.X, own.groups, own.weights, self.scale)
+        return soft.at(self.centers, self.prices, self.tau)
+
+
 def _taken(rows: Rows, at: Integers) -> Rows:
     return Rows(rows.X[at], rows.groups[at], rows.weights[at])
 
@@ -333,6 +360,8 @@ class PassedRows:
         self.program, self.source, self.survey, self.unit = program, source, survey, unit
         self.prices, self.n_jobs, self.passes, self.header = prices, n_jobs, 0, survey.header
         self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
+        self.scale = Scale.of(survey.sample.X, survey.sample.weights)
+        self.temperature = 0.0
 
     def assign(
         self,
@@ -346,7 +375,10 @@ class PassedRows:
         # the first assignment is made whatever the limit
         deadline = np.inf if before is None else time.perf_counter() + left
         search = PassedSearch(self, centers, deadline, brief=brief)
-        found = search.assign(self.prices if before is None else before.found.prices)
+        prices = self.prices if before is None else before.found.prices
+        if brief and prices is not None and self.program.form.b.size:
+            prices = self._followed(centers, prices)
+        found = search.assign(prices)
         if found is None:
             if before is not None:
                 return None
@@ -357,6 +389,23 @@ class PassedRows:
             )
         gap = max(0.0, found.objective - found.bound) / max(self.unit, abs(found.objective))
         return Assigned(found.objective, gap, found.status, centers, found)
+
+    def _followed(self, centers: Floats, prices: Floats) -> Floats:
+        """Return prices for centers that moved, by one pass in which few rows choose softly."""
+        if not self.temperature:
+            few = self.survey.sample
+            cost = SeparableCost("sqeuclidean", few.X, centers)
+            self.temperature = COLD * typical_margin(CostRows(cost, few.groups, few.weights))
+        if not self.temperature:
+            return prices
+        return moved_prices(
+            self.program, self._softly, self.scale, centers, prices, self.temperature
+        )
+
+    def _softly(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
+        made = SoftPass(self.header, self.scale, centers, prices, tau)
+        sums: SoftSums = self.pass_over(made, operator.add)
+        return sums
 
     def move(self, step: Assigned[PassedAssignment]) -> tuple[Floats, list[int]]:
         """Return the means of the clusters; an empty one gets a row that costs much."""
@@ -400,7 +449,7 @@ class PassedSearch(PriceSearch):
     """
 
     # a pass over all rows costs more than a large master
-    growth = (4.0, 16.0)
+    growth, far = (4.0, 16.0), float(LARGEST)
 
     def __init__(
         self, rows: PassedRows, centers: Floats, deadline: float = np.inf, *, brief: bool = False

@@ -215,8 +215,9 @@ class PriceSearch:
         Part of the usual rows that the first box has, where prices are nearly right.
     """
 
-    # how much wider a side of the box gets that was active
-    growth = (2.0, 8.0)
+    # how much wider a side of the box gets that was active; rows missed that it takes at least
+    # for a long step instead
+    growth, far = (2.0, 8.0), 0.0
 
     def __init__(
         self,
@@ -287,7 +288,7 @@ class PriceSearch:
                 ranks = np.maximum(ranks / 8.0, 1.0)
                 continue
             missing = result.slack * self.size
-            if missing.sum() > FAR and steps > 0:
+            if missing.sum() > max(FAR, self.far) and steps > 0:
                 steps, opened = steps - 1, None
                 prices = self._long_step(prices, COOL)
             else:

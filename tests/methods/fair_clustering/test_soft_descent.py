@@ -9,9 +9,9 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     HeldRows,
     Mixing,
     descend,
-    smoothed_descent,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import price
+from optfair.methods.fair_clustering.algorithms.soft_descent import smoothed_start
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
@@ -39,7 +39,7 @@ def rows_of(p):
 @pytest.mark.parametrize("name", RULES)
 def test_centers_and_prices_are_near_an_exact_alternation(name, weighted):
     p = problem(RULES[name], weighted=weighted)
-    begun = smoothed_descent(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=300)
+    begun = smoothed_start(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=300)
     there = p.with_centers(begun.centers)
     exact = there.solve("mass-dual")
     # what the prices prove of the assignment at these centers, beside the exact optimum
@@ -63,7 +63,7 @@ def test_what_it_does_not_pay_for_is_left_to_exact_iterations(case):
         None if case == "no rules" else RULES["perfect"], n=300 if case == "few rows" else 2_400
     )
     most = 1 if case == "one iteration" else 300
-    assert smoothed_descent(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=most) is None
+    assert smoothed_start(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=most) is None
 
 
 def test_units_and_origin_do_not_matter():
@@ -72,8 +72,7 @@ def test_units_and_origin_do_not_matter():
         1e6 * p.cost.points + 3e7, groups=p.data["groups"], centers=1e6 * p.cost.centers + 3e7
     )
     a, b = (
-        smoothed_descent(compile_rules(r).program, rows_of(r), tol=1e-6, max_iter=300)
-        for r in (p, q)
+        smoothed_start(compile_rules(r).program, rows_of(r), tol=1e-6, max_iter=300) for r in (p, q)
     )
     assert np.allclose(b.centers, 1e6 * a.centers + 3e7, rtol=0.0, atol=2e4)
     # a constant for all clusters of a group moves no row

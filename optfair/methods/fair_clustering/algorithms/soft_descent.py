@@ -1,0 +1,371 @@
+"""Where an alternation starts: near its end, from passes in which rows choose softly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.descent import REACH
+from optfair.methods.fair_clustering.algorithms.entropic_projection import (
+    only_equations,
+    price_step,
+)
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.price_search import (
+    SmoothedRows,
+    smoothed_prices,
+    thinned,
+    typical_margin,
+)
+from optfair.methods.fair_clustering.algorithms.pricing import MassPass
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+# Rows from which it pays; rows per block of a pass.
+FEWEST, BLOCK = 2_000, 4_096
+# Temperatures in typical margins, and the relative fall of the objective at which each is left,
+# or the passes; the one at which prices follow centers.
+LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 80), (0.01, 1e-6, 60))
+COLD = 0.003
+# Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
+# temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
+NEAR, NEAREST = 2.5, 0.25
+# Damping of the prices' Newton steps, as a share of masses: first and least at temperature 1, most.
+FIRST, LEAST, MOST = 0.5, 0.1, 10.0
+# Damping of a single step from prices that are nearly right.
+FIRM = 1e-4
+# Passes that bring masses no nearer, after which centers move all the same: masses of lone rows
+# follow no curvature, and wait for exact assignments.
+PATIENCE = 4
+# Rows that the first prices are made from.
+STARTERS = 4_000
+# A box of prices that is none: damping bounds the steps.
+WIDE = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothedStart:
+    """Centers (K, d), prices (G, K), and the number of times that centers moved."""
+
+    centers: Floats
+    prices: Floats
+    moves: int
+
+
+def smoothed_start(
+    program: MassProgram,
+    costs: CostRows,
+    *,
+    tol: float,
+    max_iter: int,
+    deadline: float = np.inf,
+) -> SmoothedStart | None:
+    """Return where `soft_descent` leads on rows in memory, from the centers of their costs.
+
+    None where rows are too few, there are no rules, or a step fails.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    costs : CostRows
+        Rows, metric "sqeuclidean", at the centers to start from.
+    tol, max_iter, deadline
+        As of `soft_descent`.
+    """
+    if costs.size < FEWEST or max_iter < 2 or not program.form.b.size:
+        return None
+    few = thinned(costs, STARTERS)
+    nothing = np.zeros(program.masses.shape)
+    prices = smoothed_prices(
+        program, few, lambda tau: SmoothedRows(few, tau), few.size, nothing, deadline=deadline
+    )
+    if prices is None:
+        return None
+    X, w = costs.cost.points[costs.rows], costs.weights
+    scale = Scale.of(X, w)
+    return soft_descent(
+        program,
+        SoftRows(X, costs.groups, w, scale).at,
+        scale,
+        costs.cost.centers,
+        prices,
+        typical_margin(costs),
+        LADDER,
+        tol=tol,
+        max_iter=max_iter,
+        deadline=deadline,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Middle of rows and the size of their deviations: what makes them fit single precision."""
+
+    middle: Floats
+    unit: float
+
+    @classmethod
+    def of(cls, X: Floats, weights: Floats) -> Scale:
+        """Return the scale of rows."""
+        middle = weights @ X / weights.sum()
+        spread = float(weights @ np.square(X - middle).sum(axis=1) / weights.sum())
+        return cls(middle, float(np.sqrt(spread)) or 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class SoftSums:
+    """Value, masses and curvature over τ, and Σ w R x of each cluster (K, d), about the middle."""
+
+    found: MassPass
+    sums: Floats
+
+    def __add__(self, other: SoftSums) -> SoftSums:
+        return SoftSums(self.found + other.found, self.sums + other.sums)
+
+
+#: (centers, prices, τ), in the unit of the rows -> sums over all rows
+SoftOracle = Callable[[Floats, Floats, float], SoftSums]
+
+
+class SoftRows:
+    """Rows about a middle, in a unit and in single precision.
+
+    Parameters
+    ----------
+    X : array (n, d)
+    groups : array (n,) of int
+        Groups of the rows, which are ordered by them.
+    weights : array (n,)
+    scale : Scale
+    """
+
+    def __init__(self, X: Floats, groups: Integers, weights: Floats, scale: Scale) -> None:
+        self.weights = weights
+        X = (X - scale.middle) / scale.unit
+        self.size = float(weights @ np.einsum("ij,ij->i", X, X))
+        root = np.sqrt(weights)
+        self.root = root.astype(np.float32)
+        self.across = np.ones((X.shape[1] + 1, len(X)), dtype=np.float32)
+        self.across[:-1] = X.T
+        self.along = np.ascontiguousarray((self.across * self.root).T)
+        present, first = np.unique(groups, return_index=True)
+        self.pieces = [
+            (int(g), start, min(start + BLOCK, stop))
+            for g, own, stop in zip(present, first, [*first[1:].tolist(), len(X)], strict=True)
+            for start in range(int(own), stop, BLOCK)
+        ]
+
+    def at(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
+        """Return the sums at given centers and prices."""
+        (G, K), d = prices.shape, centers.shape[1]
+        value, sums = -self.size / tau, np.zeros((G, K, d + 1))
+        curved = np.zeros((G, K, K))
+        norms = np.square(centers).sum(axis=1)
+        for g, start, stop in self.pieces:
+            map_ = np.hstack([2.0 * centers, -(norms + prices[g])[:, None]]) / tau
+            S = map_.astype(np.float32) @ self.across[:, start:stop]
+            top = S.max(axis=0)
+            S -= top
+            np.exp(S, out=S)
+            total = S.sum(axis=0)
+            value += float(self.weights[start:stop] @ (top + np.log(total)))
+            S *= self.root[start:stop] / total
+            sums[g] += S @ self.along[start:stop]
+            curved[g] -= S @ S.T
+        masses = sums[:, :, -1].copy()
+        diagonal = np.arange(K)
+        curved[:, diagonal, diagonal] += masses
+        return SoftSums(MassPass(value, masses, curved), sums[:, :, :-1].sum(axis=0))
+
+
+def soft_descent(
+    program: MassProgram,
+    oracle: SoftOracle,
+    scale: Scale,
+    centers: Floats,
+    prices: Floats,
+    margin: float,
+    ladder: tuple[tuple[float, float, int], ...],
+    *,
+    tol: float,
+    max_iter: int,
+    deadline: float = np.inf,
+) -> SmoothedStart | None:
+    r"""Return centers and prices near those of an alternation of exact assignments and means.
+
+    .. math::
+        \min_\mu \max_\Lambda\; -\tau \sum_i w_i \log \sum_k e^{-(\|x_i - \mu_k\|^2 +
+        \Lambda_{g_i k})/\tau} + \min_M \{h(M) - \langle\Lambda, M\rangle : \text{rules}\}
+
+    at low temperatures τ. One pass gives masses, their curvature and means: prices take a
+    damped Newton step, and centers move beyond their means, in the same pass where masses are near
+    the rules. Passes are in single precision, as nothing is proved here. None where a step fails.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules.
+    oracle : callable
+        Makes the passes, in the unit of ``scale``.
+    scale : Scale
+    centers, prices : arrays (K, d), (G, K)
+        Where to start.
+    margin : float
+        Typical margin between a row's two cheapest clusters.
+    ladder : tuple of (temperature in margins, relative fall that ends it, most passes)
+    tol : float
+        Relative fall of the objective at which the alternation will end.
+    max_iter : int
+        Moves of the centers.
+    deadline : float
+        ``time.perf_counter()`` value.
+    """
+    if not margin > 0.0:
+        return None
+    search = _Search(program, oracle, scale, centers, prices, max_iter, deadline)
+    for share, fall, most in ladder:
+        if not search.descend(margin, share, max(tol, fall), most):
+            return None
+    unit = scale.unit
+    return SmoothedStart(
+        search.centers * unit + scale.middle, search.prices * unit**2, search.moves
+    )
+
+
+def moved_prices(
+    program: MassProgram,
+    oracle: SoftOracle,
+    scale: Scale,
+    centers: Floats,
+    prices: Floats,
+    temperature: float,
+) -> Floats:
+    """Return prices after one Newton step at low temperature: centers moved a little beneath them."""
+    search = _Search(program, oracle, scale, centers, prices, 0, np.inf)
+    search.follow(temperature)
+    return search.prices * search.unit
+
+
+class _Search:
+    """Prices and centers as they move, in the unit of the rows."""
+
+    def __init__(
+        self,
+        program: MassProgram,
+        oracle: SoftOracle,
+        scale: Scale,
+        centers: Floats,
+        prices: Floats,
+        most: int,
+        deadline: float,
+    ) -> None:
+        self.program, self.oracle, self.unit = program, oracle, scale.unit**2
+        self.centers = (centers - scale.middle) / scale.unit
+        self.prices = prices / self.unit
+        self.most, self.deadline, self.moves, self.passes = most, deadline, 0, 0
+        form, at = program.form, program.masses.ravel()
+        self.equations = form.A.toarray()[:, at] if only_equations(program) else None
+
+    def descend(self, margin: float, share: float, fall: float, passes: int) -> bool:
+        """Move prices and centers at one temperature until the objective falls by so little."""
+        tau, hot, y, z = self._at(share * margin)
+        damping = FIRST * share
+        found, sums = self._pass(self.prices, tau)
+        most, near = self.passes + passes, min(NEAR * share, NEAREST) / self.prices.shape[1]
+        least, resting = np.inf, 0
+        while self.passes < most and self.moves < self.most:
+            if time.perf_counter() > self.deadline:
+                return True
+            step = self._step(hot, found, z, tau, damping)
+            if step is None:
+                return False
+            y_new, z_new, distance = step
+            prices = hot.prices(y_new, z_new) * tau
+            resting, least = (0, distance) if distance < 0.9 * least else (resting + 1, least)
+            if resting == PATIENCE:
+                near = max(near, 1.1 * distance)
+            if distance > near:
+                ahead, beyond = self._pass(prices, tau)
+                before = None if z is None else hot.rule_bound(y, z) - found.value
+                if before is not None and hot.rule_bound(y_new, z_new) - ahead.value <= before:
+                    damping *= 5.0  # further than the curvature reaches
+                    if damping > MOST:
+                        return True
+                    continue
+                found, sums, damping = ahead, beyond, max(damping / 3.0, LEAST * share)
+            else:
+                own = found.masses.sum(axis=0)[:, None]
+                means = np.where(own > 1e-9, sums / np.maximum(own, 1e-12), self.centers)
+                fell = float((own * np.square(means - self.centers)).sum())
+                cost = -(found.value * tau + float((self.prices * found.masses).sum()))
+                self.centers = self.centers + REACH * (means - self.centers)
+                self.moves, resting, least = self.moves + 1, 0, np.inf
+            y, z, self.prices = y_new, z_new, prices
+            if distance <= near:
+                if fell <= fall * abs(cost):
+                    return True
+                damping = max(damping / 2.0, LEAST * share)
+                found, sums = self._pass(self.prices, tau)
+        return True
+
+    def follow(self, temperature: float) -> None:
+        """Move prices by one Newton step."""
+        tau, hot, _, z = self._at(temperature)
+        found, _ = self._pass(self.prices, tau)
+        step = self._step(hot, found, z, tau, FIRM)
+        if step is not None:
+            self.prices = hot.prices(step[0], step[1]) * tau
+
+    def _at(self, temperature: float) -> tuple[float, MassProgram, Floats, Floats | None]:
+        """Return τ, the program in its unit, and masses and multipliers to begin with."""
+        tau, form = temperature / self.unit, self.program.form
+        hot = replace(
+            self.program, form=replace(form, P=form.P / temperature, q=form.q / temperature)
+        )
+        return tau, hot, np.zeros(form.q.size), self._multipliers(hot, tau)
+
+    def _pass(self, prices: Floats, tau: float) -> tuple[MassPass, Floats]:
+        self.passes += 1
+        found = self.oracle(self.centers, prices, tau)
+        return found.found, found.sums
+
+    def _multipliers(self, hot: MassProgram, tau: float) -> Floats | None:
+        """Return multipliers of equations whose prices are the nearest to those at hand."""
+        if self.equations is None:
+            return None
+        form = hot.form
+        own = self.prices / tau - form.q[hot.masses]
+        z = np.asarray(np.linalg.lstsq(self.equations.T, own.ravel(), rcond=None)[0])
+        self.prices = hot.prices(np.zeros(form.q.size), z) * tau
+        return z
+
+    def _step(
+        self, hot: MassProgram, found: MassPass, z: Floats | None, tau: float, damping: float
+    ) -> tuple[Floats, Floats, float] | None:
+        """Return masses and multipliers of a damped step, and how far masses are from the rules."""
+        G, K = found.masses.shape
+        own = np.maximum(found.masses, hot.shares[:, None] / K)
+        curved = np.asarray(found.curvature) + damping * own[:, :, None] * np.eye(K)
+        form = hot.form
+        if self.equations is None or z is None:
+            held = MassPass(found.value, found.masses, curved)
+            step = price_step(hot, held, self.prices / tau, WIDE, z)
+            if step is None:
+                return None
+            apart = found.masses - step.y[hot.masses]
+            return step.y, step.z, float(np.abs(apart / hot.shares[:, None]).max())
+        y = np.zeros(form.q.size)
+        y[hot.masses] = found.masses
+        B = self.equations
+        half = np.einsum("rgk,gkl->rgl", B.reshape(-1, G, K), curved).reshape(len(B), -1)
+        newton = half @ B.T
+        newton[np.diag_indices(len(B))] += 1e-9 * np.trace(newton)
+        left = form.A @ y - form.b
+        return y, z + np.linalg.solve(newton, left), float(np.abs(left).max())
