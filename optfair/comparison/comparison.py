@@ -72,7 +72,8 @@ class PerformanceProfile:
     measure : str
         What was compared.
     ratios : dict
-        Solver -> sorted ratios to the best solver, of the problems it solved.
+        Solver -> sorted ratios to the best solver, of the problems it solved; in a data profile
+        the measure itself.
     taken : dict
         Solver -> number of problems it takes; refusals are not counted against it.
     """
@@ -334,6 +335,20 @@ class Comparison:
         """Return the performance profile of the solvers that take at least one problem."""
         taken = {s: v for s, v in self.values(measure).items() if v}
         return performance_profile(taken, measure)
+
+    def data_profile(self, measure: str = "seconds") -> PerformanceProfile:
+        r"""Return the shares of problems solved within so much of a measure, not of the best.
+
+        .. math:: \delta_s(\alpha) = \frac{1}{|P_s|}\,\big|\{p \in P_s : t_{ps} \le \alpha\}\big|
+
+        References
+        ----------
+        J. J. Moré, S. M. Wild, Benchmarking derivative-free optimization algorithms, SIAM Journal
+        on Optimization 20, 2009.
+        """
+        taken = {s: v for s, v in self.values(measure).items() if v}
+        own = {s: np.sort([t for t in v.values() if t is not None]) for s, v in taken.items()}
+        return PerformanceProfile(measure, own, {s: len(v) for s, v in taken.items()})
 
     @checked(shift=check_positive)
     def summary(self, shift: float = 1.0) -> tuple[Summary, ...]:

@@ -414,8 +414,9 @@ def _band(
         for inner, outer in ((k - 1, k - 2), (k, k + 1)):  # and chords of the next piece, prolonged
             if min(inner, outer) >= 0 and max(inner, outer) < len(ts) and ts[inner] != t:
                 least, most = _sides(points[inner], sign)[0], _sides(points[outer], sign)[1]
-                slope = (least - most) / (ts[inner] - ts[outer])
-                lower = max(lower, least + slope * (t - ts[inner]))
+                reach = (t - ts[inner]) / (ts[inner] - ts[outer])
+                off = ROUNDED * (1.0 + abs(reach)) * (abs(least) + abs(most))
+                lower = max(lower, least + (least - most) * reach - off)
     elif kind == "concave":  # chords of bounds below, lines of points above
         chord = (1.0 - share) * bounds[0] + share * bounds[1]
         lower = max(lower, chord - ROUNDED * (abs(bounds[0]) + abs(bounds[1])))

@@ -72,6 +72,15 @@ def test_profile_is_dolan_and_more_on_what_a_solver_takes():
     np.testing.assert_allclose(shares, [0.5, 0.75])
 
 
+def test_a_data_profile_counts_what_is_solved_in_so_much():
+    profile, values = FOUR.data_profile(), FOUR.values("seconds")
+    for solver, by_problem in values.items():
+        for limit in (0.0, 1.0, 2.5, 1e9):
+            solved = sum(v is not None and v <= limit for v in by_problem.values())
+            assert profile.share(solver, limit) == pytest.approx(solved / len(by_problem))
+    assert profile.taken == FOUR.profile().taken
+
+
 def test_profile_of_zeros_and_of_nothing():
     profile = performance_profile({"a": {"p": 0.0}, "b": {"p": 1.0}, "c": {"p": None}})
     assert profile.ratios["a"].tolist() == [1.0]
