@@ -1,0 +1,56 @@
+"""The search asks what is cheap before what is dear, and takes parts out of one form only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import pytest
+
+from optfair.convexity import theorems
+from optfair.convexity.domain import Domain
+from optfair.convexity.grammar import parse, parse_bounds
+from optfair.convexity.prove import domain_of
+from optfair.convexity.reading import read
+from optfair.convexity.search import Search
+
+APART = ("second derivatives over boxes", "sum of squares")
+
+
+def rules_only(text: str, bounds: str) -> tuple[Any, Search]:
+    """Return the node of a text and a search by rules alone."""
+    variables = {"x": cp.Variable(name="x"), "y": cp.Variable(name="y")}
+    found = read(parse(text, variables), domain_of(parse_bounds(bounds, variables)))
+    search = Search(found.domain)
+    search._order = [rule for rule in search._order if rule.name not in APART]
+    return found.node, search
+
+
+def test_parts_are_taken_out_only_where_they_are_curved_as_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = []
+    own = theorems.abstracted
+    monkeypatch.setattr(
+        theorems, "abstracted", lambda node, u, a: (taken.append(u), own(node, u, a))[1]
+    )
+    node, search = rules_only("(exp(x) - exp(-x))/(exp(x) + exp(-x))", "x>=0.01, x<=3")
+    assert search.prove(node, "concave") is None
+    assert 0 < len(taken) <= 4  # two directions of every part of both forms would be 15
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"),
+    [("abs(x) - log(1 + abs(x))", ""), ("exp(x)*exp(x) + exp(x)", ""), ("1/(3 - x)", "x<=2")],
+)
+def test_parts_that_are_curved_as_it_needs_are_found(text: str, bounds: str) -> None:
+    node, search = rules_only(text, bounds)
+    assert search.prove(node, "convex") is not None
+
+
+def test_of_two_claims_the_smaller_is_asked_first() -> None:
+    node, search = rules_only("exp(x) + exp(-x)*(1 + x*x + y*y)", "x>=0, x<=1")
+    small, _ = rules_only("-exp(x)", "")
+    goals = [theorems.Goal(node, "convex"), theorems.Goal(small, "convex")]
+    assert search._all(goals, Domain(), (), 0) is None
+    assert goals[0].key not in {key[: len(goals[0].key)] for key in search._known}
