@@ -46,6 +46,7 @@ SCOPE = {
     "optfair/proofs/*.py": 40,
     "optfair/compile/*.py": 8,
     "optfair/core/*.py": 5,
+    "optfair/backends/repeat.py": 20,
     "optfair/methods/*/adapters*.py": 5,
     "optfair/methods/*/adapters/*.py": 5,
     "optfair/methods/*/algorithms/*.py": 5,
@@ -454,6 +455,11 @@ def tried(wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -
     os.waitpid(pid, 0)
 
 
+def _seconds() -> float:
+    """Return the CPU seconds of this process and of all that it started."""
+    return sum(os.times()[:4])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Try the mutants of some files, or of all in scope; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -470,7 +476,8 @@ def main(arguments: list[str] | None = None) -> int:
     counts = {f.relative_to(ROOT).as_posix(): n for g, n in SCOPE.items() for f in ROOT.glob(g)}
     files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
     groups: dict[tuple[str, ...], list[Mutant]] = {}
-    end, known = time.monotonic() + 60.0 * asked.minutes, listed()
+    begun, known = time.monotonic(), listed()
+    end = begun + 60.0 * asked.minutes
     alike: dict[Path, list[str]] = {}
     turn: dict[Mutant, int] = {}
     for file in files:
@@ -508,7 +515,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"  {m.file}:{m.line} {word}: {json.dumps(entry, ensure_ascii=False)}")
     said = "listed are killed" if asked.listed else "survivors are not listed"
     print(f"\n{len(found)} mutants, {missing} not tried yet, {len(live)} survive; "
-          f"{len(wrong)} {said}")  # fmt: skip
+          f"{len(wrong)} {said}; {_seconds():.0f} CPU seconds in {time.monotonic() - begun:.0f}")  # fmt: skip
     return 1 if wrong else 2 * (missing > 0)
 
 

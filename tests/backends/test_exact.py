@@ -88,6 +88,19 @@ def test_nothing_may_be_moved_by_any_amount(entry: int) -> None:
     assert optimum.verify()
 
 
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
+def test_a_pair_that_is_no_optimum_has_no_bound(sense: Any) -> None:
+    x, sign = cp.Variable(2, name="x"), 1.0 if sense is cp.Minimize else -1.0
+    rows = [0.1 * x[0] + 0.3 * x[1] >= 0.7, 0.2 * x[0] + 0.1 * x[1] >= 0.4, x >= 0]
+    s = of.from_cvxpy(cp.Problem(sense(sign * (0.6 * x[0] + 0.7 * x[1])), rows)).solve(exact=True)
+    right = s.exact.check(s.values, s.multipliers)
+    assert sign * Fraction(right.bound) <= sign * s.exact.objective
+    assert right.bound == pytest.approx(s.objective, rel=1e-15)
+    moved = (s.exact.point[0] + Fraction(1, 10**300), *s.exact.point[1:])
+    wrong = replace(s.exact, point=moved).check(s.values, s.multipliers)
+    assert wrong.bound == wrong.estimate == -sign * np.inf
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs_in_any_units(seed: int) -> None:
     rng = np.random.default_rng(seed)
