@@ -21,7 +21,7 @@ from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, Pow
 from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, floats
 
 if TYPE_CHECKING:
@@ -41,6 +41,12 @@ def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
         if not supports:
             raise
         return expression.tree_copy(id_objects={**replacements, **supports})
+    except AssertionError as e:  # CVXPY copies a perspective with its function left out
+        raise UnsupportedProblem(
+            "a perspective of CVXPY cannot be written in other variables",
+            " ".join(str(expression).split())[:200],
+            "write s*f(x/s) as it is in cones, such as quad_over_lin(x, s) or rel_entr(s, x)",
+        ) from e
 
 
 def _supports(node: Any, replacements: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:

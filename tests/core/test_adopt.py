@@ -118,6 +118,14 @@ def test_what_cannot_be_taken_apart_is_refused_by_name() -> None:
         of.from_cvxpy(cp.Problem(cp.Minimize(Odd(y, 1)), [y >= 1]))
 
 
+def test_a_perspective_of_cvxpy_is_refused_by_name() -> None:
+    x, s = cp.Variable(name="x"), cp.Variable(name="s", nonneg=True)
+    written = cp.perspective(cp.square(x), s)
+    with pytest.raises(of.UnsupportedProblem, match="a perspective of CVXPY") as found:
+        of.from_cvxpy(cp.Problem(cp.Minimize(written), [x >= 1, s <= 2]))
+    assert "quad_over_lin(x, s)" in found.value.remedy
+
+
 SETS: dict[str, Callable[[Any], list[Any]]] = {
     "ball": lambda x: [cp.norm(x) <= 2, x >= -1],
     "box": lambda x: [x <= 1, x >= -2, cp.sum(x) == 1],
