@@ -333,7 +333,7 @@ class Sweep:
         """What the bounds rest on: "proved" when every point and line is."""
         solved = [p for p in self.points if p.solved]
         lines = self.dependence.word not in _lines(self._sign) or all(
-            p.line is None or p.line.sound for p in solved
+            p.line is not None and p.line.sound for p in solved
         )
         return "proved" if lines and all(p.grade == "proved" for p in solved) else "reported"
 
@@ -411,8 +411,9 @@ def _band(
     if kind == "convex":  # chords above, lines of multipliers below
         upper = min(upper, (1.0 - share) * values[0] + share * values[1])
         lower = max(lower, *(p.line(t) for p in points if p.line is not None), -np.inf)
-        for inner, outer in ((k - 1, k - 2), (k, k + 1)):  # and chords of the next piece, prolonged
-            if min(inner, outer) >= 0 and max(inner, outer) < len(ts) and ts[inner] != t:
+        bare = any(p.line is None for p in near)
+        for inner, outer in ((k - 1, k - 2), (k, k + 1)):  # or chords of the next piece, prolonged
+            if bare and min(inner, outer) >= 0 and max(inner, outer) < len(ts) and ts[inner] != t:
                 least, most = _sides(points[inner], sign)[0], _sides(points[outer], sign)[1]
                 reach = (t - ts[inner]) / (ts[inner] - ts[outer])
                 off = ROUNDED * (1.0 + abs(reach)) * (abs(least) + abs(most))

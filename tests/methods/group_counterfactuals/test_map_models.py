@@ -262,6 +262,6 @@ def test_the_cost_of_a_map_is_known_between_bounds() -> None:
     X = np.random.default_rng(0).normal(size=(30, 2)) * [3.0, 1.0] - 2.0
     p = of.PSDMap(X, score=([1.0, 1.0], 0.0), K=1.5, k=3.0)
     found = of.sweep(p, "K", (1.0, 1.5), width=2e-2)
-    assert found.width <= 2e-2 and found.grade == "proved"
+    assert found.width <= 2e-2 and found.grade == "reported"
     low, high = found.band(1.07)
     assert low - 1e-9 <= p.at(K=1.07).solve().objective <= high + 1e-9
