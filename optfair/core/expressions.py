@@ -27,8 +27,6 @@ from optfair.numbers import Floats, floats
 if TYPE_CHECKING:
     from optfair.core.term import Term
 
-# What the core needs of CVXPY expressions: substitution and evaluation without side effects.
-
 Values = Mapping[str, Any]
 
 
@@ -141,8 +139,7 @@ class Evaluator:
             read = self.read(values, lambda e: [side.value for side in e.args])
         else:
             read = self._steps.at(values, self._held)
-        left, right = (dense(side) for side in read)
-        return left, right
+        return dense(read[0]), dense(read[1])
 
     def value(self, values: Values) -> Floats:
         """Return the value of an expression: NaN where it has none, as at a singular matrix."""
@@ -263,8 +260,6 @@ def variable_names(
             unknown.append(f"{variable.name()} {variable.shape}")
     return frozenset(known), unknown
 
-
-# The numbers in what somebody wrote: values of CVXPY parameters are taken, NaN and infinity refused by name.
 
 # NaN and infinity in what somebody wrote: refused by name, or a bound that is none.
 
