@@ -407,7 +407,7 @@ def test_a_band_needs_no_multipliers(monkeypatch: pytest.MonkeyPatch) -> None:
     p, ends = sides("min", quadratic=True)
     found = sweep(p, "t", ends, width=2e-2)
     assert found.width <= 2e-2 and len(found) < 40
-    assert found.grade == "reported"  # prolonged chords rest on points that are feasible to rounding
+    assert found.grade == "reported"  # such chords rest on points that are feasible to rounding
     for t in RNG.uniform(*ends, size=12):
         low, high = found.band(float(t))
         value = p.at(t=float(t)).solve().objective
