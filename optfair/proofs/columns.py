@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.proofs.cones import SecondOrder
 from optfair.proofs.rounding import UNIT, gamma
 
 if TYPE_CHECKING:
@@ -105,14 +106,10 @@ def linear_rows(form: ConicForm) -> Rows:
             if c.kind == "zero":
                 low[at] = form.b[at]
             continue
-        where = np.arange(c.start, c.stop)
         if c.kind == "soc":
-            tail = where[1:]
-            head = np.full(tail.size, c.start)
-            behind.append(np.array([tail, head, head]))
-            factors.append(np.tile([[1.0], [0.5]], tail.size))
-            where = where[:1]
-        elif c.kind == "psd":
+            continue
+        where = np.arange(c.start, c.stop)
+        if c.kind == "psd":
             on, off = where[c.diagonal], where[~c.diagonal]
             i, j = c.places
             if c.root != 1.0:
@@ -126,6 +123,11 @@ def linear_rows(form: ConicForm) -> Rows:
             factors.append(np.array([[1.0], [c.power]]))
             where = where[:2]
         high[where] = form.b[where]
+    curved = SecondOrder.of(form.cones)
+    high[curved.heads] = form.b[curved.heads]
+    heads, tails = curved.pairs
+    behind.append(np.array([tails, heads, heads]))
+    factors.append(np.tile([[1.0], [0.5]], tails.size))
     return Rows(
         form.rows,
         low,
@@ -143,10 +145,7 @@ def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
     :math:`u + v \ge \lVert (u - v, 2 w) \rVert`, these are the signs of u and v. Only sums that are
     exact count.
     """
-    pairs = [
-        (c.start, k) for c in form.cones if c.kind == "soc" for k in range(c.start + 1, c.stop)
-    ]
-    head, tail = np.array(pairs, dtype=int).reshape(-1, 2).T
+    head, tail = SecondOrder.of(form.cones).pairs
     A = sp.csr_array(form.A)
     H, T = A[head], A[tail]
     entries = (abs(H) + abs(T)).count_nonzero(axis=1)

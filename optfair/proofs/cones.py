@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +13,8 @@ from optfair.proofs.definiteness import definiteness
 from optfair.proofs.rounding import UNIT, correction, dot, exact_products, gamma, product
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from optfair.solution.conic_form import ConicForm
 
 
@@ -181,8 +183,7 @@ class Cone:
         if self.kind == "nonneg":
             return float(np.abs(s * z).max())
         if self.kind == "soc":
-            cross = s[0] * z[1:] + z[0] * s[1:]
-            return float(max(abs(s @ z), np.abs(cross).max(initial=0.0)))
+            return SecondOrder.of([replace(self, start=0, stop=s.size)]).complementarity(s, z)
         if self.kind == "psd":
             product = self.matrix(s) @ self.matrix(z)
             return float(np.abs(product + product.T).max() / 2)
@@ -191,12 +192,80 @@ class Cone:
 
 def length(v: Floats) -> float:
     """Return a float above the Euclidean length, for entries of any size."""
-    largest = float(np.abs(v).max(initial=0.0))
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    unit = 2.0 ** np.clip(np.ceil(np.log2(largest)), -1000, 1000)
-    own = float(np.linalg.norm(v / unit)) * (1.0 + float(gamma(v.size + 8.0))) + 1e-150
-    return float(np.nextafter(own * unit, np.inf))
+    return float(_lengths(v, np.zeros(1, dtype=np.intp))[0]) if v.size else 0.0
+
+
+def _lengths(v: Floats, starts: NDArray[np.intp]) -> Floats:
+    """Return floats above the Euclidean lengths of the parts that begin there."""
+    largest = np.maximum.reduceat(np.abs(v), starts)
+    sizes = np.diff(starts, append=v.size)
+    known = (largest > 0.0) & np.isfinite(largest)
+    units = 2.0 ** np.clip(np.ceil(np.log2(np.where(known, largest, 1.0))), -1000, 1000)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.add.reduceat(np.square(v / np.repeat(units, sizes)), starts)
+        own = np.sqrt(squares) * (1.0 + gamma(sizes + 8.0)) + 1e-150
+        return np.where(known, np.nextafter(own * units, np.inf), largest)
+
+
+@dataclass(frozen=True, eq=False)
+class SecondOrder:
+    """The second-order cones of a program, all at once.
+
+    Parameters
+    ----------
+    heads : array (k,)
+        First row of each.
+    rows : array
+        The rows of all, one cone after the other.
+    starts : array (k,)
+        Where each begins in these.
+    """
+
+    heads: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    starts: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, cones: Iterable[Cone]) -> SecondOrder:
+        """Return those among some cones."""
+        ends = [(c.start, c.stop) for c in cones if c.kind == "soc" and c.stop > c.start]
+        heads, stops = np.array(ends, dtype=np.intp).reshape(-1, 2).T
+        starts = np.cumsum(stops - heads) - (stops - heads)
+        rows = np.repeat(heads - starts, stops - heads) + np.arange((stops - heads).sum())
+        return cls(heads, rows, starts)
+
+    def lengths(self, v: Floats) -> Floats:
+        """Return floats above the length of each block."""
+        return _lengths(v[self.rows], self.starts)
+
+    @property
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """For each row behind a head that head, and the row."""
+        behind = self.rows != self.spread(self.heads)
+        return self.spread(self.heads)[behind], self.rows[behind]
+
+    def spread(self, each: NDArray[Any]) -> NDArray[Any]:
+        """Return for each of the rows what its cone has."""
+        return np.repeat(each, np.diff(self.starts, append=self.rows.size))
+
+    def sums(self, v: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum over the rows of each."""
+        return np.asarray(np.add.reduceat(v[self.rows], self.starts))
+
+    def distances(self, v: Floats) -> Floats:
+        """Return how far each block is outside its cone, which is its own dual."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.square(v)
+            squares[self.heads] = 0.0
+            found = np.maximum(np.sqrt(self.sums(squares)) - v[self.heads], 0.0)
+            return np.where(np.isfinite(self.sums(v)), found, np.inf)
+
+    def complementarity(self, s: Floats, z: Floats) -> float:
+        """Return the largest size of the Jordan products of slacks and multipliers."""
+        at, head = self.rows, self.spread(self.heads)
+        cross = s[head] * z[at] + z[head] * s[at]
+        cross[self.starts] = self.sums(s * z)
+        return _largest(cross)
 
 
 def _lift(Z: Floats) -> float:

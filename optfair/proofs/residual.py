@@ -13,7 +13,7 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import FLOOR, Cone, length
+from optfair.proofs.cones import FLOOR, Cone, SecondOrder, length
 from optfair.proofs.rounding import (
     ELIMINATED,
     UNIT,
@@ -52,8 +52,11 @@ def in_dual(cones: tuple[Cone, ...], z: Floats) -> Floats:
         at = slice(c.start, c.stop)
         if c.kind == "nonneg":
             z[at] = np.maximum(z[at], 0.0)
-        elif c.kind != "zero":
+        elif c.kind not in ("zero", "soc"):
             z[at] = c.dual_point(z[at])
+    curved, tails = SecondOrder.of(cones), z.copy()
+    tails[curved.heads] = 0.0
+    z[curved.heads] = np.maximum(z[curved.heads], curved.lengths(tails))
     return z
 
 
@@ -221,10 +224,8 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
             room[at] = np.inf
         elif c.kind == "nonneg":
             room[at] = z[at]
-        elif not z[at].any():
+        elif c.kind == "soc" or not z[at].any():
             continue  # to raise its head would cost columns that are exact
-        elif c.kind == "soc":
-            room[c.start + 1 : c.stop] = np.inf
         elif c.kind == "psd" and depths.get(c.start, 0.0) > 0.0:
             room[at] = depths[c.start]
         elif c.kind == "psd":
@@ -232,6 +233,9 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
         elif c.kind == "exp":
             reach = np.abs(z[at].reshape(-1, 3)[:, :1]) / 16.0
             room[at] = (reach * np.array([[1.0, 1.0, 0.0]])).ravel()
+    curved = SecondOrder.of(form.cones)
+    room[curved.rows] = np.where(curved.spread(curved.sums(z != 0.0)), np.inf, 0.0)
+    room[curved.heads] = 0.0
     return room
 
 
@@ -240,9 +244,11 @@ def _raised(
 ) -> Floats:
     """Return what entries that keep the others in the dual cone must be raised by."""
     up = np.zeros(z.size)
+    curved = SecondOrder.of(form.cones)
+    up[curved.heads] = curved.lengths(moved)
     for c in form.cones:
         own = moved[c.start : c.stop]
-        if c.kind not in ("soc", "psd", "exp") or not own.any():
+        if c.kind not in ("psd", "exp") or not own.any():
             continue
         if c.kind == "exp":
             u, v, _ = z[c.start : c.stop].reshape(-1, 3).T
@@ -256,8 +262,7 @@ def _raised(
             continue
         if length(own) <= depths.get(c.start, 0.0):
             continue
-        where = np.arange(c.start, c.stop)
-        up[where[:1] if c.kind == "soc" else where[c.diagonal]] = length(own) * c.stretch
+        up[np.arange(c.start, c.stop)[c.diagonal]] = length(own) * c.stretch
     return up
 
 

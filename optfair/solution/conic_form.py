@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products
 from optfair.solution.equilibration import congruence
@@ -126,28 +126,22 @@ class ConicForm:
         the gap to max(1, abs(objective)).
         """
         s = self.slack(x)
-        blocks = [(c, s[c.start : c.stop], z[c.start : c.stop]) for c in self.cones]
-        primal = max((c.distance(si) for c, si, _ in blocks), default=0.0)
+        primal, outside, jordan, leak = self._cones(s, z)
         Px = self.P @ x
         columns = self.across
         r = Px + self.q + columns.rows @ z
-        outside = [c.distance(zi, dual=True) for c, _, zi in blocks]
-        jordan = max((c.complementarity(si, zi) for c, si, zi in blocks), default=0.0)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
         rounding = 16.0 * np.finfo(float).eps * (columns.sizes @ np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))
-        leak = sum(
-            o * float(np.abs(si).sum()) for o, (_, si, _) in zip(outside, blocks, strict=True)
-        )
         objective = self.objective(x)
         proved = lower_bound(self, x, z, objective)
         unit = max(1.0, abs(objective))
         return ConicResiduals(
             primal=primal / (1.0 + _largest(self.b)),
-            dual=max(stationarity, max(outside, default=0.0) / scale),
+            dual=max(stationarity, outside / scale),
             gap=abs(objective - proved.value) / unit,
             complementarity=jordan / max(unit, scale),
             objective=objective,
@@ -157,6 +151,30 @@ class ConicForm:
             estimate=self.dual_objective(x, z) + self._least(r, x) - leak,
             rows=self._rows(x, s),
         )
+
+    def _cones(self, s: Floats, z: Floats) -> tuple[float, float, float, float]:
+        """Return how far slacks and multipliers are outside the cones, and apart in them.
+
+        The last is what the multipliers' distances are worth at the slacks.
+        """
+        curved = SecondOrder.of(self.cones)
+        outside = curved.distances(z)
+        found = [
+            (
+                _largest(curved.distances(s)),
+                _largest(outside),
+                curved.complementarity(s, z),
+                float(outside @ curved.sums(np.abs(s))),
+            )
+        ]
+        for c in self.cones:
+            if c.kind != "soc":
+                si, zi = s[c.start : c.stop], z[c.start : c.stop]
+                o = c.distance(zi, dual=True)
+                leak = o * float(np.abs(si).sum())
+                found.append((c.distance(si), o, c.complementarity(si, zi), leak))
+        primal, dual, apart, leaks = np.array(found).T
+        return float(primal.max()), float(dual.max()), float(apart.max()), float(leaks.sum())
 
     def _rows(self, x: Floats, s: Floats) -> float:
         """Return the largest violation of a linear row relative to the size of its terms.
