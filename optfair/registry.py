@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from optfair.errors import DeclarationError, nearest
@@ -96,18 +97,21 @@ def method_folders() -> dict[str, Path]:
     return known
 
 
-def fact_files(kind: str) -> dict[str, Path]:
-    """Return TOML files by name relative to their folder, without the ending."""
-    found: dict[str, Path] = {}
+def fact_files(kind: str) -> Mapping[str, Path]:
+    """Return TOML files by name relative to their folder, without the ending.
+
+    The same object as long as no folder changes.
+    """
+    stamps = []
     for folder in folders(kind):
         try:
-            found |= _listed(folder, _stamp(folder))
+            stamps.append((folder, _stamp(folder)))
         except (FileNotFoundError, NotADirectoryError):
             raise DeclarationError(
                 f"the folder of {kind} {str(folder)!r} does not exist",
                 remedy=f"correct OPTFAIR_{kind.upper()}, or reinstall optfair",
             ) from None
-    return found
+    return _listed(tuple(stamps))
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
@@ -117,10 +121,13 @@ def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
     return (("", folder.stat().st_mtime_ns), *inner)
 
 
-@lru_cache(maxsize=8)  # every solve asks for the solvers; walking the folder takes longer
-def _listed(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[str, Path]:
-    paths = sorted(folder.rglob("*.toml"))
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
+@lru_cache(maxsize=8)  # every solve asks for the solvers; walking the folders takes longer
+def _listed(stamps: tuple[tuple[Path, tuple[tuple[str, int], ...]], ...]) -> Mapping[str, Path]:
+    found: dict[str, Path] = {}
+    for folder, _ in stamps:
+        for path in sorted(folder.rglob("*.toml")):
+            found[path.relative_to(folder).with_suffix("").as_posix()] = path
+    return MappingProxyType(found)
 
 
 def load_facts(path: Path) -> dict[str, Any]:

@@ -32,16 +32,19 @@ if TYPE_CHECKING:
 # All solvers known, from the files of facts: is one there, may it solve, and a problem of what size.
 
 
+# The files that profiles were loaded from last, and these.
+_LOADED: tuple[Any, dict[str, SolverProfile]] = (None, {})
+
+
 def profiles() -> dict[str, SolverProfile]:
     """Return every profile by name; files that begin with an underscore are no solvers."""
-    files = fact_files("solvers")
-    return _load(tuple(sorted((k, v) for k, v in files.items() if not k.startswith("_"))))
-
-
-@lru_cache(maxsize=4)
-def _load(files: tuple[tuple[str, Path], ...]) -> dict[str, SolverProfile]:
-    found = (load_profile(path) for _, path in files)
-    return {p.name: p for p in found}
+    global _LOADED
+    files, (known, found) = fact_files("solvers"), _LOADED
+    if known is not files:
+        own = (load_profile(v) for k, v in sorted(files.items()) if not k.startswith("_"))
+        found = {p.name: p for p in own}
+        _LOADED = files, found
+    return found
 
 
 def profile(name: str) -> SolverProfile:

@@ -215,11 +215,12 @@ class Compiled:
     def multipliers(self, z: Floats) -> dict[str, Floats]:
         """Return the multipliers of the constraint terms at a dual point."""
         found = {}
-        for name, (part, starts) in self._terms.items():
-            if part.plain is not None:  # rows as they stand
-                count, shape = part.plain
-                found[name] = z[starts[0] : starts[0] + count].reshape(shape, order="F")
+        for name, read in self._prices.items():
+            if isinstance(read, tuple):
+                own, shape = read
+                found[name] = z[own].reshape(shape, order="F")
                 continue
+            part, starts = self._terms[name]
             blocks = {
                 c.id: _shaped(c, z[at : at + height(c)])
                 for c, at in zip(part.constraints, starts, strict=True)
@@ -227,6 +228,19 @@ class Compiled:
             value = part.multiplier(blocks)
             if value is not None:
                 found[name] = _stacked(value)
+        return found
+
+    @cached_property
+    def _prices(self) -> dict[str, tuple[slice, tuple[int, ...]] | None]:
+        """Rows and shape of each term's multiplier, None where these tell it with others only."""
+        found: dict[str, tuple[slice, tuple[int, ...]] | None] = {}
+        for name, (part, starts) in self._terms.items():
+            found[name] = None
+            if part.carrier is None:
+                continue
+            c, at = part.constraints[part.carrier], starts[part.carrier]
+            own = slice(at, at + height(c))
+            found[name] = own, np.shape(_shaped(c, np.zeros(height(c))))
         return found
 
     def by_name(self, x: Floats, z: Floats | None) -> tuple[dict[str, Floats], dict[str, Floats]]:

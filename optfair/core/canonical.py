@@ -116,6 +116,12 @@ class Canonical:
             return None
         return int(self.constraints[0].size), tuple(self.constraints[0].shape)
 
+    @cached_property
+    def carrier(self) -> int | None:
+        """Which constraint's multiplier is the term's own, None where more than that is needed."""
+        ids = [] if self._chain else [c.id for c in self.constraints]
+        return ids.index(self.main) if self.main in ids else None
+
     def multiplier(self, blocks: Mapping[int, Any]) -> Any:
         """Return the term's multiplier from those of its constraints, None where it has none."""
         if not self._chain:

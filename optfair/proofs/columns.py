@@ -123,11 +123,11 @@ def linear_rows(form: ConicForm) -> Rows:
             factors.append(np.array([[1.0], [c.power]]))
             where = where[:2]
         high[where] = form.b[where]
-    curved = SecondOrder.of(form.cones)
-    high[curved.heads] = form.b[curved.heads]
-    heads, tails = curved.pairs
-    behind.append(np.array([tails, heads, heads]))
-    factors.append(np.tile([[1.0], [0.5]], tails.size))
+    if curved := SecondOrder.of(form.cones):
+        high[curved.heads] = form.b[curved.heads]
+        heads, tails = curved.pairs
+        behind.append(np.array([tails, heads, heads]))
+        factors.append(np.tile([[1.0], [0.5]], tails.size))
     return Rows(
         form.rows,
         low,
@@ -146,8 +146,9 @@ def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
     exact count.
     """
     head, tail = SecondOrder.of(form.cones).pairs
-    A = sp.csr_array(form.A)
-    H, T = A[head], A[tail]
+    both = np.diff(form.rows[head].multiply(form.rows[tail]).tocsr().indptr) > 0
+    head, tail = head[both], tail[both]  # in others no column can cancel
+    H, T = form.rows[head], form.rows[tail]
     entries = (abs(H) + abs(T)).count_nonzero(axis=1)
     rows, sides = [], []
     for sign in (1.0, -1.0):

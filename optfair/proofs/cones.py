@@ -229,6 +229,8 @@ class SecondOrder:
     def of(cls, cones: Iterable[Cone]) -> SecondOrder:
         """Return those among some cones."""
         ends = [(c.start, c.stop) for c in cones if c.kind == "soc" and c.stop > c.start]
+        if not ends:
+            return _NO_SECOND_ORDER
         heads, stops = np.array(ends, dtype=np.intp).reshape(-1, 2).T
         starts = np.cumsum(stops - heads) - (stops - heads)
         rows = np.repeat(heads - starts, stops - heads) + np.arange((stops - heads).sum())
@@ -237,6 +239,9 @@ class SecondOrder:
     def lengths(self, v: Floats) -> Floats:
         """Return floats above the length of each block."""
         return _lengths(v[self.rows], self.starts)
+
+    def __len__(self) -> int:
+        return self.heads.size
 
     @property
     def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -266,6 +271,9 @@ class SecondOrder:
         cross = s[head] * z[at] + z[head] * s[at]
         cross[self.starts] = self.sums(s * z)
         return _largest(cross)
+
+
+_NO_SECOND_ORDER = SecondOrder(*np.zeros((3, 0), dtype=np.intp))
 
 
 def _lift(Z: Floats) -> float:

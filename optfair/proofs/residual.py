@@ -54,9 +54,10 @@ def in_dual(cones: tuple[Cone, ...], z: Floats) -> Floats:
             z[at] = np.maximum(z[at], 0.0)
         elif c.kind not in ("zero", "soc"):
             z[at] = c.dual_point(z[at])
-    curved, tails = SecondOrder.of(cones), z.copy()
-    tails[curved.heads] = 0.0
-    z[curved.heads] = np.maximum(z[curved.heads], curved.lengths(tails))
+    if curved := SecondOrder.of(cones):
+        tails = z.copy()
+        tails[curved.heads] = 0.0
+        z[curved.heads] = np.maximum(z[curved.heads], curved.lengths(tails))
     return z
 
 
@@ -233,9 +234,9 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
         elif c.kind == "exp":
             reach = np.abs(z[at].reshape(-1, 3)[:, :1]) / 16.0
             room[at] = (reach * np.array([[1.0, 1.0, 0.0]])).ravel()
-    curved = SecondOrder.of(form.cones)
-    room[curved.rows] = np.where(curved.spread(curved.sums(z != 0.0)), np.inf, 0.0)
-    room[curved.heads] = 0.0
+    if curved := SecondOrder.of(form.cones):
+        room[curved.rows] = np.where(curved.spread(curved.sums(z != 0.0)), np.inf, 0.0)
+        room[curved.heads] = 0.0
     return room
 
 
@@ -244,8 +245,8 @@ def _raised(
 ) -> Floats:
     """Return what entries that keep the others in the dual cone must be raised by."""
     up = np.zeros(z.size)
-    curved = SecondOrder.of(form.cones)
-    up[curved.heads] = curved.lengths(moved)
+    if curved := SecondOrder.of(form.cones):
+        up[curved.heads] = curved.lengths(moved)
     for c in form.cones:
         own = moved[c.start : c.stop]
         if c.kind not in ("psd", "exp") or not own.any():

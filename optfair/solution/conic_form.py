@@ -157,16 +157,11 @@ class ConicForm:
 
         The last is what the multipliers' distances are worth at the slacks.
         """
-        curved = SecondOrder.of(self.cones)
-        outside = curved.distances(z)
-        found = [
-            (
-                _largest(curved.distances(s)),
-                _largest(outside),
-                curved.complementarity(s, z),
-                float(outside @ curved.sums(np.abs(s))),
-            )
-        ]
+        found = [np.zeros(4)]
+        if curved := SecondOrder.of(self.cones):
+            off, outside = curved.distances(s), curved.distances(z)
+            leak = outside @ curved.sums(np.abs(s))
+            found.append((off.max(), outside.max(), curved.complementarity(s, z), leak))
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
