@@ -34,8 +34,8 @@ from optfair.compile.assembly import (
     entries_of,
     objective_of,
 )
-from optfair.compile.stuffing import arranged, cvxpy_program, height, moved, stuff, turn
-from optfair.core.canonical import Canonical, Target, built, canonical
+from optfair.compile.stuffing import arranged, cvxpy_program, moved, stuff, turn
+from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped
 from optfair.core.expressions import check_parameters, parameter_values
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
@@ -222,7 +222,7 @@ class Compiled:
                 continue
             part, starts = self._terms[name]
             blocks = {
-                c.id: _shaped(c, z[at : at + height(c)])
+                c.id: shaped(c, z[at : at + height(c)])
                 for c, at in zip(part.constraints, starts, strict=True)
             }
             value = part.multiplier(blocks)
@@ -236,11 +236,9 @@ class Compiled:
         found: dict[str, tuple[slice, tuple[int, ...]] | None] = {}
         for name, (part, starts) in self._terms.items():
             found[name] = None
-            if part.carrier is None:
-                continue
-            c, at = part.constraints[part.carrier], starts[part.carrier]
-            own = slice(at, at + height(c))
-            found[name] = own, np.shape(_shaped(c, np.zeros(height(c))))
+            if part.carrier is not None:
+                which, rows, shape = part.carrier
+                found[name] = slice(starts[which], starts[which] + rows), shape
         return found
 
     def by_name(self, x: Floats, z: Floats | None) -> tuple[dict[str, Floats], dict[str, Floats]]:
@@ -258,15 +256,6 @@ def _stacked(value: Any) -> Floats:
     if isinstance(value, (list, tuple)):
         return np.concatenate([np.ravel(np.asarray(v, dtype=float)) for v in value])
     return np.asarray(value, dtype=float)
-
-
-def _shaped(constraint: Any, block: Floats) -> Any:
-    """Return the multiplier of a canonical constraint in the shape CVXPY gives it."""
-    if block.size == 1 and constraint.shape == ():
-        return float(block[0])
-    if isinstance(constraint, (ExpCone, SOC)) or constraint.shape == ():
-        return block
-    return block.reshape(constraint.shape, order="F")
 
 
 def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True) -> Compiled:

@@ -32,7 +32,7 @@ from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, P
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.core.canonical import Canonical
+from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
 from optfair.numbers import Floats, Indices
 from optfair.proofs.definiteness import is_symmetric
@@ -174,13 +174,6 @@ def moved(
         cost = None if part.cost is None else numbers.cost(vectors[key])
         out.append(replace(term, matrices=Part(stuffings[key], part.blocks, cost)))
     return out, stuffings
-
-
-def height(constraint: Any) -> int:
-    """Return how many rows a canonical constraint has."""
-    if isinstance(constraint, (Equality, Inequality)):  # two sides of the same rows
-        return int(constraint.size)
-    return int(sum(arg.size for arg in constraint.args))
 
 
 def stuff(parts: Sequence[Canonical]) -> None:

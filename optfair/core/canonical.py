@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvxpy as cp
-from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, NonPos, PowConeND, Zero
+import numpy as np
+from cvxpy.constraints import (
+    PSD,
+    SOC,
+    Equality,
+    ExpCone,
+    Inequality,
+    NonNeg,
+    NonPos,
+    PowConeND,
+    Zero,
+)
 from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
 from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
 from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
@@ -26,6 +37,7 @@ from cvxpy.utilities.solver_context import SolverInfo
 from optfair.core.expressions import refuse_nonfinite
 from optfair.core.quadratics import is_quadratic, quadratic_curvature
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
@@ -117,10 +129,18 @@ class Canonical:
         return int(self.constraints[0].size), tuple(self.constraints[0].shape)
 
     @cached_property
-    def carrier(self) -> int | None:
-        """Which constraint's multiplier is the term's own, None where more than that is needed."""
+    def carrier(self) -> tuple[int, int, tuple[int, ...]] | None:
+        """Which constraint's multiplier is the term's own, its rows and its shape.
+
+        None where more than that is needed.
+        """
+        if self.plain is not None:
+            return (0, *self.plain)
         ids = [] if self._chain else [c.id for c in self.constraints]
-        return ids.index(self.main) if self.main in ids else None
+        if self.main not in ids:
+            return None
+        c = self.constraints[ids.index(self.main)]
+        return ids.index(self.main), height(c), np.shape(shaped(c, np.zeros(height(c))))
 
     def multiplier(self, blocks: Mapping[int, Any]) -> Any:
         """Return the term's multiplier from those of its constraints, None where it has none."""
@@ -130,6 +150,22 @@ class Canonical:
         for step, inverse in reversed(self._chain):
             solution = step.invert(solution, inverse)
         return solution.dual_vars.get(self._first)
+
+
+def height(constraint: Any) -> int:
+    """Return how many rows a canonical constraint has."""
+    if isinstance(constraint, (Equality, Inequality)):  # two sides of the same rows
+        return int(constraint.size)
+    return int(sum(arg.size for arg in constraint.args))
+
+
+def shaped(constraint: Any, block: Floats) -> Any:
+    """Return the multiplier of a canonical constraint in the shape CVXPY gives it."""
+    if block.size == 1 and constraint.shape == ():
+        return float(block[0])
+    if isinstance(constraint, (ExpCone, SOC)) or constraint.shape == ():
+        return block
+    return block.reshape(constraint.shape, order="F")
 
 
 class _Asked(frozenset):  # type: ignore[type-arg]

@@ -157,11 +157,11 @@ class ConicForm:
 
         The last is what the multipliers' distances are worth at the slacks.
         """
-        found = [np.zeros(4)]
+        found = [(0.0, 0.0, 0.0, 0.0)]
         if curved := SecondOrder.of(self.cones):
             off, outside = curved.distances(s), curved.distances(z)
-            leak = outside @ curved.sums(np.abs(s))
-            found.append((off.max(), outside.max(), curved.complementarity(s, z), leak))
+            leak = float(outside @ curved.sums(np.abs(s)))
+            found.append((_largest(off), _largest(outside), curved.complementarity(s, z), leak))
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
