@@ -506,8 +506,7 @@ def _verified(
         loose = found.against(objective, bound, loose=True)
         if not loose.above(request.tolerance):
             off, grade, above = loose, reported(profile.name, "; ".join(above)), ()
-    if grade.word == "reported" and grade.by in ("", "nobody"):
-        grade = reported(profile.name, grade.because)
+    grade = grade.by_default(profile.name)
     feasible = off.feasibility <= request.tolerance
     termination = outcome.termination
     complaints: tuple[str, ...] = ()

@@ -52,6 +52,11 @@ class Grade:
         unit = 10.0 ** (floor(log10(self.radius)) - 1)
         return f"for |x| ≤ {floor(self.radius / unit) * unit:.1e}"
 
+    def by_default(self, name: str) -> Grade:
+        """Return the grade; what nobody is known to report, somebody with this name reports."""
+        known = self.sound or self.by not in ("", "nobody")
+        return self if known else reported(name, self.because)
+
     def __str__(self) -> str:
         if self.word == "reported":
             return f"reported by {self.by or 'nobody'}"

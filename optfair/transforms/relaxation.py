@@ -20,7 +20,6 @@ from optfair.core.solution import Solution, Status
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
 from optfair.errors import ClassError, DeclarationError, nearest
 from optfair.numbers import check_positive, check_text, checked
-from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 
 # Drop integrality: a bound on every integer optimum, and the way back from relaxations.
@@ -98,9 +97,8 @@ def recovered(
     sign = 1.0 if problem.sense == "minimize" else -1.0
     bound = -sign * np.inf if found.check is None else found.check.bound
     off = found.against(found.objective, bound)
-    optimal, grade = not off.above(tolerance), off.grade(tolerance)
-    if not grade.sound and not grade.by:
-        grade = reported(solution.solver, grade.because)
+    optimal = not off.above(tolerance)
+    grade = off.grade(tolerance).by_default(solution.solver)
     status = Status(
         "optimal" if optimal else otherwise,
         "feasible" if off.feasibility <= tolerance else "infeasible",

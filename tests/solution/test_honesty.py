@@ -186,4 +186,6 @@ def test_a_gap_is_relative_to_what_varies_or_to_the_unit() -> None:
         assert replace(s, bound=s.objective - off).gap == pytest.approx(off / 3.0)
     small = replace(s, objective=1000.0 + 1e-6, bound=1000.0, unit=1e-3)
     assert small.gap == pytest.approx(1e-3) and replace(small, bound=1001.0).gap == 0.0
-    assert "proved" in repr(s) and f"reported by {s.solver}" in repr(replace(s, proof=None))
+    told = replace(s, proof=None)
+    assert "proved" in repr(s) and f"reported by {s.solver}" in repr(told)
+    assert told.certificate.verify().grade.by == s.solver
