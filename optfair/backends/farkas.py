@@ -23,6 +23,7 @@ from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
 from optfair.proofs.grade import within
+from optfair.proofs.rational import whole_multiple
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
 
@@ -114,7 +115,22 @@ def proved_infeasible(
     for exact in (*cleaned, _without_open(form, cleaned[-1])):
         if infeasibility(form, exact).proved:
             return InfeasibilityProof(form, exact, conflict(exact))
+    for exact in _simple(z, None if form.units is None else form.units[0]):
+        if infeasibility(form, exact, repair=False).proved:
+            return InfeasibilityProof(form, exact, conflict(exact))
     return None
+
+
+def _simple(v: Floats, units: Floats | None) -> list[Floats]:
+    """Return small whole numbers in the same direction, as they stand and in other units.
+
+    On the boundary of a curved cone a vector cannot be moved until it is exact, it must be.
+    """
+    found = [whole_multiple(v)]
+    if units is not None:
+        other = whole_multiple(v / units)
+        found.append(None if other is None else other * units)
+    return [w for w in found if w is not None]
 
 
 def _without_open(form: ConicForm, z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -349,6 +365,9 @@ def _exact(
         for candidate in (np.round(rounded, 9), rounded):
             if not recession_faults(form, candidate):
                 return Ray(problem, candidate, _start(compiled, point, bool(problem.integers)))
+    for candidate in _simple(d, None if form.units is None else form.units[1]):
+        if not recession_faults(form, candidate):
+            return Ray(problem, candidate, _start(compiled, point, bool(problem.integers)))
     return None
 
 

@@ -10,6 +10,8 @@ as a bound: what the multipliers leave over must be paid with bounds that every 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -48,6 +50,8 @@ Ints = NDArray[np.int64]
 DEAR, SPARE = 1e3, 1e-10
 # Share of the objective that a tilt may cost.
 SLIGHT = 2e-8
+# Multipliers below such a share of the largest cost, times their rows, may be rounding.
+NOISE = (1e-11, 1e-8)
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 5
 # So many unpaid columns are closed by equations before anything larger is solved.
@@ -308,6 +312,29 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     return LowerBound(total, unpaid)
 
 
+def _without_noise(
+    form: ConicForm, x: Floats, z: Floats, boxes: Boxes
+) -> Iterator[tuple[Floats, Residual]]:
+    """Yield multipliers without entries that may be rounding, and what these leave.
+
+    An entry counts by what it adds to a column, beside the largest number there.
+    """
+    costs = np.abs(form.q) + (np.abs(form.P @ x) if form.P.nnz else 0.0)
+    share = np.abs(z) * form.sizes.max(axis=1).toarray().ravel()
+    before = z
+    for noise in NOISE:
+        small = (share <= noise * float(costs.max(initial=0.0))) | (not costs.any())
+        for c in form.cones:  # an entry of a matrix is nothing by itself
+            if c.kind not in ("zero", "nonneg", "soc"):
+                small[c.start : c.stop] = small[c.start : c.stop].all()
+        near = np.where(small, 0.0, z)
+        if (near != before).any():
+            before, near = near, in_dual(form.cones, near)
+            found = residual_of(form, x, near, form.q)
+            at = np.flatnonzero(boxes.unpaid(found))
+            yield near, sharper(form, found, x, near, form.q, at)
+
+
 def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
     """Return the columns whose residual costs much because of its rounding, if they are few."""
     lower, upper = boxes.of(found)
@@ -324,7 +351,7 @@ def _on_face(
     form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float | None, boxes: Boxes
 ) -> LowerBound | None:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
-    face = on_face(form, z) if form.P.nnz == 0 else None
+    face = on_face(form, z)
     if face is None:
         return None
     near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
@@ -361,14 +388,21 @@ class _Moves:
     def close(self) -> None:
         """Close the unpaid columns by equations, around these multipliers and polished ones."""
         z, found, _ = self.best
-        lower, upper = self.boxes.of(found)
-        own = (self.form, found, self.x, z, self.form.q, lower, upper)
-        for near, start in ((z, found), polished(*own)):
+        for near, start in self._starts(z, found):
             self.offer(near, start, 0.0)
+            lower, upper = self.boxes.of(start)
             again = (self.form, start, self.x, near, self.form.q, lower, upper)
             self.offer(near, *repaired(*again))
             if self.left == 0.0 and self.best[2] <= 1e-3 * self.slight:
                 return
+
+    def _starts(self, z: Floats, found: Residual) -> Iterator[tuple[Floats, Residual]]:
+        """Yield multipliers as they are, polished, and both without what may be rounding."""
+        plain = _without_noise(self.form, self.x, z, self.boxes)
+        for near, left in itertools.chain([(z, found)], plain):
+            yield near, left
+            bounds = self.boxes.of(left)
+            yield polished(self.form, left, self.x, near, self.form.q, *bounds)
 
     def tilt(self) -> None:
         """Tilt all multipliers by a linear program."""
@@ -541,6 +575,9 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         moved, spent = repaired(form, moved, None, near, nothing, lower, upper)
         proof = _contradiction(form, near, moved, spent, lower, upper)
         if proof.proved:
+            return proof
+        face = on_face(replace(form, q=nothing), z)
+        if face is not None and (proof := infeasibility(face.form, face.z)).proved:
             return proof
     return _contradiction(form, z, found, 0.0, lower, upper)
 

@@ -10,7 +10,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.definiteness import definiteness
-from optfair.proofs.rounding import UNIT, correction, dot, exact_products, gamma, product
+from optfair.proofs.rounding import (
+    UNIT,
+    correction,
+    dot,
+    enclosed_sums,
+    exact_products,
+    gamma,
+    product,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,6 +149,9 @@ class Cone:
         if not (np.isfinite(s).all() and np.isfinite(error).all()):
             return np.inf
         if self.kind == "soc":
+            if not error.any():
+                own = SecondOrder.of([replace(self, start=0, stop=s.size)])
+                return float(own.raised(s)[0] - s[0])
             tail = length(np.abs(s[1:]) + error[1:])
             return float(max(0.0, tail - (s[0] - error[0])))
         if self.kind == "psd":
@@ -251,7 +262,33 @@ class SecondOrder:
 
     def spread(self, each: NDArray[Any]) -> NDArray[Any]:
         """Return for each of the rows what its cone has."""
-        return np.repeat(each, np.diff(self.starts, append=self.rows.size))
+        return np.repeat(each, self.sizes)
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Number of rows of each."""
+        return np.diff(self.starts, append=self.rows.size)
+
+    def depths(self, z: Floats) -> Floats:
+        """Return floats below the distances of blocks inside their cones from the boundary."""
+        tails = z.copy()
+        tails[self.heads] = 0.0
+        room = (z[self.heads] - self.lengths(tails)) * 0.7071 - FLOOR
+        return np.maximum(room, 0.0)
+
+    def raised(self, z: Floats) -> Floats:
+        """Return heads such that each block is exactly in its cone; those that are so, stay."""
+        tails = z.copy()
+        tails[self.heads] = 0.0
+        heads, least = z[self.heads], self.lengths(tails)
+        near = (heads < least) & (heads >= least * (1.0 - 1e-12))
+        if near.any():  # on the boundary as far as floats show
+            own = self.spread(near)
+            signs = np.where(np.isin(self.rows[own], self.heads), 1.0, -1.0)
+            v, group = z[self.rows[own]], np.repeat(np.arange(near.sum()), self.sizes[near])
+            center, radius, known = enclosed_sums(signs * v, v, group, int(near.sum()))
+            least[near] = np.where(known & (center - radius >= 0.0), heads[near], least[near])
+        return np.maximum(heads, least)
 
     def sums(self, v: NDArray[Any]) -> NDArray[Any]:
         """Return the sum over the rows of each."""
@@ -400,7 +437,12 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     rows = sp.csc_array(sp.csr_array(A).T)
     size = abs(sp.csr_array(A)) @ np.abs(x) + np.abs(b)
     s = b - moved
-    unsure = np.flatnonzero(s - off <= TIGHT * size)
+    close = s - off <= TIGHT * size
+    if curved := SecondOrder.of(cones):  # on the boundary as far as floats show
+        less = s.copy()
+        less[curved.heads] -= TIGHT * np.maximum.reduceat(size[curved.rows], curved.starts)
+        close[curved.rows] |= curved.spread(curved.distances(less) > 0.0)
+    unsure = np.flatnonzero(close)
     sides = sp.csc_array(b[None, :])
     exact, rest = exact_products(rows, -x, unsure, ((sides, np.ones(1)),))
     s[unsure], off[unsure] = exact, rest

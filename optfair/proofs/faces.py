@@ -1,4 +1,4 @@
-"""The face of a positive semidefinite block that its multipliers lie in, in integers."""
+"""The face of a curved block that its multipliers lie in, in integers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone
+from optfair.proofs.rational import whole_multiple
+from optfair.proofs.rounding import last_digit
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -62,7 +64,9 @@ class Face:
         z = np.zeros(self.cones[-1].stop)
         for k, (inner, c) in enumerate(zip(self.form.cones, self.cones, strict=True)):
             own = w[inner.start : inner.stop]
-            if k in self.bases:
+            if k in self.bases and c.kind == "soc":
+                own = self.bases[k] @ own
+            elif k in self.bases:
                 (i, j), V = c.places, self.bases[k]
                 own = (V @ inner.matrix(own) @ V.T)[i, j] * np.where(i == j, 1.0, c.root)
             z[c.start : c.stop] = own
@@ -79,7 +83,8 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     .. math:: F(x) \succeq 0 \;\Rightarrow\; V^T F(x) V \succeq 0,
 
     so a bound on the program with the smaller block is one on the program itself, with
-    multipliers :math:`Z = V W V^T`. Here V spans, in small integers, what is orthogonal to the zero
+    multipliers :math:`Z = V W V^T`; for any v in a second-order cone
+    :math:`s \in K \Rightarrow v^T s \ge 0` likewise, with multipliers :math:`z = v w`. Here V spans, in small integers, what is orthogonal to the zero
     eigenvectors of Z in floats; after a wrong guess less is proved, and nothing false. Blocks
     count in the entries that were declared, before those off the diagonal were multiplied by the
     root of 2, and every product is exact: blocks of other numbers than integers over a power of
@@ -107,6 +112,8 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
             V = _basis(c.matrix(z[c.start : c.stop]))
             if V is not None and np.count_nonzero(V) ** 2 <= PRODUCTS:
                 bases[k] = V
+        elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
+            bases[k] = v[:, None]
     if not bases:
         return None
     key = tuple((k, V.shape, V.tobytes()) for k, V in bases.items())
@@ -120,7 +127,9 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     own = []
     for k, c in enumerate(form.cones):
         multipliers = z[c.start : c.stop]
-        if k in inverses:
+        if k in inverses and c.kind == "soc":
+            multipliers = np.maximum(inverses[k] @ multipliers, 0.0)
+        elif k in inverses:
             W = inverses[k] @ c.matrix(multipliers) @ inverses[k].T
             multipliers = (0.5 * (W + W.T))[smaller.cones[k].places]
         own.append(multipliers)
@@ -137,7 +146,9 @@ def _relaxed(
     blocks, parts, start = [], [], 0
     for k, c in enumerate(form.cones):
         cone, rows = c, columns[c.start : c.stop]
-        made = _restricted(c, rows, bases[k]) if k in bases else None
+        made = None
+        if k in bases:
+            made = (_summed if c.kind == "soc" else _restricted)(c, rows, bases[k])
         if made is not None:
             cone, rows = made
             inverses[k] = np.asarray(np.linalg.pinv(bases[k]), dtype=float)
@@ -147,7 +158,9 @@ def _relaxed(
     if not inverses:
         return None
     both = sp.csc_array(sp.vstack(parts))
-    A, q = _without_copies(both[:, :-1], form.q)
+    A, q = both[:, :-1], form.q
+    if not form.P.nnz:
+        A, q = _without_copies(A, q)
     b = both[:, [-1]].toarray().ravel()
     return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), inverses
 
@@ -198,6 +211,26 @@ def _denominators(Y: Floats) -> Floats:
                 break
         common[j] = min(own, COPIES)
     return common
+
+
+def _boundary(z: Floats) -> Floats | None:
+    """Return whole numbers exactly in the second-order cone, near multipliers on its boundary."""
+    if z.size < 2 or not 0.0 < z[0] <= float(np.linalg.norm(z[1:])) * (1.0 + SMALL):
+        return None
+    v = whole_multiple(z)
+    if v is None:
+        return None
+    head, *tail = (int(entry) for entry in v.tolist())
+    return v if head > 0 and head * head >= sum(entry * entry for entry in tail) else None
+
+
+def _summed(c: Cone, rows: Any, v: Floats) -> tuple[Cone, Any] | None:
+    """Return what a vector in the cone says of a block, one row, with the side as last column."""
+    rows = sp.csr_array(rows)
+    size = (np.abs(v).T @ abs(rows)).max()
+    if not 0.0 < float(size) < np.ldexp(EXACT, int(last_digit(rows.data))):
+        return None  # the sums would be rounded
+    return replace(c, kind="nonneg"), sp.csr_array(sp.csr_array(v.T) @ rows)
 
 
 def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:

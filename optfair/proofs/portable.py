@@ -20,7 +20,7 @@ from optfair.proofs.columns import (
     linear_rows,
     propagated,
 )
-from optfair.proofs.cones import length
+from optfair.proofs.cones import SecondOrder, length
 from optfair.proofs.rational import chosen_columns, solve_exactly
 from optfair.proofs.residual import in_dual
 from optfair.proofs.rounding import UNIT
@@ -303,14 +303,14 @@ def _moved(
     if solved is None:
         return None
     numerators, under = solved
-    sizes = np.zeros(z.size)
+    sizes, shares = np.zeros(z.size), {}
     parts: list[list[tuple[int, int]]] = [[], []]
     for i, v in zip(places.tolist(), numerators, strict=True):
         if i >= z.size:
             parts[1].append((i - z.size, v))
             continue
         parts[0].append((i, v))
-        share = Fraction(v, under)
+        share = shares[i] = Fraction(v, under)
         sizes[i] = np.nextafter(abs(float(share)), np.inf)
         if room[i] < np.inf and share < 0 and -share > Fraction(float(z[i])):
             return None
@@ -319,6 +319,10 @@ def _moved(
         behind = sizes[c.start : c.stop]
         if c.kind in ("soc", "psd") and behind.any():
             where = np.arange(c.start, c.stop)
+            exact = [Fraction(float(z[i])) + shares.get(i, 0) for i in where.tolist()]
+            whole, _ = check_proof.integers(exact)
+            if check_proof.inside(c.kind, whole, [c.order, c.upper], True):
+                continue  # it had room
             head = where[:1] if c.kind == "soc" else where[c.diagonal]
             raised[head] = np.nextafter(raised[head] + length(behind) * (1.0 + 4.0 * UNIT), np.inf)
     moves = [Move(tuple(i for i, _ in p), tuple(v for _, v in p), under) for p in parts]
@@ -338,6 +342,8 @@ def _room(form: ConicForm, z: Floats) -> Floats:
             room[c.start + 1 : c.stop] = np.inf
         elif c.kind == "psd" and z[at].any():
             room[at] = np.where(c.diagonal, 0.0, np.inf)
+    if curved := SecondOrder.of(form.cones):
+        room[curved.heads] = curved.depths(z)
     return room
 
 

@@ -225,3 +225,34 @@ def _denominator(p: int, q: int, most: int) -> int:
         if now > most:
             return max(before, 1)
     return max(now, 1)
+
+
+# The same direction in small whole numbers, as constraints with simple numbers have it.
+
+# Entries are taken for a fraction so near, of at most this denominator.
+CLOSE, SIMPLE = 1e-6, 200
+# Vectors with more different entries, and common denominators above this, are not simple.
+DIFFERENT, COMMON = 2_000, 2**40
+
+
+def whole_multiple(v: Floats) -> Floats | None:
+    """Return whole numbers that are nearly a multiple of a vector, None where no small ones are.
+
+    Examples
+    --------
+    >>> whole_multiple(np.array([1.0, -0.38461538, 0.92307692, 1e-12]))
+    array([13., -5., 12.,  0.])
+    >>> whole_multiple(np.array([1.0, 2.0**0.5])) is None
+    True
+    """
+    largest = float(np.abs(v).max(initial=0.0))
+    if not 0.0 < largest < np.inf:
+        return None
+    values, place = np.unique(v / largest, return_inverse=True)
+    if values.size > DIFFERENT:
+        return None
+    near = [Fraction(value).limit_denominator(SIMPLE) for value in values.tolist()]
+    if max(abs(float(f) - value) for f, value in zip(near, values.tolist(), strict=True)) > CLOSE:
+        return None
+    common = math.lcm(*(f.denominator for f in near))
+    return None if common > COMMON else np.array([float(f * common) for f in near])[place]

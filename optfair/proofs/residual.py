@@ -55,9 +55,7 @@ def in_dual(cones: tuple[Cone, ...], z: Floats) -> Floats:
         elif c.kind not in ("zero", "soc"):
             z[at] = c.dual_point(z[at])
     if curved := SecondOrder.of(cones):
-        tails = z.copy()
-        tails[curved.heads] = 0.0
-        z[curved.heads] = np.maximum(z[curved.heads], curved.lengths(tails))
+        z[curved.heads] = curved.raised(z)
     return z
 
 
@@ -215,8 +213,8 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
 
     Rows of equalities move freely. Entries behind the head of a second-order cone, those of a
     positive semidefinite block off its diagonal, and the first two of an exponential cone move
-    too: the head, the diagonal or the last entry is then raised. Inside a positive semidefinite
-    block every entry moves as far as its depth.
+    too: the head, the diagonal or the last entry is then raised. Inside a second-order cone or a
+    positive semidefinite block every entry moves as far as its depth.
     """
     room = np.zeros(z.size)
     for c in form.cones:
@@ -235,8 +233,10 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
             reach = np.abs(z[at].reshape(-1, 3)[:, :1]) / 16.0
             room[at] = (reach * np.array([[1.0, 1.0, 0.0]])).ravel()
     if curved := SecondOrder.of(form.cones):
-        room[curved.rows] = np.where(curved.spread(curved.sums(z != 0.0)), np.inf, 0.0)
-        room[curved.heads] = 0.0
+        within = np.array([depths.get(head, 0.0) for head in curved.heads.tolist()])
+        edge = np.where(curved.sums(z != 0.0) > 0, np.inf, 0.0)
+        room[curved.rows] = curved.spread(np.where(within > 0.0, within, edge))
+        room[curved.heads] = within
     return room
 
 
@@ -246,7 +246,8 @@ def _raised(
     """Return what entries that keep the others in the dual cone must be raised by."""
     up = np.zeros(z.size)
     if curved := SecondOrder.of(form.cones):
-        up[curved.heads] = curved.lengths(moved)
+        within, lengths = [depths.get(k, 0.0) for k in curved.heads.tolist()], curved.lengths(moved)
+        up[curved.heads] = np.where(lengths <= within, 0.0, lengths)
     for c in form.cones:
         own = moved[c.start : c.stop]
         if c.kind not in ("psd", "exp") or not own.any():
@@ -324,6 +325,8 @@ def repaired(
     before = found.unpaid(lower, upper)
     best, least = (found, 0.0), float(found.size[before].sum())
     inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
+    if curved := SecondOrder.of(form.cones):
+        inner |= dict(zip(curved.heads.tolist(), curved.depths(z).tolist(), strict=True))
     # where there is room inside the cones nothing has to be raised to stay there
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
         zeroed = before

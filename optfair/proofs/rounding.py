@@ -131,6 +131,22 @@ def _halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
+def last_digit(v: Floats) -> int:
+    """Return the largest e such that all numbers are whole multiples of 2**e, 0 for none.
+
+    Examples
+    --------
+    >>> last_digit(np.array([0.75, 6.0])), last_digit(np.array([24.0, 0.0]))
+    (-2, 3)
+    """
+    part, power = np.frexp(v[v != 0.0])
+    if not part.size:
+        return 0
+    whole = np.ldexp(part, 53).astype(np.int64)
+    lowest = np.frexp((whole & -whole).astype(float))[1] - 1
+    return int((power - 53 + lowest).min())
+
+
 def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
     """Return the correctly rounded inner product and a radius; 0 and 0 when it is exactly 0.
 
@@ -194,7 +210,7 @@ def exact_products(
         group.append(own)
     a, b, of = np.concatenate(left), np.concatenate(right), np.concatenate(group)
     with np.errstate(over="ignore", invalid="ignore"):
-        center, radius, known = _exact_sums(a, b, of, count)
+        center, radius, known = enclosed_sums(a, b, of, count)
     if not known.all():  # out of the usual range, or of more digits than most
         order = np.argsort(of, kind="stable")
         ends = np.searchsorted(of[order], np.arange(count + 1))
@@ -204,10 +220,12 @@ def exact_products(
     return center, radius
 
 
-def _exact_sums(
+def enclosed_sums(
     a: Floats, b: Floats, group: NDArray[np.intp], count: int
 ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
     r"""Return center and radius of :math:`\sum a_i b_i` by group, and where these are known.
+
+    The radius is 0 where the sum is a float.
 
     What the products have above :math:`2^{-52} \sigma` adds up exactly in floats when
     :math:`\sigma` is a power of two above their number times the largest of them (Rump, Ogita,
@@ -244,7 +262,7 @@ def _exact_sums(
         known &= ~left
     center = total + error
     radius = np.abs(np.spacing(center)) + gamma(2.0 * PASSES) * size
-    radius[(total == 0.0) & (size == 0.0)] = 0.0
+    radius[size == 0.0] = 0.0  # nothing was rounded
     known &= (radius == 0.0) | (np.abs(center) > 2.0 * radius)  # else it may be exactly 0
     return center, radius, known
 

@@ -75,3 +75,53 @@ def test_what_a_vector_leaves_over_is_paid_with_bounds(z: list[float]) -> None:
     """x >= 2 and x <= 1: a column between bounds need not cancel, a free one is left out."""
     found = proved_infeasible(form(2.0), np.array(z, dtype=float), lambda _: ())
     assert found is not None and str(found.verify()) == "verified"
+
+
+# Second-order cones whose vectors are integers: (5, 3, 4) is exactly on the boundary.
+TRIPLES = ((5, 3, 4), (9, 1, 4, 8), (15, 2, 10, 11), (3, 1, 2, 2))
+
+
+def apart_by(gap: float, seed: int, unit: float) -> Any:
+    """Return constraints whose Farkas vectors are on the boundary; without a gap they hold."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 6))
+    x, point, against, rows = cp.Variable(n, name="x"), rng.integers(-3, 4, n), np.zeros(n), []
+    for _ in range(int(rng.integers(1, 4))):
+        z = np.array(TRIPLES[rng.integers(len(TRIPLES))])
+        A = rng.integers(-2, 3, (z.size, n))
+        across = np.r_[z[0], -z[1:]] * rng.integers(0, 2)
+        against += A.T @ z
+        s = unit * (A @ x + (across - A @ point))
+        rows.append(cp.norm(s[1:]) <= s[0] if rng.random() < 0.5 else cp.SOC(s[0], s[1:]))
+    rows.append(against @ x <= against @ point - gap)
+    return of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-10])
+@pytest.mark.parametrize("seed", range(8))
+def test_vectors_on_the_boundary_of_cones_are_proofs(seed: int, unit: float) -> None:
+    with pytest.raises(of.Infeasible) as e:
+        apart_by(0.125, seed, unit).solve("clarabel")
+    assert e.value.certificate.verify()
+    try:
+        found = apart_by(0.0, seed, unit).solve("clarabel")
+    except of.SolverFailure as failure:  # a program without room is hard, not infeasible
+        found = failure.solution
+    assert found is None or found.residuals().feasibility < 1.0
+
+
+@pytest.mark.parametrize("head", [5, 13])
+def test_directions_along_the_boundary_of_cones_are_rays(head: int) -> None:
+    x = cp.Variable(3, name="x")
+    tail = np.array([3.0, 4.0] if head == 5 else [5.0, 12.0])
+    rows = [cp.norm(cp.hstack([tail[0] * x[0] + 1, tail[1] * x[0] - 2, x[2]])) <= head * x[0] + 7]
+    with pytest.raises(of.Unbounded) as e:
+        of.from_cvxpy(cp.Problem(cp.Minimize(x[1] - x[0]), [*rows, x[1] >= 0])).solve()
+    assert e.value.certificate.verify() and e.value.ray["x"][0] > 0.0
+
+
+def test_a_reciprocal_of_what_is_negative_is_infeasible() -> None:
+    x = cp.Variable(2, name="x")
+    with pytest.raises(of.Infeasible) as e:
+        of.from_cvxpy(cp.Problem(cp.Minimize(1), [cp.inv_pos(x[0]) <= x[1], x[0] <= -1])).solve()
+    assert e.value.certificate.verify()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, SecondOrder, feasible_near
 
 PSD = Cone("psd", 0, 6, order=3)
 LOWER = Cone("psd", 0, 6, order=3, upper=False)
@@ -404,3 +407,66 @@ def test_products_of_pairs() -> None:
     pair = Cone("psd", 0, 3, order=2)
     scaled = [np.array([X[0, 0], X[0, 1] * np.sqrt(2.0), X[1, 1]]) for X in (M, N)]
     assert pair.complementarity(*scaled) == pytest.approx(np.abs(M @ N + N @ M).max() / 2)
+
+
+def cones_in_a_row(sizes: list[int]) -> tuple[Cone, ...]:
+    ends = np.cumsum(sizes).tolist()
+    return tuple(Cone("soc", end - size, end) for end, size in zip(ends, sizes, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_second_order_cones_are_measured_together_as_one_by_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cones = (
+        Cone("nonneg", 0, 2),
+        *(replace(c, start=c.start + 2, stop=c.stop + 2) for c in cones_in_a_row([1, 3, 2, 7])),
+    )
+    s, z = (rng.normal(size=15) * 10.0 ** rng.integers(-200, 100, 15) for _ in range(2))
+    s[2:6] = z[2:6] = 0.0
+    together = SecondOrder.of(cones)
+    each = [c for c in cones if c.kind == "soc"]
+    assert together.distances(s) == pytest.approx([c.distance(s[c.start : c.stop]) for c in each])
+    for c, length, depth in zip(each, together.lengths(s), together.depths(np.abs(s)), strict=True):
+        own = [mpmath.mpf(v) for v in s[c.start : c.stop]]
+        with mpmath.workdps(60):
+            true = mpmath.sqrt(sum(v * v for v in own))
+            room = (abs(own[0]) - mpmath.sqrt(sum(v * v for v in own[1:]))) / mpmath.sqrt(2)
+            assert true <= length <= true * (1 + mpmath.mpf(10) ** -13) + mpmath.mpf(10) ** -300
+            assert 0.0 <= depth <= max(room, 0)
+    one = Cone("soc", 0, 3)
+    pair = SecondOrder.of([one]).complementarity(np.array([5.0, 3, 4]), np.array([5.0, -3, -4]))
+    assert pair == 0.0 and SecondOrder.of(()).complementarity(s, z) == 0.0
+    skew = SecondOrder.of([one]).complementarity(np.array([5.0, 3, 4]), np.array([5.0, -3, -3]))
+    assert skew == pytest.approx(5.0)  # 5 (-3) + 5 * 4
+
+
+@pytest.mark.parametrize(
+    ("block", "head"),
+    [
+        ((5.0, 3.0, 4.0), 5.0),  # exactly on the boundary
+        ((5.0 * 2.0**-40, 3.0 * 2.0**-40, -4.0 * 2.0**-40), 5.0 * 2.0**-40),
+        ((6.0, 3.0, 4.0), 6.0),
+        ((np.sqrt(2.0), 1.0, 1.0), None),  # the root is rounded: up, and the block is inside
+        ((np.sqrt(3.0), 1.0, np.sqrt(2.0)), None),
+        ((np.nextafter(5.0, 0.0), 3.0, 4.0), None),
+        ((-1.0, 3.0, 4.0), None),
+    ],
+)
+def test_a_head_is_raised_only_where_the_block_is_not_exactly_inside(
+    block: tuple[float, ...], head: float | None
+) -> None:
+    z = np.array(block)
+    raised = float(SecondOrder.of([Cone("soc", 0, z.size)]).raised(z)[0])
+    exact = Fraction(raised) ** 2 - sum(Fraction(v) ** 2 for v in block[1:])
+    assert exact >= 0 and raised >= z[0] and (head is None or raised == head)
+    inside = z[0] > 0.0 and Fraction(block[0]) ** 2 >= sum(Fraction(v) ** 2 for v in block[1:])
+    assert (raised == z[0]) == inside
+    assert (Cone("soc", 0, z.size).outside(z, np.zeros(z.size)) == 0.0) == inside
+
+
+def test_a_direction_along_the_boundary_is_exact_or_none() -> None:
+    cones = (Cone("soc", 0, 3),)
+    for head, found in ((5.0, True), (np.nextafter(5.0, 0.0), False)):
+        A = -np.array([[head], [3.0], [4.0]])
+        step = feasible_near(sp.csc_array(A), np.zeros(3), cones, np.ones(1))
+        assert (step is not None) == found

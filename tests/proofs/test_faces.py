@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -13,6 +14,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.form import compile_problem
+from optfair.proofs.bounds import lower_bound
+from optfair.proofs.cones import Cone
 from optfair.proofs.faces import _declared, _without_copies, on_face
 from optfair.solution.conic_form import ConicForm
 
@@ -169,3 +172,56 @@ def test_products_that_are_not_exact_in_floats_have_no_face() -> None:
         A[0] *= size
         fewer, _ = _without_copies(sp.csc_array(A), np.zeros(4))
         assert (np.diff(fewer.indptr) == 0).sum() == count
+
+
+def bounded_by_a_cone(scale: float) -> ConicForm:
+    """Return max x0 + ... over (b - A x) in a cone whose multipliers are a multiple of (5, 3, 4)."""
+    A = scale * np.array([[1.0, 2.0, -1.0], [2.0, 0.0, 1.0], [1.0, -1.0, 3.0]])
+    b = scale * np.array([1.0, 2.0, 3.0])
+    v = np.array([5.0, 3.0, 4.0])
+    q = -(A.T @ v) / 3.0
+    cones = (Cone("soc", 0, 3),)
+    return ConicForm(sp.csc_array((3, 3)), q, 0.0, sp.csc_array(A), b, cones, {"x": slice(0, 3)})
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-30, 2.0**30])
+def test_multipliers_along_the_edge_of_a_cone_are_one_row(scale: float) -> None:
+    form = bounded_by_a_cone(scale)
+    z = np.array([5.0, 3.0, 4.0]) / 3.0
+    face = on_face(form, z)
+    assert face is not None and [c.kind for c in face.form.cones] == ["nonneg"]
+    assert (face.form.rows.toarray() == np.array([5.0, 3, 4]) @ form.A.toarray()).all()
+    assert face.form.b == [np.array([5.0, 3, 4]) @ form.b]
+    assert face.whole(face.z) == pytest.approx(z)
+    inside = z + np.array([0.1, 0.0, 0.0])
+    assert on_face(form, inside) is None
+    irrational = np.array([3.0**0.5, 1.0, 2.0**0.5])
+    assert on_face(form, irrational) is None
+
+
+def test_rows_of_an_edge_that_would_be_rounded_are_refused() -> None:
+    form = bounded_by_a_cone(1.0)
+    A = form.A.toarray()
+    A[1, 0] += 2.0**-51
+    assert on_face(replace(form, A=sp.csc_array(A)), np.array([5.0, 3.0, 4.0])) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_by_edges_of_cones_are_below_the_optimum(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, z = 4, np.array([9.0, 1.0, -4.0, 8.0])
+    A, x = rng.integers(-2, 3, (4, n)).astype(float), rng.integers(-3, 4, n).astype(float)
+    s, y = np.array([9.0, -1.0, 4.0, -8.0]), rng.integers(1, 4, 2).astype(float)
+    B = rng.integers(-2, 3, (2, n)).astype(float)
+    q, b = -(A.T @ z) / 3.0 - B.T @ y, np.r_[B @ x, A @ x + s]
+    cones = (Cone("nonneg", 0, 2), Cone("soc", 2, 6))
+    form = ConicForm(
+        *(sp.csc_array((n, n)), q, 0.0, sp.csc_array(np.vstack([B, A])), b, cones),
+        {"x": slice(0, n)},
+    )
+    optimum = sum(Fraction(c) * Fraction(v) for c, v in zip(q.tolist(), x.tolist(), strict=True))
+    for noise in (0.0, 1e-12, 1e-9):
+        near = np.r_[y, z / 3.0] * (1.0 + noise * rng.normal(size=6))
+        found = lower_bound(form, x, near)
+        if found.unpaid is None:
+            assert found.value <= optimum and found.value > float(optimum) - 1e-5

@@ -332,7 +332,7 @@ def test_open_and_curved_columns_are_all_told() -> None:
 def test_a_raised_head_does_not_spoil_what_is_made_exact() -> None:
     # column 2 is closed behind the head, which must then be raised: that opens column 0
     A = np.array([[1.0, 1.0, 0.0], [-1.0, -1.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -1.0]])
-    z = np.array([0.25, 1.0, 0.5, 0.25])
+    z = np.array([0.25, 1.25, 0.75, 1.0])  # on the boundary: 3, 4 and 5 quarters
     q = -(A.T @ z) + 1e-9
     cones = (Cone("zero", 0, 1), Cone("soc", 1, 4))
     form = ConicForm(
@@ -342,6 +342,10 @@ def test_a_raised_head_does_not_spoil_what_is_made_exact() -> None:
     lower, upper = form.column_bounds
     moved, _ = repaired(form, found, None, z, q, lower, upper)
     assert not (moved.size == 0.0).all() and moved.unpaid(lower, upper).any()
+    inner = z + np.array([0.0, 0.5, 0.0, 0.0])  # inside, nothing has to be raised
+    found = residual_of(form, None, inner, form.q - A.T @ (inner - z))
+    moved, cost = repaired(form, found, None, inner, form.q - A.T @ (inner - z), lower, upper)
+    assert (moved.size == 0.0).all() and cost < 1e-290
     apart = A.copy()
     apart[1] = 0.0  # with nothing in the head, all three are closed
     form = replace(form, A=sp.csc_array(apart), q=-(apart.T @ z) + 1e-9)
@@ -374,3 +378,16 @@ def test_eigenvalues_of_huge_matrices_are_found_in_another_unit() -> None:
     v = [Fraction(float(part)) for part in refuted.witness]
     exact = [[Fraction(part) for part in row] for row in huge.tolist()]
     assert sum(v[i] * exact[i][j] * v[j] for i in range(5) for j in range(5)) < 0
+
+
+def test_what_may_be_rounding_in_multipliers_is_left_out_where_that_is_exact() -> None:
+    A = np.array([[-1.0, -2.0, 2.0], [0.0, 2.0, -2.0]])
+    form = ConicForm(
+        *(sp.csc_array((3, 3)), np.array([8.0, 16.0, -16.0]), 0.0, sp.csc_array(A), np.zeros(2)),
+        *((Cone("zero", 0, 1), Cone("nonneg", 1, 2)), {"x": slice(0, 3)}),
+    )
+    proved = form.lower_bound(np.zeros(3), np.array([8.0, 3e-12]))
+    assert proved.unpaid is None and -1e-9 <= proved.value <= 0.0
+    nothing = replace(form, q=np.zeros(3))  # any point is optimal
+    proved = nothing.lower_bound(np.ones(3), np.array([1e-12, 1e-12]))
+    assert proved.unpaid is None and -1e-300 <= proved.value <= 0.0

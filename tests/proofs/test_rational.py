@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optfair.proofs.rational import chosen_columns, solve_exactly
+from optfair.proofs.rational import chosen_columns, solve_exactly, whole_multiple
 
 
 def product(B: np.ndarray, y: list[Fraction]) -> list[Fraction]:
@@ -77,3 +77,21 @@ def test_chosen_columns_are_a_basis_of_the_equations(seed: int) -> None:
     rows, columns = chosen_columns(sp.csr_array(M), weight) or (np.zeros(0), np.zeros(0))
     assert len(rows) == len(columns) == 5 and not {0, 1, 2} & set(columns.tolist())
     assert abs(np.linalg.det(M[np.ix_(rows, columns)])) > 0.5
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=8), st.floats(1e-3, 1e3))
+def test_small_whole_numbers_are_found_in_any_unit(whole: list[int], unit: float) -> None:
+    v = np.array(whole, dtype=float)
+    found = whole_multiple(unit * v * (1.0 + 1e-9))
+    if not v.any():
+        assert found is None
+        return
+    assert found is not None and (found == np.round(found)).all()
+    at = int(np.abs(v).argmax())
+    assert (found * v[at] == v * found[at]).all() and found[at] * v[at] > 0.0
+
+
+def test_other_numbers_are_no_small_whole_ones() -> None:
+    assert whole_multiple(np.array([1.0, np.sqrt(2.0)])) is None
+    assert whole_multiple(np.array([np.nan, 1.0])) is None
+    assert whole_multiple(np.arange(1.0, 3000.0)) is None

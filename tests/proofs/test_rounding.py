@@ -20,6 +20,7 @@ from optfair.proofs.rounding import (
     exact_products,
     exact_sums,
     independent,
+    last_digit,
     product,
 )
 
@@ -301,3 +302,20 @@ def test_exact_sums_are_those_of_fractions(terms: list[tuple[float, float, int]]
         expected[k] += Fraction(a) * Fraction(b)
     a, b, group = (np.array([t[k] for t in terms]) for k in range(3))
     assert exact_sums(a.astype(float), b.astype(float), group.astype(np.intp), 3) == expected
+
+
+def test_a_sum_that_is_a_float_has_no_radius() -> None:
+    A = sp.csc_array(np.array([[1.0, 0.1], [3.0, 0.2], [-0.5, 0.3]]))
+    center, radius = exact_products(A, np.array([2.0, 1.0, 4.0]), np.arange(2))
+    assert (center[0], radius[0]) == (3.0, 0.0)
+    truth = 2 * Fraction(0.1) + Fraction(0.2) + 4 * Fraction(0.3)
+    assert radius[1] > 0.0 and abs(Fraction(center[1]) - truth) <= Fraction(radius[1])
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=5), st.integers(-60, 60))
+def test_the_last_digit_is_that_of_all(whole: list[int], power: int) -> None:
+    v = np.ldexp(np.array(whole, dtype=float), power)
+    e = last_digit(v)
+    units = [Fraction(x) / Fraction(2) ** e for x in v.tolist()]
+    assert all(u.denominator == 1 for u in units)
+    assert not v.any() or any(u.numerator % 2 for u in units)
