@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -11,6 +13,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
+from optfair.proofs.check_proof import check
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
@@ -99,10 +102,14 @@ def apart_by(gap: float, seed: int, unit: float) -> Any:
 
 @pytest.mark.parametrize("unit", [1.0, 2.0**-10])
 @pytest.mark.parametrize("seed", range(8))
-def test_vectors_on_the_boundary_of_cones_are_proofs(seed: int, unit: float) -> None:
+def test_vectors_on_the_boundary_of_cones_are_proofs(
+    seed: int, unit: float, tmp_path: Path
+) -> None:
     with pytest.raises(of.Infeasible) as e:
         apart_by(0.125, seed, unit).solve("clarabel")
     assert e.value.certificate.verify()
+    e.value.certificate.save(tmp_path / "proof.json")
+    assert "no point" in check(json.loads((tmp_path / "proof.json").read_text()))
     try:
         found = apart_by(0.0, seed, unit).solve("clarabel")
     except of.SolverFailure as failure:  # a program without room is hard, not infeasible

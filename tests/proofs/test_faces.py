@@ -220,8 +220,11 @@ def test_bounds_by_edges_of_cones_are_below_the_optimum(seed: int) -> None:
         {"x": slice(0, n)},
     )
     optimum = sum(Fraction(c) * Fraction(v) for c, v in zip(q.tolist(), x.tolist(), strict=True))
+    closed = 0
     for noise in (0.0, 1e-12, 1e-9):
         near = np.r_[y, z / 3.0] * (1.0 + noise * rng.normal(size=6))
         found = lower_bound(form, x, near)
         if found.unpaid is None:
+            closed += 1
             assert found.value <= optimum and found.value > float(optimum) - 1e-5
+    assert closed
