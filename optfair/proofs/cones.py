@@ -358,7 +358,8 @@ def _exp_dual_point(z: Floats) -> Floats:
     safe = np.where(inner, u, -1.0)
     with np.errstate(over="ignore"):
         power = v / safe - 1.0
-        least = -safe * np.exp(power) * (1.0 + (16.0 + 8.0 * np.abs(power)) * UNIT)
+        rounded = np.where(power == 0.0, 0.0, (16.0 + 8.0 * np.abs(power)) * UNIT)  # exp(0) is 1
+        least = -safe * np.exp(power) * (1.0 + rounded)
         least = np.maximum(least, FLOOR)  # it is positive, however far below the smallest float
     # a w out of reach: the edge u = 0 is nearer than a number beyond all others
     edge = ~inner | ~np.isfinite(least)

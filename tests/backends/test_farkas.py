@@ -127,8 +127,22 @@ def test_directions_along_the_boundary_of_cones_are_rays(head: int) -> None:
     assert e.value.certificate.verify() and e.value.ray["x"][0] > 0.0
 
 
-def test_a_reciprocal_of_what_is_negative_is_infeasible() -> None:
-    x = cp.Variable(2, name="x")
+X = cp.Variable(2, name="x")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [cp.inv_pos(X[0]) <= X[1], X[0] <= -1],
+        [cp.kl_div(X[0], X[1]) <= -0.1],
+        [cp.exp(X[0]) <= X[1], X[1] <= X[0] + 0.5],
+        [cp.log(X[0]) >= X[1], X[0] <= 0, X[1] >= -2],
+        [cp.geo_mean(X) >= 2, X[0] + X[1] <= 3],
+        [cp.norm(X) <= X[0] - 1, X[0] <= -1],
+    ],
+    ids=["reciprocal", "divergence", "tangent", "logarithm", "mean", "half-line"],
+)
+def test_textbook_contradictions_are_proved(rows: list[Any]) -> None:
     with pytest.raises(of.Infeasible) as e:
-        of.from_cvxpy(cp.Problem(cp.Minimize(1), [cp.inv_pos(x[0]) <= x[1], x[0] <= -1])).solve()
+        of.from_cvxpy(cp.Problem(cp.Minimize(1), rows)).solve()
     assert e.value.certificate.verify()
