@@ -253,9 +253,9 @@ def test_threads_leave_warnings_alone(data):
                 algorithm="paper",
                 coupling=coupling,
                 partition_size=60,
-                n_init=5,
-                n_jobs=5,
-                tol=1e-2,
+                n_init=3,
+                n_jobs=3,
+                tol=1e-1,
                 random_state=0,
             ).fit(X, groups=groups)
         assert warnings.filters == before and warnings.showwarning is show
