@@ -88,7 +88,7 @@ ADAPTERS = {
     "pymoo": set(),
     "kmedoids": {"methods/group_counterfactuals/members.py"},
     "dccp": {"backends/dccp_backend.py"},
-    "pyscipopt": {"backends/scip_model.py"},
+    "pyscipopt": {"backends/scip_backend.py"},
 }
 
 

@@ -321,7 +321,7 @@ def test_ctrl_c_leaves_the_incumbent() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_scip import hard, pyscipopt, run\n"
-        "from optfair.backends.scip_model import ScipModel\n"
+        "from optfair.backends.scip_backend import ScipModel\n"
         "class Tell(pyscipopt.Eventhdlr):\n"
         "    def eventinit(self):\n"
         "        self.model.catchEvent(pyscipopt.SCIP_EVENTTYPE.BESTSOLFOUND, self)\n"
@@ -365,7 +365,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], why: str) -> None:
 
 
 def test_options_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optfair.backends.scip_model import ScipModel
+    from optfair.backends.scip_backend import ScipModel
 
     seen: dict[str, Any] = {}
     real = ScipModel.solve
@@ -396,13 +396,11 @@ def test_a_gap_that_was_asked_for_is_not_called_optimal() -> None:
 def test_a_solver_that_breaks_off_is_a_failure_with_its_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from optfair.backends import scip_model
-
-    class Broken(scip_model.Model):  # type: ignore[misc]
+    class Broken(pyscipopt.Model):  # type: ignore[misc]
         def optimizeNogil(self) -> None:
             raise Exception("SCIP: error in LP solver!")
 
-    monkeypatch.setattr(scip_model, "Model", Broken)
+    monkeypatch.setattr(pyscipopt, "Model", Broken)
     with pytest.raises(of.SolverFailure, match="broke off") as failure:
         run(disk())
     assert failure.value.evidence == "error in LP solver!"
@@ -549,7 +547,7 @@ def test_a_dense_integer_least_squares_problem() -> None:
 
 
 def test_a_warm_start_with_added_variables_is_completed() -> None:
-    from optfair.backends.scip_model import ScipModel
+    from optfair.backends.scip_backend import ScipModel
 
     p, _, _ = dense(12)
     s = p.solve("scip")
