@@ -148,6 +148,7 @@ def labels(seconds: float) -> Result:
         "exact": found.exact,
         "gap": found.gap,
         "soft_gap": found.soft_gap,
+        "cases": found.cases,
         "bound_by": str(found.grade),
     }
 
@@ -230,12 +231,12 @@ def report(found: Result) -> None:
             f"| {r['rows']:,} | {r['fit']:.2f} | {r['stream']:.2f} | {r['passes']}"
             f" | {r['apart']:.0e} | {r['objectives']:.0e} |"
         )
-    print("\n| labels, limit s | CPU s | rule holds | gap | by | gap to soft |")
-    print("|---:|---:|---|---:|---|---:|")
+    print("\n| labels, limit s | CPU s | rule holds | gap | cases | grade | gap to soft bound |")
+    print("|---:|---:|---|---:|---:|---|---:|")
     for r in found["labels"]:
         print(
             f"| {r['limit']:g} | {r['seconds']:.2f} | {r['exact']} | {r['gap']:.1e}"
-            f" | {r['bound_by']} | {r['soft_gap']:.1e} |"
+            f" | {r['cases']} | {r['bound_by']} | {r['soft_gap']:.1e} |"
         )
     print(
         "\n| swaps against starts | median gain, % | least gain, % | x CPU |\n|---|---:|---:|---:|"

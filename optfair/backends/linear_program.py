@@ -143,6 +143,70 @@ def solve_linear_program(
     )
 
 
+class HeldProgram:
+    """A linear program whose columns' limits change: solved again from where it ended.
+
+    Parameters
+    ----------
+    cost, rows, row_lower, row_upper, lower, upper
+        As in `solve_linear_program`.
+    tolerance : float
+        Feasibility tolerance.
+
+    Examples
+    --------
+    >>> one, two = np.ones(1), np.ones(2)
+    >>> rows = sp.csc_array([[1.0, 1.0]])
+    >>> held = HeldProgram(np.array([1.0, 2.0]), rows, one, one, 0.0 * two, two, tolerance=1e-9)
+    >>> held.solve(np.array([0]), 0.0 * one, 0.25 * one).x.tolist()
+    [0.25, 0.75]
+    """
+
+    def __init__(
+        self,
+        cost: Floats,
+        rows: Any,
+        row_lower: Floats,
+        row_upper: Floats,
+        lower: Floats,
+        upper: Floats,
+        *,
+        tolerance: float,
+    ) -> None:
+        self._model = highspy.Highs()
+        self._model.silent()
+        options = {
+            "solver": "simplex",
+            "threads": 1,
+            "primal_feasibility_tolerance": tolerance,
+            "dual_feasibility_tolerance": tolerance,
+        }
+        for name, value in options.items():
+            self._model.setOptionValue(name, value)
+        _passed(self._model, cost, rows, row_lower, row_upper, lower, upper)
+
+    def solve(
+        self, columns: NDArray[np.intp], lower: Floats, upper: Floats, time_limit: float = np.inf
+    ) -> LinearProgramResult:
+        """Solve with limits on some columns, the others as they were last."""
+        model = self._model
+        model.changeColsBounds(columns.size, columns.astype(np.int32), lower, upper)
+        if np.isfinite(time_limit):
+            model.setOptionValue("time_limit", model.getRunTime() + max(time_limit, 1e-3))
+        model.run()
+        solution = model.getSolution()
+        return LinearProgramResult(
+            status=_STATUS.get(model.getModelStatus(), "failed"),
+            x=np.asarray(solution.col_value, dtype=float),
+            prices=np.asarray(solution.row_dual, dtype=float),
+        )
+
+    def add_row(self, row: Floats, lower: float) -> None:
+        """Add a row that is at least so much."""
+        at = np.flatnonzero(row)
+        self._model.addRow(lower, np.inf, at.size, at.astype(np.int32), row[at])
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
     """A solver that has solved a linear form, and the rows it holds."""

@@ -34,6 +34,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     POLYHEDRAL,
     solve_mass_dual,
 )
+from optfair.methods.fair_clustering.algorithms.pricing import lowered
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
@@ -252,15 +253,12 @@ class MassProof(PricedProof):
         p = self.problem
         n, w = p.cost.rows, p.data["weights"]
         bound, size = rules, 0.0
-        off = p.cost.rounding
-        slack = off * 2.0 * np.abs(prices).max(axis=1, initial=0.0)
         for i in range(0, n, CHUNK):
             rows = slice(i, i + CHUNK)
             low = self._reduced(rows, prices).min(axis=0)
-            # lowered by the rounding of a distance, the least stays the least
-            low -= off * np.abs(low) + slack[p.data["groups"][rows]]
-            bound += float(w[rows] @ low)
-            size += float(w[rows] @ np.abs(low))
+            charged = prices[p.data["groups"][rows]]
+            worth = lowered(low, w[rows], p.cost.rounding, charged)
+            bound, size = bound + worth[0], size + worth[1]
         unit = 1.0 + max(size, float(np.abs(prices).max(initial=0.0)))
         return bound - loss(n, size + abs(rules)), unit
 

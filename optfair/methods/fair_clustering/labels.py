@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.count_tree import Labelling
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     IntegerSearch,
-    Labelling,
     whole_counts,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_number
-from optfair.proofs.grade import Grade, reported
+from optfair.proofs.grade import PROVED, Grade
 
 Floats = NDArray[np.float64]
 
@@ -45,8 +45,9 @@ class HardLabels:
     soft_gap : float
         Relative difference to the bound of the soft assignment, recomputed from the rows.
     grade : Grade
-        What the bound rests on: the soft assignment's proof, or a solver's word, which reads
-        "reported by branching".
+        What the bound rests on: the cases of the branching, each proved, or the soft assignment.
+    cases : int
+        Cases that prove the bound; 0 where it is that of the soft assignment.
     violation : float
         Largest relative violation of a rule by the masses of the labels; 0 where rows of a group
         weigh the same, else at most about the largest weight in a group over the group's.
@@ -60,6 +61,7 @@ class HardLabels:
     gap: float
     soft_gap: float
     grade: Grade
+    cases: int
     violation: float
     exact: bool
 
@@ -74,8 +76,10 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
 
     where :math:`T_g` is the cost of transporting the rows of a group to clusters of given sizes.
     Class: MILP in G·K integers, where rows of a group weigh the same: vertices of a
-    transportation problem assign whole rows. The soft assignment is its relaxation. Counts next
-    to the soft masses are labelled first; then branching improves them.
+    transportation problem assign whole rows. The soft assignment is its relaxation. Counts are
+    branched on, and every case is bounded by prices in exact arithmetic; a dive into the branches
+    finds the first labels. The bound is of labels that miss no rule by more than rounding, as
+    ``exact`` says it.
 
     Where weights differ within a group the largest fraction of each split row is taken, of which
     there are at most K-1 in a group, and ``violation`` says by how much a rule is missed.
@@ -87,7 +91,7 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     gap : float
         Relative gap at which branching ends.
     time_limit : float
-        Wall seconds of branching; the first labels are made whatever it is.
+        Wall seconds of branching; labels are made whatever it is.
 
     Returns
     -------
@@ -141,18 +145,16 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     if unit is None:
         labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
         objective = _cost(p, labels)
-        found = Labelling(labels, objective, solution.bound, False, masses)
+        found = Labelling(labels, objective, solution.bound, masses)
         return _described(found, solution)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
     search = IntegerSearch(program, costs, unit, prices, solution.bound)
-    counts = search.first(masses, time_limit=max(limit, 1.0))
-    first = None if counts is None else search.labelled(counts)
-    if first is None:
+    best = search.best(masses, gap, max(limit - (time.perf_counter() - begin), 0.0))
+    if best is None:
         raise _unreachable(p, search, masses)
-    best = search.better(first, gap, max(limit - (time.perf_counter() - begin), 0.0))
     own = np.empty(costs.size, dtype=np.intp)
     own[costs.rows] = best.labels
-    found = Labelling(own, best.objective, best.bound, best.branched, prices)
+    found = replace(best, labels=own)
     return _described(found, solution)
 
 
@@ -172,7 +174,8 @@ def _described(found: Labelling, solution: Solution) -> HardLabels:
         found.bound,
         max(0.0, found.objective - found.bound) / unit,
         max(0.0, found.objective - solution.bound) / unit,
-        reported("branching") if found.branched else solution.grade,
+        PROVED if found.cases else solution.grade,
+        found.cases,
         violation,
         violation == 0.0,
     )

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.methods.fair_clustering.algorithms.count_tree import CountRules
 from optfair.methods.fair_clustering.labels import hard_labels
+from optfair.methods.fair_clustering.mass_rules import compile_rules
 
 
 def masses_of(p: Any, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -57,10 +59,11 @@ def test_the_generic_route_agrees() -> None:
     milp = p.with_integrality("assignment").solve("highs")
     assert found.objective == pytest.approx(milp.objective, rel=1e-6)
     assert found.exact
-    # what branching says is its word; the soft assignment's bound is proved
-    assert found.bound > soft.bound and str(found.grade) == "reported by branching"
-    rough = hard_labels(soft, gap=1e9)
-    assert rough.bound == soft.bound and rough.grade == soft.grade and rough.grade.sound
+    # every case of the branching is proved
+    assert found.bound > soft.bound and found.grade.sound and found.cases > 0
+    assert found.bound <= milp.objective * (1 + 1e-9) and found.gap <= 1e-8
+    rough = hard_labels(soft, gap=1e9, time_limit=0.0)
+    assert rough.bound == soft.bound and rough.grade == soft.grade and rough.cases == 0
 
 
 def test_the_estimator_obeys_what_was_asked_and_says_what_it_costs() -> None:
@@ -128,3 +131,51 @@ def test_what_it_does_not_take() -> None:
         of.FairKMeans(2, labels="hard", algorithm="paper").fit(X, groups=g)
     with pytest.raises(of.DeclarationError, match="fit_stream"):
         of.FairKMeans(2, labels="hard").fit_stream(X, groups=g)
+
+
+def test_limits_exclude_no_counts_that_obey_and_bounds_within_them_agree() -> None:
+    rng = np.random.default_rng(5)
+    X, g = rng.normal(size=(9, 2)), np.array([0] * 4 + [1] * 5)
+    p = of.FairAssignment(X, groups=g, centers=X[:3], fairness=of.max_gap(0.2))
+    rules = compile_rules(p)
+    program, unit = rules.program, np.full(2, 1 / 9)
+    counts = CountRules(program, unit, np.array([4.0, 5.0]))
+    at = program.masses
+    obeying = []
+    for labels in product(range(3), repeat=9):
+        M = masses_of(p, np.array(labels))["masses"]
+        if (np.abs(M[0] / (4 / 9) - M[1] / (5 / 9)) <= 0.2 + 1e-12).all():
+            obeying.append(tuple((M * 9).round().astype(int).ravel()))
+    kept = np.array(sorted(set(obeying))).reshape(-1, 2, 3)
+    for g_, k, value in product(range(2), range(3), range(5)):
+        low, high = (v.copy() for v in counts.root)
+        low[at[g_, k]] = high[at[g_, k]] = value
+        inside = kept[kept[:, g_, k] == value]
+        limits = counts.tightened(low, high)
+        if limits is None:
+            assert not len(inside)
+        elif len(inside):
+            assert (limits[0][at] <= inside.min(axis=0)).all()
+            assert (limits[1][at] >= inside.max(axis=0)).all()
+    s = p.solve()
+    proof = s.proof
+    low, high = (v.copy() for v in counts.root)
+    low[at], high[at] = low[at] / 9, high[at] / 9
+    quick = program.proved_bound(proof.y, proof.z, proof.prices, (low, high))
+    slow = program.proved_bound(proof.y, proof.z, proof.prices)
+    assert quick.value == pytest.approx(slow.value, rel=1e-9, abs=1e-12)
+    wide = np.full(low.size, np.inf)
+    wide[at] = high[at]
+    open_ended = program.proved_bound(proof.y, proof.z, proof.prices, (-wide, wide))
+    assert open_ended.value <= quick.value + 1e-12
+
+
+def test_many_rows_are_labelled_near_the_bound_of_whole_rows() -> None:
+    rng = np.random.default_rng(6)
+    g = rng.choice(3, 1_500, p=[0.02, 0.3, 0.68])
+    X = rng.normal(size=(1_500, 4)) + 0.7 * g[:, None]
+    p = of.FairAssignment(X, groups=g, centers=X[:6], fairness=of.max_gap(0.05))
+    soft = p.solve()
+    found = hard_labels(soft, gap=1e-4, time_limit=60.0)
+    assert found.exact and obeys(p, found.labels)
+    assert found.gap <= 1e-4 < found.soft_gap and found.grade.word == "proved"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,14 +10,12 @@ from numpy.typing import NDArray
 
 from optfair.backends.linear_program import solve_linear_program
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.count_tree import CountTree, Labelling
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
-    Box,
-    Pricing,
     box_for,
     price,
-    select_arcs,
     spread,
 )
 from optfair.proofs.cones import Cone
@@ -26,37 +23,6 @@ from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
-
-# Rows and arcs that branching is tried on at most.
-MOST_ROWS, MOST_ARCS = 20_000, 80_000
-# Rows next to each boundary, steps from the counts at hand, and share of the time, of the
-# branchings around the labels at hand: they look for better ones and prove nothing.
-STAGES = ((8.0, 3.0, 0.3), (16.0, 3.0, 0.3), (16.0, 3.0, 0.3), (16.0, 3.0, 0.3), (32.0, 6.0, 0.2))
-
-
-@dataclass(frozen=True, eq=False)
-class Labelling:
-    """Labels found.
-
-    Attributes
-    ----------
-    labels : array (n,)
-        Cluster of each row, in the user's order.
-    objective : float
-        Mean cost.
-    bound : float
-        No labels that obey the rules cost less: of the soft problem, or of the branching.
-    branched : bool
-        Whether the bound is the branching's.
-    prices : array (G, K)
-        Prices at which each row's label is cheapest.
-    """
-
-    labels: Integers
-    objective: float
-    bound: float
-    branched: bool
-    prices: Floats
 
 
 def whole_counts(costs: CostRows) -> Floats | None:
@@ -164,7 +130,7 @@ class IntegerSearch:
         if not np.array_equal(self._counted(labels), np.round(counts)):
             return None
         prices = search.program.prices(search.y, search.z)
-        return Labelling(labels, self.cost(labels), self.bound, False, prices)
+        return Labelling(labels, self.cost(labels), self.bound, prices)
 
     def cost(self, labels: Integers) -> float:
         """Return the mean cost of labels."""
@@ -180,88 +146,22 @@ class IntegerSearch:
         index = self.costs.groups[held] * K + labels[held]
         return np.bincount(index, minlength=G * K).reshape(G, K).astype(float)
 
-    def better(self, best: Labelling, gap: float, time_limit: float) -> Labelling:
-        """Branch on the counts until labels and bound differ by the relative gap, or time is up.
+    def best(self, masses: Floats, gap: float, time_limit: float) -> Labelling | None:
+        """Return labels and a bound that differ by the relative gap, or by more when time is up.
 
-        First among the rows next to a boundary at the prices of the labels at hand; then among
-        all that can be part of better ones: a row whose regret at the soft optimum's prices is
-        more than the labels cost above the bound is settled.
+        None where no labels obey the rules. A dive into the counts finds the first labels; where
+        it does not, those are taken whose counts are near the masses of the soft optimum.
         """
         end = time.perf_counter() + time_limit
-        G, K = self.program.masses.shape
-        for rows, steps, part in (*STAGES, (np.inf, np.inf, 1.0)):
-            room, left = best.objective - self.bound, end - time.perf_counter()
-            if room <= gap * abs(best.objective) or left <= 0.0:
-                break
-            if np.isfinite(rows):
-                pricing = price(self.costs, best.prices)
-                box = box_for(self.costs, pricing, np.full((G, K), rows))
-            else:
-                pricing, cut = self.pricing, 1.001 * room / self.unit.min()
-                box = Box(np.full((G, K), cut), np.zeros((G, K)))
-            found = self._branched(best, pricing, box, steps, gap, min(left, part * time_limit))
-            if found is None:
-                break
-            counts, bound = found
-            fresh = None if counts is None else self.labelled(counts, end)
-            if fresh is not None and fresh.objective < best.objective:
-                best = fresh
-            if not np.isfinite(rows) and bound > best.bound:
-                best = replace(best, bound=min(bound, best.objective), branched=True)
-        return best
-
-    def _branched(
-        self,
-        best: Labelling,
-        pricing: Pricing,
-        box: Box,
-        steps: float,
-        gap: float,
-        time_limit: float,
-    ) -> tuple[Floats | None, float] | None:
-        program, unit = self.program, float(self.unit.mean())
-        free = select_arcs(self.costs, pricing, box, program.shares)
-        arcs = free.arcs
-        if arcs.weight.size > MOST_ROWS or arcs.row.size > MOST_ARCS:
-            return None
-        G, K = program.masses.shape
-        na = arcs.row.size
-        of_arc = self.unit[arcs.group[arcs.row]]
-        size = np.round(arcs.weight / self.unit[arcs.group])  # rows in each class
-        cost, matrix, low, high = self._rules(na)
-        cost[program.masses.ravel()] -= (pricing.prices * self.unit[:, None]).ravel() / unit
-        cost[-na:] = arcs.regret * of_arc / unit
-        index = arcs.group[arcs.row] * K + arcs.cluster
-        gathered = sp.csc_array((-np.ones(na), (index, np.arange(na))), shape=(G * K, na))
-        spread_rows = sp.csc_array((np.ones(na), (arcs.row, np.arange(na))), shape=(size.size, na))
-        fixed = np.round(arcs.fixed / self.unit[:, None]).ravel()
-        none = sp.csc_array((size.size, program.form.q.size))
-        here = self._counted(best.labels)
-        lower, upper, start = (
-            self._lower(na),
-            np.full(cost.size, np.inf),
-            np.full(cost.size, np.nan),
+        tree = CountTree(
+            self.program, self.costs, self.unit, self.counts, self.prices, self.labelled
         )
-        lower[program.masses], upper[program.masses] = np.maximum(here - steps, 0.0), here + steps
-        start[program.masses] = here
-        found = solve_linear_program(
-            cost,
-            sp.vstack(
-                [matrix, sp.hstack([self._counts(), gathered]), sp.hstack([none, spread_rows])]
-            ),
-            np.concatenate([low, fixed, size]),
-            np.concatenate([high, fixed, size]),
-            lower,
-            upper,
-            tolerance=1e-9,
-            time_limit=time_limit,
-            integer=self._integer(cost.size),
-            start=start,
-            gap=0.5 * gap * abs(best.objective) / unit,
-        )
-        counts = np.asarray(found.x[program.masses]) if found.x.size else None
-        offset = pricing.value + program.form.offset
-        return counts, found.bound * unit + offset
+        found = tree.run(None, gap, end) if tree.fits and time_limit > 0.0 else None
+        if found is not None:
+            return found
+        counts = self.first(masses, time_limit=max(time_limit, 1.0))
+        found = None if counts is None else self.labelled(counts)
+        return tree.run(found, gap, end) if tree.fits and time_limit > 0.0 else found
 
     def _rules(self, more: int) -> tuple[Floats, sp.csc_array, Floats, Floats]:
         """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns)."""

@@ -14,6 +14,7 @@ from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
+from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
 
 # The small cone program in the group masses: min h(M) over the rules a user composed.
@@ -85,25 +86,66 @@ class MassProgram:
         gradient[self.masses] = 0.0
         return float(np.abs(gradient).max(initial=0.0))
 
-    def proved_bound(self, y: Floats, z: Floats, prices: Floats) -> LowerBound:
+    def proved_bound(
+        self,
+        y: Floats,
+        z: Floats,
+        prices: Floats,
+        limits: tuple[Floats, Floats] | None = None,
+    ) -> LowerBound:
         """Return what the rules prove at given prices, in exact arithmetic.
 
-        The masses are charged for what their derivative leaves over, which is at most the share
-        of their group; so are the auxiliary columns, by the bounds that the rules put on them.
+        The masses are charged for what their derivative leaves over, between 0 and the share of
+        their group or between limits on all columns; so are the auxiliary columns, by the bounds
+        that the rules put on them.
         """
+        if limits is not None and self.polyhedral:
+            value = self._within(np.where(self.form.equal, z, np.maximum(z, 0.0)), prices, limits)
+            if np.isfinite(value):
+                return LowerBound(value)
         q = self.form.q.copy()
         q[self.masses] -= prices
-        n = q.size
         G, K = self.masses.shape
-        at = self.masses.ravel()
-        box = sp.csr_array((np.ones(G * K), (np.arange(G * K), at)), shape=(G * K, n))
-        m = self.form.b.size
-        cones = (*self.form.cones, Cone("nonneg", m, m + 2 * G * K))
-        A = sp.csc_array(sp.vstack([self.form.A, box, -box]))
-        shares = np.repeat(self.shares, K) * (1.0 + 1e-12)
-        b = np.concatenate([self.form.b, shares, np.zeros(G * K)])
+        A, cones = self._boxed
+        if limits is None:
+            low, most = np.zeros(G * K), np.repeat(self.shares, K) * (1.0 + 1e-12)
+        else:
+            low, most = (v[self.masses].ravel() for v in limits)
+        b = np.concatenate([self.form.b, most, -low])
         whole = ConicForm(self.form.P, q, self.form.offset, A, b, cones, self.form.columns)
         return lower_bound(whole, y, np.concatenate([z, np.zeros(2 * G * K)]))
+
+    def _within(self, z: Floats, prices: Floats, limits: tuple[Floats, Floats]) -> float:
+        """Return what multipliers of linear rules prove within limits; -inf where one is needed."""
+        form, n = self.form, self.form.q.size
+        q, size = form.q.copy(), np.abs(form.q)
+        q[self.masses] -= prices
+        size[self.masses] += np.abs(prices)
+        left = q + form.A.T @ z
+        off = gamma(form.b.size + 4.0) * (size + self._sizes.T @ np.abs(z)) + 1e-300
+        slopes = left - off, left + off
+        with np.errstate(invalid="ignore"):
+            ends = [np.where(v == 0.0, 0.0, r * v) for r in slopes for v in limits]
+        paid = np.minimum.reduce(ends)
+        if not np.isfinite(paid).all():
+            return -np.inf
+        value = form.offset - float(z @ form.b) + float(paid.sum())
+        total = abs(form.offset) + float(np.abs(z) @ np.abs(form.b)) + float(np.abs(paid).sum())
+        return value - loss(n + form.b.size, total)
+
+    @cached_property
+    def _sizes(self) -> Any:
+        return abs(self.form.A)
+
+    @cached_property
+    def _boxed(self) -> tuple[Any, tuple[Cone, ...]]:
+        """The rules with rows for the limits of the masses, and their cones."""
+        m, size = self.form.b.size, self.masses.size
+        box = sp.csr_array(
+            (np.ones(size), (np.arange(size), self.masses.ravel())), shape=(size, self.form.q.size)
+        )
+        cones = (*self.form.cones, Cone("nonneg", m, m + 2 * size))
+        return sp.csc_array(sp.vstack([self.form.A, box, -box])), cones
 
     def rule_bound(self, y: Floats, z: Floats) -> float:
         """Return the Lagrangian value of the rules alone at prices ``prices(y, z)``."""

@@ -116,6 +116,29 @@ def price(costs: CostRows, prices: Floats) -> Pricing:
     return Pricing(prices, value, best, low)
 
 
+def proved_value(costs: CostRows, prices: Floats) -> tuple[float, float]:
+    """Return what `price` says the rows cost, lowered by the rounding of costs; and the size of it.
+
+    What the sum itself rounds away is the caller's to charge, by the size.
+    """
+    value, size = 0.0, 0.0
+    for g, start, stop, block in costs.blocks():
+        low = (block + prices[g][:, None]).min(axis=0)
+        worth = lowered(low, costs.weights[start:stop], costs.cost.rounding, prices[g])
+        value, size = value + worth[0], size + worth[1]
+    return value, size
+
+
+def lowered(low: Floats, weights: Floats, rounding: float, prices: Floats) -> tuple[float, float]:
+    """Return the weight of least reduced costs that rounding cannot have raised, and their size.
+
+    Lowered by the rounding of a distance, the least stays the least.
+    """
+    slack = rounding * 2.0 * np.abs(prices).max(axis=-1, initial=0.0)
+    low = low - (rounding * np.abs(low) + slack)
+    return float(weights @ low), float(weights @ np.abs(low))
+
+
 def box_for(costs: CostRows, pricing: Pricing, ranks: Floats) -> Box:
     """Return the box in which about ``ranks[g, k]`` rows can enter or leave cluster k.
 

@@ -1,0 +1,455 @@
+"""Branching on the whole numbers of rows per group and cluster, every case bounded by prices."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.linear_program import HeldProgram
+from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    box_for,
+    price,
+    proved_value,
+    select_arcs,
+)
+from optfair.proofs.rounding import loss
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.intp]
+
+# Rows next to each boundary that are told apart, and boundaries that share so many of them.
+RANKS, SHARED, LEAST = 8.0, 2_000.0, 1.0
+# Arcs that a tree is tried on at most, and price of a row that leaves its box on the open side.
+MOST_ARCS, FAR = 80_000, 1e6
+# Nodes after which labels are sought otherwise.
+UNLABELLED = 400
+# Nodes from one dive to the next, and how far from an integer a count is fractional.
+EVERY, FRACTION = 40, 1e-6
+# Relative violation of a rule that is rounding, with what sums of weights round away.
+ROUNDING = 4e-9
+# Share of the gap that is left to rounding, least gap that is asked for, and rounds of tightening at a node.
+SPARE, LEAST_GAP, ROUNDS = 0.05, 1e-9, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Labelling:
+    """Labels found.
+
+    Attributes
+    ----------
+    labels : array (n,)
+        Cluster of each row.
+    objective : float
+        Mean cost.
+    bound : float
+        No labels that obey the rules cost less: of the soft problem, or of the cases.
+    prices : array (G, K)
+        Prices at which each row's label is cheapest.
+    cases : int
+        Cases that prove the bound; 0 where it is that of the soft problem.
+    """
+
+    labels: Integers
+    objective: float
+    bound: float
+    prices: Floats
+    cases: int = 0
+
+
+#: (counts (G, K), deadline) -> the cheapest labels with these counts
+Labeller = Callable[[Floats, float], Labelling | None]
+
+
+class CountRules:
+    r"""The rules in whole numbers of rows, and what they leave of limits on them.
+
+    .. math:: \sum_j a_{ij} y_j \le b_i, \qquad \sum_k N_{gk} = n_g
+
+    with counts N in y, and auxiliaries. Sides are raised by what rounding may violate.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Polyhedral rules.
+    unit, counts : arrays (G,)
+        Weight of a row, and number of rows, of each group.
+    """
+
+    def __init__(self, program: MassProgram, unit: Floats, counts: Floats) -> None:
+        form = program.form
+        self.size = form.q.size
+        factor = np.ones(self.size)
+        factor[program.masses] = unit[:, None]
+        share = np.zeros(self.size)
+        share[program.masses] = program.shares[:, None]
+        #: by how much a row may be violated
+        self.slack = ROUNDING * (1.0 + np.abs(form.b) + abs(form.A) @ share)
+        A = sp.csr_array(form.A @ sp.diags_array(factor))
+        #: rules that are equations
+        self.equal = equal = form.equal
+        simplex, _ = program.simplex_rows()
+        rows = sp.coo_array(sp.vstack([A, -A[equal], simplex, -simplex]))
+        high = np.concatenate([form.b + self.slack, (self.slack - form.b)[equal], counts, -counts])
+        order = np.argsort(rows.col, kind="stable")
+        self._row, self._column = rows.row[order], rows.col[order]
+        self._value, self._high, self._height = rows.data[order], high, rows.shape[0]
+        self._first = np.flatnonzero(np.diff(self._column, prepend=-1))
+        self._owner = self._column[self._first]
+        self._whole = np.zeros(self.size, dtype=bool)
+        self._whole[program.masses] = True
+        low, most = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        low[program.masses], most[program.masses] = 0.0, counts[:, None]
+        #: limits that the rules put on counts and auxiliaries, None where they leave nothing
+        self.root = self.tightened(low, most)
+
+    def tightened(self, low: Floats, high: Floats) -> tuple[Floats, Floats] | None:
+        """Return limits that the rules leave within others; None where they leave nothing."""
+        a, i, j = self._value, self._row, self._column
+        up = a > 0.0
+        for _ in range(ROUNDS):
+            end = np.where(up, low[j], high[j])
+            infinite = ~np.isfinite(end)
+            least = a * np.where(infinite, 0.0, end)
+            total = np.bincount(i, least, self._height)
+            open_ends = np.bincount(i, infinite, self._height)
+            room = self._high[i] - (total[i] - least)
+            # what the others in the row leave, widened by the rounding of their sum
+            size = np.bincount(i, np.abs(least), self._height) + np.abs(self._high)
+            limit = (room + 1e-12 * size[i]) / a
+            alone = open_ends[i] - infinite == 0
+            most = np.minimum.reduceat(np.where(up & alone, limit, np.inf), self._first)
+            least_of = np.maximum.reduceat(np.where(~up & alone, limit, -np.inf), self._first)
+            above, below = high.copy(), low.copy()
+            above[self._owner] = np.minimum(above[self._owner], most)
+            below[self._owner] = np.maximum(below[self._owner], least_of)
+            whole = self._whole
+            above[whole] = np.floor(above[whole] + FRACTION)
+            below[whole] = np.ceil(below[whole] - FRACTION)
+            if (below > above + FRACTION).any():
+                return None
+            moved = bool(((above < high) | (below > low))[whole].any())
+            low, high = below, above
+            if not moved:
+                break
+        return low, high
+
+
+@dataclass(order=True)
+class Node:
+    """Counts within limits, and the prices that bound what they cost."""
+
+    value: float
+    number: int
+    low: Floats = field(compare=False)
+    high: Floats = field(compare=False)
+    counts: Floats = field(compare=False)
+    y: Floats = field(compare=False)
+    z: Floats = field(compare=False)
+    prices: Floats = field(compare=False)
+
+
+class CountTree:
+    r"""Branch and bound over counts :math:`N_{gk}`, with the rows next to each boundary in one model.
+
+    .. math::
+        \min_N\; \sum_g w_g T_g(N_g) \quad\text{s.t.}\quad \text{rules}(N),\;
+        \underline N \le N \le \overline N
+
+    Each case is bounded by a linear program that is exact for prices in a box and charges what
+    leaves it, so that it bounds from below whatever the counts; then by its prices, in a pass over
+    all rows with every rounding charged. Counts of small groups are branched on first; now and
+    then a dive follows the cheaper side down to whole counts, which are labelled.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Polyhedral rules.
+    costs : CostRows
+        The rows.
+    unit, counts : arrays (G,)
+        Weight of a row, and number of rows, of each group.
+    prices : array (G, K)
+        Prices of the soft optimum.
+    labelled : callable
+        Labels rows by counts.
+    """
+
+    def __init__(
+        self,
+        program: MassProgram,
+        costs: CostRows,
+        unit: Floats,
+        counts: Floats,
+        prices: Floats,
+        labelled: Labeller,
+    ) -> None:
+        self.program, self.costs, self.unit, self.counts = program, costs, unit, counts
+        self.labelled, self.mean = labelled, float(unit.mean())
+        held = costs.weights > 0.0
+        self._least, self._most = (
+            np.array(
+                [
+                    f(costs.weights[costs.members(g)][held[costs.members(g)]])
+                    for g in range(unit.size)
+                ]
+            )
+            for f in (np.min, np.max)
+        )
+        self.rules = CountRules(program, unit, counts)
+        self.base = price(costs, prices)
+        self.cuts: list[Floats] = []
+        self.passes, self.nodes, self._spent = 0, 0, 0.0
+        self._model = self._written()
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be tried."""
+        return self._model is not None and self.rules.root is not None
+
+    def _written(self) -> HeldProgram | None:
+        """Return the linear program in y (counts, auxiliaries), arcs and what leaves the box."""
+        program, form = self.program, self.program.form
+        G, K = program.masses.shape
+        ranks = np.full((G, K), max(min(RANKS, SHARED / (G * K)), LEAST))
+        box = box_for(self.costs, self.base, ranks)
+        arcs = select_arcs(self.costs, self.base, box, program.shares).arcs
+        na = arcs.row.size
+        if na > MOST_ARCS:
+            return None
+        unit = np.ones(form.q.size)
+        unit[program.masses] = self.unit[:, None]
+        A = sp.csc_array(form.A @ sp.diags_array(unit))
+        self.scale = row_scale(A)
+        simplex, _ = program.simplex_rows()
+        at = program.masses.ravel()
+        own = sp.csc_array((np.ones(G * K), (np.arange(G * K), at)), shape=(G * K, form.q.size))
+        index = arcs.group[arcs.row] * K + arcs.cluster
+        gathered = sp.csc_array((-np.ones(na), (index, np.arange(na))), shape=(G * K, na))
+        size = np.round(arcs.weight / self.unit[arcs.group])  # rows in each class
+        classes = sp.csc_array((np.ones(na), (arcs.row, np.arange(na))), shape=(size.size, na))
+        beyond = sp.eye_array(G * K)
+        rows = sp.block_array(
+            [
+                [sp.vstack([sp.diags_array(self.scale) @ A, simplex]), None, None, None],
+                [own, gathered, -beyond, beyond],
+                [None, classes, None, None],
+            ],
+            format="csc",
+        )
+        high = form.b * self.scale
+        low = np.where(self.rules.equal, high, -np.inf)
+        fixed = np.round(arcs.fixed / self.unit[:, None]).ravel()
+        low, high = (np.concatenate([v, self.counts, fixed, size]) for v in (low, high))
+        weight = np.repeat(self.unit, K) / self.mean
+        slopes = [
+            np.minimum(s.ravel(), FAR * (1.0 + np.abs(self.base.prices).max())) * weight
+            for s in (box.down, box.up)
+        ]
+        # what rows cost, and what the rules do
+        self._rows_cost = np.concatenate(
+            [
+                np.zeros(form.q.size),
+                arcs.regret * self.unit[arcs.group[arcs.row]] / self.mean,
+                *slopes,
+            ]
+        )
+        self._rows_cost[at] = -(self.base.prices * self.unit[:, None]).ravel() / self.mean
+        cost = self._rows_cost.copy()
+        cost[: form.q.size] += form.q * unit / self.mean
+        self._cost = cost
+        lower = np.zeros(cost.size)
+        lower[: form.q.size] = -np.inf
+        lower[at] = 0.0
+        most = np.full(cost.size, np.inf)
+        return HeldProgram(cost, rows, low, high, lower, most, tolerance=1e-9)
+
+    def _solved(
+        self, low: Floats, high: Floats, deadline: float, above: Node | None = None
+    ) -> Node | None:
+        """Return the case within limits; None where its linear program is not solved."""
+        G, K = self.program.masses.shape
+        at, model = self.program.masses.ravel(), self._model
+        if model is None:
+            return None
+        found = model.solve(at, low[at], high[at], deadline - time.perf_counter())
+        if found.status == "infeasible" and above is not None:
+            # what excludes it are its own halves, bounded by the case they are of until then
+            self.nodes += 1
+            nothing = np.full((G, K), np.nan)
+            return replace(above, number=self.nodes, low=low, high=high, counts=nothing)
+        if found.status != "optimal":
+            return None
+        m = self.program.form.b.size
+        d = found.prices
+        ends = m + G, m + G + G * K
+        share = d[d.size - len(self.cuts) :] if self.cuts else np.zeros(0)
+        by_row = (d[ends[0] : ends[1]].reshape(G, K) + d[m : m + G, None]) * (
+            self.mean / self.unit[:, None]
+        )
+        prices = (1.0 - share.sum()) * self.base.prices + by_row
+        for part, cut in zip(share, self.cuts, strict=True):
+            prices = prices + part * cut
+        y = found.x[: self.program.form.q.size].copy()
+        counts = y[self.program.masses]
+        y[self.program.masses] = counts * self.unit[:, None]
+        self.nodes += 1
+        value = float(self._cost @ found.x) * self.mean + self.base.value + self.program.form.offset
+        z = -d[:m] * self.scale * self.mean
+        return Node(value, self.nodes, low, high, counts, y, z, prices)
+
+    def proved(self, node: Node) -> float:
+        """Return what the prices of a case prove, rounded down."""
+        begin = time.perf_counter()
+        rows, size = proved_value(self.costs, node.prices)
+        at = self.program.masses
+        low, high = node.low.copy(), node.high.copy()
+        low[at] *= self._least[:, None] * (1.0 - 1e-12)
+        high[at] *= self._most[:, None] * (1.0 + 1e-12)
+        rules = self.program.proved_bound(node.y, node.z, node.prices, (low, high))
+        self.passes += 1
+        self._spent += time.perf_counter() - begin
+        if rules.unpaid is not None:
+            return -np.inf
+        off = float(np.abs(node.z) @ self.rules.slack)
+        total = abs(rows) + abs(rules.value) + off
+        return rows + rules.value - off - loss(self.costs.size, size + total)
+
+    def run(self, best: Labelling | None, gap: float, deadline: float) -> Labelling | None:
+        """Return the best labels found, with a proved bound of all labels that obey the rules.
+
+        Parameters
+        ----------
+        best : Labelling or None
+            Labels at hand.
+        gap : float
+            Relative gap at which the search ends.
+        deadline : float
+            ``time.perf_counter()`` value at which it ends.
+
+        Returns
+        -------
+        Labelling or None
+            None where there were none and so many cases have shown none.
+        """
+        root = None if self.rules.root is None else self._solved(*self.rules.root, deadline)
+        if root is None:
+            return best
+        held, settled, dived = [root], np.inf, -EVERY
+        while held:
+            target = np.inf if best is None else self._target(best, gap)
+            if held[0].value >= target or self._late(len(held), deadline):
+                break
+            if best is None and self.nodes > UNLABELLED:
+                return None
+            diving = best is None or self.nodes - dived >= EVERY
+            dived = self.nodes if diving else dived
+            node: Node | None = heapq.heappop(held)
+            spent = False
+            while node is not None:
+                j = self._fractional(node)
+                if j is None:
+                    best, again = self._whole(node, best, deadline)
+                    if again is not None and not spent:
+                        heapq.heappush(held, again)
+                    elif not spent:
+                        settled = min(settled, self.proved(node))
+                    break
+                children = self._children(node, j, deadline)
+                if children is None:  # no time: the case stays as it is
+                    if not spent:
+                        heapq.heappush(held, node)
+                    deadline = -np.inf
+                    break
+                least = np.inf if best is None else best.objective
+                below = [c for c in children if diving and c.value < least]
+                better = min(below, default=None)
+                for child in children if not spent else []:
+                    if not child.value < target:
+                        settled = min(settled, self.proved(child))
+                    elif child is not better:
+                        heapq.heappush(held, child)
+                # what is good enough is settled: a dive below it looks for labels only
+                node, spent = better, spent or (better is not None and not better.value < target)
+        if best is None:
+            return None
+        for case in held:
+            settled = min(settled, self.proved(case))
+        bound = min(settled, best.objective)
+        return replace(best, bound=bound, cases=self.passes) if bound > best.bound else best
+
+    def _target(self, best: Labelling, gap: float) -> float:
+        """Return what a case must cost to be left aside."""
+        return best.objective - max((1.0 - SPARE) * gap, LEAST_GAP) * abs(best.objective)
+
+    def _late(self, cases: int, deadline: float) -> bool:
+        """Whether there is only time left to prove the cases that are open."""
+        each = self._spent / max(self.passes, 1)
+        return time.perf_counter() + 1.5 * each * cases > deadline
+
+    def _fractional(self, node: Node) -> int | None:
+        """Return the column of a count to branch on, None where all are whole.
+
+        Counts of small groups come first: a row of them moves more.
+        """
+        at = self.program.masses
+        off = np.abs(node.counts - np.round(node.counts))
+        weight = np.where(off > FRACTION, off, 0.0) / self.counts[:, None]
+        if np.isnan(node.counts).any():  # none are known: halve the widest limits
+            weight = node.high[at] - node.low[at]
+        if not weight.max() > 0.0:
+            return None
+        return int(at.ravel()[int(weight.argmax())])
+
+    def _whole(
+        self, node: Node, best: Labelling | None, deadline: float
+    ) -> tuple[Labelling | None, Node | None]:
+        """Label whole counts; return the best labels, and the case anew if the model was short."""
+        if np.isnan(node.counts).any():
+            return best, None
+        fresh = self.labelled(np.round(node.counts), deadline)
+        if fresh is None:
+            return best, None
+        again = self._cut(node, fresh, deadline)
+        return (fresh if best is None or fresh.objective < best.objective else best), again
+
+    def _children(self, node: Node, j: int, deadline: float) -> list[Node] | None:
+        found = []
+        value = float(node.counts[self.program.masses == j][0])
+        if np.isnan(value):
+            value = 0.5 * (node.low[j] + node.high[j])
+        for side in (0, 1):
+            low, high = node.low.copy(), node.high.copy()
+            if side:
+                low[j] = np.floor(value) + 1.0
+            else:
+                high[j] = np.floor(value)
+            limits = self.rules.tightened(low, high)
+            if limits is None:
+                continue
+            child = self._solved(*limits, deadline, node)
+            if child is None:
+                return None
+            found.append(child)
+        return found
+
+    def _cut(self, node: Node, fresh: Labelling, deadline: float) -> Node | None:
+        """Tell the model what whole counts cost, where it is short; return the case anew."""
+        cost, prices = fresh.objective, fresh.prices
+        if node.value >= cost - 1e-9 * abs(cost) or self._model is None:
+            return None
+        value, _ = proved_value(self.costs, prices)
+        row = self._rows_cost.copy()
+        at = self.program.masses.ravel()
+        row[at] += (prices * self.unit[:, None]).ravel() / self.mean
+        self._model.add_row(row, (value - self.base.value) / self.mean)
+        self.cuts.append(prices)
+        again = self._solved(node.low, node.high, deadline)
+        return again if again is not None and again.value > node.value + 1e-12 * abs(cost) else None
