@@ -35,7 +35,7 @@ def known():  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize(
     ("kind", "kills"),
-    [("solution", 2), ("report", 2), *(pytest.param(k, 12, marks=pytest.mark.slow) for k in KINDS)],
+    [("solution", 1), ("report", 1), *(pytest.param(k, 12, marks=pytest.mark.slow) for k in KINDS)],
 )
 def test_kill_leaves_a_whole_file(kind: str, kills: int, known, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     name, _, read = known[kind]

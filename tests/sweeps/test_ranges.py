@@ -69,7 +69,9 @@ def check_ends(program: Program, one: Any) -> None:
             assert not np.isfinite(beyond) or abs(beyond - expected) > 1e-8
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(k, marks=pytest.mark.slow) for k in range(10, 30))]
+)
 def test_every_end_of_a_linear_program(seed: int) -> None:
     program = regular(seed)
     found = of.sensitivity(program.problem.solve())

@@ -126,7 +126,7 @@ def hard(seed: int) -> ClusterCounterfactual:
     return against_all(clusters, y, plausibility=3.0, mask=[1] * 6 + [0] * 4)
 
 
-@pytest.mark.parametrize("seconds", [0.3, 2.0])
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_best_known_keeps_its_time(seconds: float) -> None:
     for seed in range(3):
         p = hard(seed)

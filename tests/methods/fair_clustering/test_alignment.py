@@ -303,7 +303,7 @@ def test_a_network_simplex_that_is_stopped_is_not_optimal(monkeypatch):
         of.KantorovichCoupling(cost=C).solve("pot-network-simplex")
 
 
-@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+@pytest.mark.parametrize("scale", [1.0, pytest.param(10.0, marks=pytest.mark.slow), 100.0])
 def test_sinkhorn_couples_the_groups_or_says_that_it_does_not(data, scale):
     X, groups = data
     model = of.FairKMeans(

@@ -213,8 +213,14 @@ def more_drawn(unit: float = 1.0, n: int = 60, m: int = 6) -> tuple[Any, Any, An
     return unit * np.square(X[:, None] - sites[None]).sum(axis=2), groups, rng.random(n) + 0.5, unit
 
 
-@pytest.mark.parametrize("rule", [None, of.max_gap(0.2), of.balance(0.3)])
-@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+@pytest.mark.parametrize(
+    ("rule", "unit"),
+    [
+        pytest.param(rule, unit, marks=[pytest.mark.slow] * (unit != 1.0 and i != 1))
+        for i, rule in enumerate([None, of.max_gap(0.2), of.balance(0.3)])
+        for unit in (1.0, 1e6, 1e-6)
+    ],
+)
 def test_sites_are_the_best_and_their_bound_is_one(rule: Any, unit: float) -> None:
     D, groups, w, _ = more_drawn(unit)
     opening = unit * np.linspace(0.0, 0.1, 6)

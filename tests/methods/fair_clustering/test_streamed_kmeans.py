@@ -64,8 +64,15 @@ def test_equal_to_the_fit_in_memory(rule: str, groups: int) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("search", ["restarts", "swap"])
-@pytest.mark.parametrize("rule", ["perfect", "two rules"])
+@pytest.mark.parametrize(
+    ("search", "rule"),
+    [
+        ("restarts", "perfect"),
+        ("swap", "two rules"),
+        pytest.param("restarts", "two rules", marks=pytest.mark.slow),
+        pytest.param("swap", "perfect", marks=pytest.mark.slow),
+    ],
+)
 def test_memory_is_one_more_source(
     large: bool, search: str, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
