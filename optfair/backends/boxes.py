@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.local_points import local_optimum
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import LEAST, SMALL, Outcome, Request
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 # Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
 SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096
-# An objective beyond this is taken to have no limit.
-LEAST = 1e12
-# An objective below this is measured by it when a gap is small enough.
-SMALL = 1e-4
 
 
 @dataclass(frozen=True, eq=False)

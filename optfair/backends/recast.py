@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import LEAST, SMALL, Outcome, Request
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-# An objective beyond this is taken to have no limit.
-LEAST = 1e12
-# Levels that are tried, and an objective below which a gap is measured by this.
-LEVELS, SMALL = 60, 1e-4
+# Levels that are tried.
+LEVELS = 60
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from optfair.core.certificate import DualProof
     from optfair.core.problem import Problem
 
+# An objective beyond this is taken to have no limit where nothing proves one.
+LEAST = 1e12
+# An objective below this is measured by it when a gap is small enough to stop.
+SMALL = 1e-4
+
 
 @dataclass(frozen=True)
 class Request:

@@ -15,7 +15,7 @@ from optfair.backends.boxes import excluded_by_ranges
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.backends.local_points import Point, inside, local_optimum
 from optfair.backends.registry import choose
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import SMALL, Outcome, Request
 from optfair.compile.form import compile_problem
 from optfair.convexity.chords import within
 from optfair.convexity.derivatives import gradient_at
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 # Rounds of cutting.
 ROUNDS = 60
-# An objective below this is measured by it when a gap is small enough to stop.
-SMALL = 1e-4
 # Rounds that must close a thousandth of the gap together.
 STALLED = 12
 # A box that is so much wider to one side of a point than to the other.

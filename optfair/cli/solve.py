@@ -283,17 +283,10 @@ def sweep(
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
         found = swept(subject.problem, parameter, _values(values), **options)
-        frame = found.frame()
-        _write_points(out, found, frame, safe_cells)
-        if as_json:
-            known = str(found.dependence)
-            document({"name": subject.name, "dependence": known, "points": _records(frame)})
-            return
-        lines(*repr(found).splitlines()[: 3 if len(found) > 1 else 2], "")
-        shown = [parameter, "value", "price", "lower", "upper", "status", "conflict"]
-        cells = frame.set_axis([parameter, *frame.columns[1:]], axis=1)[shown]
-        table(shown, [[_written(v) for v in row] for row in cells.itertuples(index=False)])
-        lines(*(f"wrote {out}" for _ in (out,) if out is not None))
+        told = {"name": subject.name, "dependence": str(found.dependence)}
+        numbers = ["value", "price", "lower", "upper", "status", "conflict"]
+        head = repr(found).splitlines()[: 3 if len(found) > 1 else 2]
+        _hand_on(found, told, head, [parameter, *numbers], out, safe_cells, as_json)
 
 
 def pareto(
@@ -331,29 +324,37 @@ def pareto(
         options |= {"width": width, "time_limit": time_limit, "save": save}
         asked = objectives or list(subject.problem.objective)
         found = front(subject.problem, asked, method=method, points=points, **options)
-        frame = found.frame()
-        _write_points(out, found, frame, safe_cells)
-        if as_json:
-            told = {"name": subject.name, "method": method, "grade": found.grade}
-            document({**told, "points": _records(frame)})
-            return
-        lines(repr(found).splitlines()[0], "")
-        rows = [[_written(v) for v in row] for row in frame.itertuples(index=False)]
-        table(list(map(str, frame.columns)), rows)
-        lines(*(f"wrote {out}" for _ in (out,) if out is not None))
+        told = {"name": subject.name, "method": method, "grade": found.grade}
+        _hand_on(found, told, repr(found).splitlines()[:1], None, out, safe_cells, as_json)
 
 
-def _write_points(out: Path | None, found: Any, frame: Any, safe: bool) -> None:
-    """Write a sweep or a front as a table or as a picture."""
+def _hand_on(
+    found: Any,
+    told: dict[str, Any],
+    head: list[str],
+    shown: list[str] | None,
+    out: Path | None,
+    safe: bool,
+    as_json: bool,
+) -> None:
+    """Write a sweep or a front as a table or a picture, and print some of its columns or all."""
+    frame = found.frame()
     if out is not None and out.suffix == ".csv":
         rows = (frame.columns, *frame.where(frame.notna(), "").itertuples(index=False))
         write_files({out: csv_text(rows, safe=safe)})
     elif out is not None:
         write_picture(out, found.plot)
-
-
-def _records(frame: Any) -> Any:
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+    if as_json:
+        points = json.loads(frame.to_json(orient="records", double_precision=15))
+        document({**told, "points": points})
+        return
+    lines(*head, "")
+    # the first column is what moves, by the name it was asked for
+    if shown is not None:
+        frame = frame.set_axis([shown[0], *frame.columns[1:]], axis=1)[shown]
+    rows = [[_written(v) for v in row] for row in frame.itertuples(index=False)]
+    table(list(map(str, frame.columns)), rows)
+    lines(*(f"wrote {out}" for _ in (out,) if out is not None))
 
 
 def _written(value: Any) -> str:

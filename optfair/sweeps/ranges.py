@@ -26,7 +26,7 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core import display
 from optfair.core.solution import check_solution
-from optfair.errors import ClassError, NotInstalled, UnsupportedProblem
+from optfair.errors import ClassError, UnsupportedProblem, needed
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 
@@ -112,12 +112,7 @@ class Ranges:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the rows"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the rows")
         columns = ("kind", "name", "entry", "label", "value", "lower", "upper", "below", "above")
         return pd.DataFrame([{k: getattr(r, k) for k in columns} for r in self.rows])
 
@@ -465,12 +460,9 @@ def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             side = np.zeros(form.b.size)
             side[i] = turn
             size = 1.0 + abs(value)
-            low, high, left, right = ranger.along(side, nothing, size)
             entry = tuple(int(part[k]) for part in index) if term.shape else ()
-            prices = form.sign * left + 0.0, form.sign * right + 0.0
-            ends = value + low, value + high
-            label = problem.entry_label(name, entry)
-            found.append(Range("right-hand side", name, entry, value, *ends, *prices, label))
+            moved = ranger.along(side, nothing, size)
+            found.append(_range(problem, "right-hand side", name, entry, value, form.sign, moved))
     return found
 
 
@@ -497,10 +489,23 @@ def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             cost = np.zeros(form.q.size)
             cost[j] = form.sign
             value = form.sign * float(form.q[j])
-            low, high, left, right = ranger.along(nothing, cost, 1.0 + abs(value))
             entry = tuple(int(part[k]) for part in index) if places.shape else ()
-            prices = form.sign * left + 0.0, form.sign * right + 0.0
-            ends = value + low, value + high
-            label = problem.entry_label(name, entry)
-            found.append(Range("cost", name, entry, value, *ends, *prices, label))
+            moved = ranger.along(nothing, cost, 1.0 + abs(value))
+            found.append(_range(problem, "cost", name, entry, value, form.sign, moved))
     return found
+
+
+def _range(
+    problem: Problem,
+    kind: str,
+    name: str,
+    entry: tuple[int, ...],
+    value: float,
+    sign: float,
+    moved: tuple[float, float, float, float],
+) -> Range:
+    """Return the range of a number from how far it may move and the slopes to both sides."""
+    low, high, left, right = moved
+    prices = sign * left + 0.0, sign * right + 0.0
+    label = problem.entry_label(name, entry)
+    return Range(kind, name, entry, value, value + low, value + high, *prices, label)

@@ -18,7 +18,7 @@ from optfair.compile.form import compile_problem
 from optfair.core import display
 from optfair.core.parameters import Family, chosen, parameters
 from optfair.core.problem import check_problem
-from optfair.errors import DeclarationError, NotInstalled, UnsupportedProblem
+from optfair.errors import DeclarationError, UnsupportedProblem, needed
 from optfair.numbers import check_number, checked
 from optfair.plots import COLOURS, new_axes
 
@@ -247,12 +247,7 @@ class Sweep:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the points"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the points")
         rows = []
         for p in self.points:
             lower, upper = self.band(p.at[0]) if self._banded else (np.nan, np.nan)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from optfair.core.composition import Rule
-from optfair.errors import DeclarationError, NotInstalled
+from optfair.errors import DeclarationError, needed
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
 from optfair.numbers import real
@@ -91,12 +91,7 @@ class Front:
         NotInstalled
             pandas is missing.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise NotInstalled(
-                "pandas is not installed", str(e), "pip install pandas, or use the arrays"
-            ) from None
+        pd = needed("pandas", "pip install pandas, or use the arrays")
         return pd.DataFrame(
             {self.parameter: self.values, **{name: getattr(self, name) for name in NUMBERS}}
         )

@@ -143,8 +143,8 @@ def located_sites(
     Parameters
     ----------
     problem : FairFacilityLocation
-        With ``goal="median"``, or "bottleneck" without opening costs; without capacities, fractions of rows allowed, linear rules on
-        masses.
+        With ``goal="median"``, or "bottleneck" without opening costs; without capacities, fractions
+        of rows allowed, linear rules on masses.
     gap : float
         Relative gap at which it ends.
     time_limit : float
