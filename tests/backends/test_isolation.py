@@ -87,11 +87,11 @@ def test_an_answer_comes_back_and_the_process_is_kept(
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("how", "word"), [("crash", "SIGABRT"), ("leave", "exit code 3")])
-def test_a_crash_is_a_failure_of_that_solver(strange: Any, how: str, word: str) -> None:
-    with pytest.raises(of.SolverFailure, match="strange ended its process") as e:
-        ask(strange(how))
-    assert word in e.value.evidence
+def test_a_crash_is_a_failure_of_that_solver(strange: Any) -> None:
+    for how, word in (("crash", "SIGABRT"), ("leave", "exit code 3")):
+        with pytest.raises(of.SolverFailure, match="strange ended its process") as e:
+            ask(strange(how))
+        assert word in e.value.evidence
     assert ask(strange("answer")).raw is not None
 
 
@@ -169,13 +169,13 @@ def test_processes_serve_threads_at_once() -> None:
         threading.Thread(
             target=lambda: found.append(quadratic().solve("clarabel", isolate=True).objective)
         )
-        for _ in range(3)
+        for _ in range(2)
     ]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert np.allclose(found, 4.0, atol=1e-6) and len(found) == 3
+    assert np.allclose(found, 4.0, atol=1e-6) and len(found) == 2
     isolation.close_idle()
 
 
