@@ -26,8 +26,8 @@ demo: $(VENV)/.plot
 test: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/mypy & types=$$!; $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
+	  wait $$types && exit $$tests
 
 test-all: test
 	$(BIN)/python -m pytest -m slow
