@@ -352,8 +352,8 @@ def _hand_on(
     # the first column is what moves, by the name it was asked for
     if shown is not None:
         frame = frame.set_axis([shown[0], *frame.columns[1:]], axis=1)[shown]
-    rows = [[_written(v) for v in row] for row in frame.itertuples(index=False)]
-    table(list(map(str, frame.columns)), rows)
+    cells = [[_written(v) for v in row] for row in frame.itertuples(index=False)]
+    table(list(map(str, frame.columns)), cells)
     lines(*(f"wrote {out}" for _ in (out,) if out is not None))
 
 
