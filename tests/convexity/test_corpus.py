@@ -104,7 +104,11 @@ def rewritten(text: str, names: list[str]) -> str:
 SCALAR = [r for r in [*SEED, *OWN] if not any(isinstance(b, dict) for b in r["box"].values())]
 
 
-@pytest.mark.parametrize("row", SCALAR[::7], ids=lambda r: r["name"])
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(r, marks=[pytest.mark.slow] * (i % 2)) for i, r in enumerate(SCALAR[::7])],
+    ids=lambda r: r["name"],
+)
 def test_units_and_order_do_not_matter(row: dict[str, Any]) -> None:
     """x -> (x + 1)/2 with the box moved along, scaled by 3, operands exchanged: the same verdict."""
     text = rewritten(row["text"], list(row["box"]))
