@@ -46,7 +46,7 @@ def rules(kind: str, unit: float, n: int, K: int) -> dict[str, Any]:
 KINDS = ["group", "group, no rule", "group, one empty budget", "budget", "arcs", "radius", "all"]
 
 
-@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+@pytest.mark.parametrize("unit", [1.0, pytest.param(1e6, marks=pytest.mark.slow), 1e-6])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_a_general_solver(kind: str, unit: float) -> None:
     X, groups, weights = data(unit)

@@ -80,8 +80,14 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("rule", ["perfect", "gap and share"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        pytest.param(kind, rule, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, kind in enumerate(KINDS)
+        for j, rule in enumerate(["perfect", "gap and share"])
+    ],
+)
 def test_awkward_data(kind: str, rule: str) -> None:
     X, groups, centers, weights = awkward(kind)
     p = of.FairAssignment(X, groups=groups, centers=centers, sample_weight=weights)

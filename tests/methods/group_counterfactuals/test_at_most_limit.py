@@ -49,7 +49,7 @@ ORDERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("s", [1, 2])
+@pytest.mark.parametrize("s", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_other_rules_make_the_guess_too_small(order: str, s: int) -> None:
     p = problem()
     q = ORDERS[order](p, of.group_counterfactuals.at_most(s))
