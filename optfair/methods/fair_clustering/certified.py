@@ -14,7 +14,14 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
-from optfair.numbers import check_matrix, check_number, check_seed, checked, encode_groups
+from optfair.numbers import (
+    check_matrix,
+    check_number,
+    check_seed,
+    check_weights,
+    checked,
+    encode_groups,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -68,6 +75,7 @@ def certified_kmeans(
     groups: Any,
     n_clusters: int,
     fairness: Any = PerfectFairness(),  # noqa: B008 - a frozen value
+    sample_weight: Any = None,
     gap: float = 1e-6,
     time_limit: float = 300.0,
     random_state: int = 0,
@@ -107,6 +115,8 @@ def certified_kmeans(
         Largest number of clusters K.
     fairness : Rule
         One on the masses of each cluster: all but `additive_gap`, which adds clusters up.
+    sample_weight : array-like (n,), optional
+        Equal for all rows: what proves a bound counts the rows of a cluster.
     gap : float
         Relative gap at which the search ends.
     time_limit : float
@@ -124,7 +134,7 @@ def certified_kmeans(
         NaN or infinite entries, lengths that do not fit, K > n; rows whose numbers in the groups
         do not divide as the rule asks; too many counts to look through.
     DeclarationError
-        A rule that is not on each cluster.
+        A rule that is not on each cluster; weights that differ.
 
     Examples
     --------
@@ -143,6 +153,15 @@ def certified_kmeans(
     X = check_matrix(X, "X")
     n = X.shape[0]
     K = cluster_count(n_clusters, n, "n_clusters", "rows")
+    weights = check_weights(sample_weight, n)
+    if np.ptp(weights) > 1e-12 * weights.max():
+        raise DeclarationError(
+            "rows of unequal weight are not certified",
+            f"sets of rows are told apart by their numbers in each group, weights go from"
+            f" {weights.min() * n:.3g} to {weights.max() * n:.3g} times the mean",
+            "leave sample_weight out, repeat rows whose weight is a whole number, or take the bound"
+            " of fractions: FairKMeansBound",
+        )
     index, _, shares = encode_groups(groups, n, np.full(n, 1.0 / n))
     begin = time.perf_counter()
     counts, filled = _allowed(X, groups, index, K, fairness)

@@ -19,6 +19,7 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
+from optfair.methods.fair_clustering.algorithms.cover_search import covering_sites
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.assignment import gathered_masses
@@ -38,6 +39,8 @@ STEPS, PATIENCE, FIRST, LEAST, KEPT = 1_000, 12, 1.2, 1e-3, 0.3
 TRIED_EACH, CLOSED = 20, 8.0
 # Sites that neighbours are made of, in numbers of open ones; what opening a step ago counts.
 FEW, FADE = 3, 0.99
+# Part of the time that sites which cover all rows may be sought for.
+COVERING = 0.25
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-8
 
@@ -116,7 +119,45 @@ class LocatedSites:
         if self.conflict is None:
             return _Prices(narrow).proved(self.row_prices, self.mass_prices) > 0.0
         conflict: Any = self.conflict
+        if isinstance(conflict, NoCover):
+            return bool(NoCover(narrow).verify())
         return _same(conflict.problem, _all_within(narrow)) and bool(conflict.verify())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoCover(Certificate):
+    """Every set of so many sites leaves a row beyond the radius, whatever the rules.
+
+    Parameters
+    ----------
+    problem : FairFacilityLocation
+        Of the weight beyond the radius.
+    """
+
+    problem: FairFacilityLocation
+
+    @property
+    def conflict(self) -> tuple[str, ...]:
+        """Names of the constraints."""
+        return "number of centers", "row sum"
+
+    def verify(self) -> Verdict:
+        """Go through all cases again."""
+        sites, _ = covering_sites(_reach(self.problem), self.problem.data["n_centers"])
+        return Verdict(
+            sites is None, () if sites is None else ("these sites have every row in reach",)
+        )
+
+    def __str__(self) -> str:
+        return f"no {self.problem.data['n_centers']} sites have every row within reach"
+
+    __repr__ = __str__
+
+
+def _reach(narrow: FairFacilityLocation) -> NDArray[np.bool_]:
+    """Return which sites are within the radius of the rows that have weight."""
+    held = narrow.data["weights"] > 0
+    return np.asarray(narrow.data["cost"].matrix()[held] == 0.0)
 
 
 @checked(problem=one_of(FairFacilityLocation), gap=check_positive, time_limit=check_positive)
@@ -287,6 +328,8 @@ def _bottleneck(p: FairFacilityLocation, gap: float, time_limit: float) -> Locat
     radii, D = p.radii(), p.data["cost"].matrix()
     held = p.data["weights"] > 0
     low, high, at, status, steps = -1, radii.size, radii.size - 1, "optimal", 0
+    # radii that prices leave open, in between: first they close in from both sides
+    open_low, open_high = radii.size, -1
     proof: tuple[Floats, Floats, Certificate | None] = (
         np.zeros(D.shape[0]),
         np.zeros((p.shares.size, D.shape[1])),
@@ -297,17 +340,28 @@ def _bottleneck(p: FairFacilityLocation, gap: float, time_limit: float) -> Locat
         left = time_limit - (time.perf_counter() - begin)
         if best is not None and radii[high] - radii[low + 1] <= gap * abs(radii[high]):
             break
-        tried, A, conflict = _within(p.beyond(radii[at]), left)
-        steps += tried.steps
+        below, above = min(open_low, high) - low, high - max(open_high, low)
+        narrowed = open_low <= open_high and below <= 1 and above <= 1
+        tried, A, conflict = _within(p.beyond(radii[at]), left, decide=narrowed)
+        steps += 0 if tried is None else tried.steps
         if A is not None:
             best = np.flatnonzero(A[held].any(axis=0)), A
             high = int(np.searchsorted(radii, D[held][A[held] > 0].max()))
+        elif tried is None:
+            low, proof = at, (*proof[:2], conflict)
         elif conflict is not None or tried.bound > 0.0:
             low, proof = at, (tried.row_prices, tried.mass_prices, conflict)
-        else:
+        elif narrowed or left <= 0.0:
             status = "time_limit"
             break
-        at = (low + high) // 2
+        else:
+            open_low, open_high = min(open_low, at), max(open_high, at)
+        if open_low > open_high or (open_low - low <= 1 and high - open_high <= 1):
+            at = (low + high) // 2
+        elif open_low - low >= high - open_high:
+            at = (low + open_low) // 2
+        else:
+            at = (open_high + high) // 2
     if best is None:
         raise SolverFailure(
             "no sites were found whose assignment obeys the rules",
@@ -324,14 +378,24 @@ def _bottleneck(p: FairFacilityLocation, gap: float, time_limit: float) -> Locat
 
 
 def _within(
-    narrow: FairFacilityLocation, time_limit: float
-) -> tuple[LocatedSites, Floats | None, Certificate | None]:
-    """Decide whether all rows find sites within a radius: by prices, else by a tree of cases."""
+    narrow: FairFacilityLocation, time_limit: float, *, decide: bool
+) -> tuple[LocatedSites | None, Floats | None, Certificate | None]:
+    """Say whether all rows find sites within a radius: by sites that cover them, by prices, else, to decide, by a tree of cases."""
     begin = time.perf_counter()
-    tried = _located(narrow, 1.0, max(time_limit, 1e-3), decide=True)
+    reach = _reach(narrow)
+    sites, decided = covering_sites(reach, narrow.data["n_centers"], begin + COVERING * time_limit)
+    if decided and sites is None:
+        return None, None, NoCover(narrow)
+    if sites is not None:
+        covered = _Prices(narrow).assigned(sites)
+        A = None if covered is None else _inside(narrow, covered[1])
+        if A is not None:
+            return None, A, None
+    left = time_limit - (time.perf_counter() - begin)
+    tried = _located(narrow, 1.0, max(left, 1e-3), decide=True)
     A = _inside(narrow, tried.assignment) if tried.objective <= ROUNDING else None
     left = time_limit - (time.perf_counter() - begin)
-    if A is not None or tried.bound > 0.0 or left <= 0.0:
+    if A is not None or tried.bound > 0.0 or left <= 0.0 or not decide:
         return tried, A, None
     try:
         sites = narrow.opened(_all_within(narrow).solve(time_limit=left))

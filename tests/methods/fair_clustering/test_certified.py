@@ -154,6 +154,12 @@ def test_bad_input_is_refused_before_work() -> None:
         certified_kmeans(np.ones((400, 1)), groups=np.arange(400) % 2, n_clusters=2)
     with pytest.raises(DataError):
         certified_kmeans(X * np.nan, groups=g, n_clusters=2)
+    with pytest.raises(DeclarationError, match="unequal weight"):
+        certified_kmeans(X, groups=g, n_clusters=2, sample_weight=np.arange(1.0, 10.0))
+    assert np.array_equal(
+        certified_kmeans(X, groups=g, n_clusters=2, sample_weight=np.full(9, 3.0)).labels,
+        certified_kmeans(X, groups=g, n_clusters=2).labels,
+    )
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import UnsupportedProblem
+from optfair.methods.fair_clustering.algorithms.cover_search import covering_sites
 from optfair.methods.fair_clustering.site_prices import located_sites
 
 FairFacilityLocation = of.fair_clustering.FairFacilityLocation
@@ -159,6 +160,31 @@ def test_a_rule_can_widen_the_radius_and_whole_rows_obey_the_same_one() -> None:
     center = FairFacilityLocation(X, goal="center", whole=True, **more).solve().objective
     assert whole == pytest.approx(center, rel=1e-7) and whole >= fair.objective * (1 - 1e-9)
     assert FairFacilityLocation(X, goal="center", **more).solve().objective <= whole * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sites_cover_all_rows_or_none_do(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    reach = rng.random((40, 9)) < 0.45
+    for most in range(1, 7):
+        sites, decided = covering_sites(reach, most)
+        every = [c for c in combinations(range(9), most) if reach[:, c].any(axis=1).all()]
+        assert decided and (sites is not None) == bool(every)
+        if sites is not None:
+            assert sites.size <= most and reach[:, sites].any(axis=1).all()
+
+
+def test_radii_of_many_rows_are_excluded_by_covers() -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(500, 4)), rng.integers(0, 2, 500)
+    p = FairFacilityLocation(
+        X, groups=groups, sites=X[:40], n_centers=4, goal="bottleneck", fairness=of.max_gap(0.1)
+    )
+    found = located_sites(p, gap=1e-3, time_limit=60.0)
+    assert found.gap <= 1e-3 and found.verify()
+    assert "within reach" in str(found.conflict)
+    above = p.radii()[np.searchsorted(p.radii(), found.objective) + 1]
+    assert not replace(found, bound=float(above)).verify()
 
 
 def test_a_changed_radius_is_not_verified() -> None:
