@@ -500,7 +500,7 @@ def pictures(found: dict[str, Any], out: Path) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from optfair.comparison.comparison import performance_profile
+    from optfair.comparison.figures import performance_profile
     from optfair.plots import legend_below, plot_profile, tidy
 
     made = []

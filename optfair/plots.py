@@ -265,6 +265,12 @@ NAMES = {
     "megabytes": "peak memory",
     "megabytes_added": "memory added",
 }
+UNITS = {
+    "seconds": "seconds",
+    "cpu_seconds": "seconds",
+    "megabytes": "MB",
+    "megabytes_added": "MB",
+}
 DASHES = ("-", "--", ":", "-.")
 
 
@@ -272,7 +278,7 @@ def plot_profile(
     comparison: Any,
     *,
     measure: str = "seconds",
-    title: str = "Performance profile",
+    title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     r"""Draw Dolan and Moré's performance profile of a comparison.
@@ -286,11 +292,12 @@ def plot_profile(
     Parameters
     ----------
     comparison : Comparison or PerformanceProfile
-        What `optfair.comparison.compare_solvers` returned, or a profile of it.
+        What `optfair.comparison.compare_solvers` returned, or a profile of it; of a data profile
+        the lower axis is the measure itself.
     measure : {"seconds", "cpu_seconds", "megabytes", "megabytes_added"}
         What is compared, when it is a comparison.
-    title : str
-        Title.
+    title : str, optional
+        Title; by default what kind of profile it is.
     ax : Axes, optional
         Where to draw; new axes by default.
 
@@ -309,7 +316,7 @@ def plot_profile(
     --------
     >>> import matplotlib
     >>> matplotlib.use("Agg")
-    >>> from optfair.comparison.comparison import performance_profile
+    >>> from optfair.comparison.figures import performance_profile
     >>> from optfair.plots import plot_profile
     >>> times = {"a": {"p": 1.0, "q": 4.0}, "b": {"p": 2.0, "q": None}}
     >>> ax = plot_profile(performance_profile(times))
@@ -329,13 +336,16 @@ def plot_profile(
             "compare on problems of another class",
         )
     ax = new_axes(ax, 7.2, 4.6)
-    found = [r[np.isfinite(r)].max(initial=1.0) for r in profile.ratios.values()]
-    right = 1.5 * max(float(max(found)), 2.0)
+    found = np.concatenate([r[np.isfinite(r)] for r in profile.ratios.values()])
+    left, right = 1.0, 1.5 * max(float(found.max(initial=1.0)), 2.0)
+    if not profile.to_best and found.size:
+        right = 1.5 * float(found.max())
+        left = min(0.7 * max(float(found.min()), 1e-9), right / 4.0)
     handles = []
     for i, solver in enumerate(_ranked(profile)):
         at, shares = profile.steps(solver)
         kept = np.isfinite(at)
-        x = np.concatenate([[1.0], at[kept], [right]])
+        x = np.concatenate([[left], at[kept], [right]])
         y = np.concatenate([[0.0], shares[kept], [shares[kept][-1] if kept.any() else 0.0]])
         solved, taken = profile.ratios[solver].size, profile.taken[solver]
         (line,) = ax.step(
@@ -349,19 +359,146 @@ def plot_profile(
         )
         handles.append(line)
     ax.set_xscale("log")
-    ax.set_xlim(0.97, right)
+    ax.set_xlim(0.97 * left, right)
     ax.set_ylim(-0.02, 1.03)
-    ticks = [t for t in (1, 2, 5, 10, 20, 50, 100, 1e3, 1e4, 1e5, 1e6) if t <= right]
-    ax.set_xticks(ticks, [f"{t:,.0f}" for t in ticks])
+    steps = (1, 2, 5) if right / left < 1e3 else (1,)
+    ticks = [m * 10.0**e for e in range(-9, 9) for m in steps if left <= m * 10.0**e <= right]
+    ax.set_xticks(ticks, [f"{t:,.0f}" if t >= 1 else f"{t:g}" for t in ticks])
     ax.minorticks_off()
     ax.grid(color=FAINT, linewidth=0.8)
     ax.set_axisbelow(True)
     name = NAMES.get(profile.measure, profile.measure)
-    ax.set_xlabel(f"{name}, ratio to the best solver", color=QUIET)
     ax.set_ylabel("share of problems solved")
-    tidy(ax, title, "higher is better: at 1 how often best, at the right how often solved at all")
+    if profile.to_best:
+        ax.set_xlabel(f"{name}, ratio to the best solver", color=QUIET)
+        note = "higher is better: at 1 how often best, at the right how often solved at all"
+        kind = "Performance profile"
+    else:
+        ax.set_xlabel(f"{name}, {UNITS.get(profile.measure, profile.measure)}", color=QUIET)
+        note, kind = "higher is better: the share that is solved within so much", "Data profile"
+    tidy(ax, kind if title is None else title, note)
     legend_below(ax, handles)
     return ax
+
+
+# Accuracy against time.
+
+ERRORS = {"objective": "error of the objective", "feasibility": "largest violation"}
+MARKS = "osD^vP*X"
+# Less than this is drawn there: it is what rounding leaves.
+EXACT = 1e-16
+
+
+def plot_accuracy(
+    comparisons: Any,
+    *,
+    measure: str = "objective",
+    title: str = "Accuracy against time",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how exact the points of each solver are against the seconds they took.
+
+    A small dot is a run, a large mark the medians of a solver at one tolerance; the line joins its
+    tolerances. A hollow mark says that not every run was verified at the tolerance that was asked
+    for. What is measured is said by `optfair.comparison.Accuracy`.
+
+    Parameters
+    ----------
+    comparisons : Comparison, or iterable of Comparison
+        What `optfair.comparison.compare_solvers` returned, at one tolerance or at several.
+    measure : {"objective", "feasibility"}
+        Which error: of the objective, or the largest relative violation of a constraint.
+    title : str
+        Title.
+    ax : Axes, optional
+        Where to draw; new axes by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    NotInstalled
+        matplotlib is missing.
+    DataError
+        Another measure, or no run came to a point.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import optfair as of
+    >>> from optfair.plots import plot_accuracy
+    >>> asked = [of.compare_solvers("diet", ["clarabel"], tolerance=t) for t in (1e-2, 1e-8)]
+    >>> plot_accuracy(asked).get_xlabel()
+    'seconds of the whole call'
+    """
+    from matplotlib.lines import Line2D
+
+    from optfair.errors import nearest
+
+    if measure not in ERRORS:
+        raise DataError(f"unknown measure {measure!r}", remedy=nearest(measure, ERRORS))
+    rows, order = _accuracies(comparisons)
+    if not rows:
+        raise DataError(
+            "there is nothing to draw", "no run came to a point", "compare on other problems"
+        )
+    ax = new_axes(ax, 7.2, 5.0)
+    tolerances = sorted({r.tolerance for r in rows}, reverse=True)
+    marks = {t: MARKS[i % len(MARKS)] for i, t in enumerate(tolerances)}
+    handles: list[Artist] = []
+    for i, solver in enumerate(order):
+        own = [r for r in rows if r.solver == solver]
+        colour = COLOURS[i % len(COLOURS)]
+        dashes = DASHES[i // len(COLOURS) % len(DASHES)]
+        middle = [(r.median("seconds"), max(EXACT, r.median(measure))) for r in own]
+        ax.plot(*zip(*middle, strict=True), color=colour, linestyle=dashes, linewidth=1.6, zorder=3)
+        for r, (x, y) in zip(own, middle, strict=True):
+            if r.runs > 1:
+                errors = np.maximum(EXACT, getattr(r, measure))
+                ax.scatter(r.seconds, errors, s=9, color=colour, alpha=0.35, linewidths=0, zorder=2)
+            ax.plot(
+                *(x, y, marks[r.tolerance]),
+                color=colour,
+                markersize=7.5,
+                markeredgewidth=1.6,
+                markerfacecolor=colour if r.answered == r.runs else "white",
+                zorder=4,
+            )
+        told = f"{plain(solver)}, {own[-1].answered} of {own[-1].runs}"
+        stroke: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.8}
+        handles.append(Line2D([], [], label=told, **stroke))
+    for t in tolerances:
+        ax.axhline(t, color=QUIET, linewidth=0.8, linestyle=":", zorder=1)
+        look: dict[str, Any] = {"color": QUIET, "marker": marks[t], "linestyle": ""}
+        handles.append(Line2D([], [], label=f"asked for {t:g}", **look))
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ax.set_ylim(max(low, 0.3 * EXACT), min(high, 3.0))
+    ax.grid(color=FAINT, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.set_xlabel("seconds of the whole call", color=QUIET)
+    ax.set_ylabel(ERRORS[measure])
+    tidy(ax, title, "lower and further left is better; hollow: not every run was verified")
+    legend_below(ax, handles)
+    return ax
+
+
+def _accuracies(comparisons: Any) -> tuple[list[Any], list[str]]:
+    """Return the accuracies of one comparison or of several, and solvers as a profile has them."""
+    single = hasattr(comparisons, "accuracy")
+    several = [comparisons] if single else list(getattr(comparisons, "__iter__", list)())
+    if not several or not all(hasattr(c, "accuracy") for c in several):
+        raise DataError(
+            f"{comparisons!r:.60} is no comparison", remedy="give what compare_solvers returned"
+        )
+    rows = list(several[0].accuracy(*several[1:]))
+    order = _ranked(min(several, key=lambda c: c.tolerance).profile())
+    known = {r.solver for r in rows}
+    return rows, [*(s for s in order if s in known), *sorted(known - set(order))]
 
 
 def _ranked(profile: Any) -> list[str]:
@@ -370,7 +507,7 @@ def _ranked(profile: Any) -> list[str]:
     return sorted(profile.ratios, key=key)
 
 
-__all__ = ("plot_profile", *registry.names("plots"))
+__all__ = ("plot_accuracy", "plot_profile", *registry.names("plots"))
 
 
 def __getattr__(name: str) -> Any:

@@ -47,6 +47,7 @@ LANGUAGE = {
     },
     "metrics": set(),
     "plots": {"errors", "registry"},
+    "pages": {"errors", "plots"},
     "rows": {"errors", "numbers"},
     "sweeps": {
         *("backends", "compile", "core", "errors", "numbers", "plots", "solution", "storage"),

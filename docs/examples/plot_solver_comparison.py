@@ -14,7 +14,7 @@ counts is what can be recomputed from the point a solver returns. The page
 import matplotlib.pyplot as plt
 
 import optfair as of
-from optfair.plots import plot_profile
+from optfair.plots import plot_accuracy, plot_profile
 
 names = ["german_k3", "german_k5", "german_balance", "three_groups", "transport"]
 c = of.compare_solvers(names, ["mass-dual", "highs", "clarabel"], tolerance=1e-8, time_limit=20)
@@ -45,8 +45,13 @@ for run in c.runs:
 # A first-order method is quick to a rough answer and slow to an exact one. The question "which is
 # faster" has no answer without a tolerance.
 
-for tolerance in (1e-3, 1e-7):
-    print(of.compare_solvers("german_balance", ["clarabel", "scs"], tolerance=tolerance))
+rough, exact = (
+    of.compare_solvers("german_balance", ["clarabel", "scs"], tolerance=t) for t in (1e-3, 1e-7)
+)
+print(rough)
+print(exact)
+plot_accuracy([rough, exact])
+plt.show()
 
 # %%
 # The picture

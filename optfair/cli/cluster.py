@@ -15,7 +15,6 @@ from optfair.cli.console import (
     Json,
     SafeCells,
     check_output,
-    check_page,
     document,
     lines,
     reporting,
@@ -23,6 +22,7 @@ from optfair.cli.console import (
     write_files,
 )
 from optfair.errors import DataError
+from optfair.pages import check_page
 
 LABELS = "cluster"
 

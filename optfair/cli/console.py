@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import json
 import math
 import os
-import re
 import shutil
 import sys
 import textwrap
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +20,6 @@ import typer
 from optfair.errors import (
     DataError,
     Infeasible,
-    NotInstalled,
     OptfairError,
     SolverFailure,
     Unbounded,
@@ -35,8 +29,6 @@ from optfair.registry import fact_files
 from optfair.storage import write_text, write_whole
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from optfair.core.problem import Problem
     from optfair.library.instance import Instance
 
@@ -275,118 +267,3 @@ Solvers = Annotated[
         callback=_adds("solvers"),
     ),
 ]
-
-
-# What all pages share: escaping, a style that needs nothing from elsewhere, pictures as inline SVG.
-
-# What all pages share: escaping, and a style that needs nothing from elsewhere.
-
-
-def check_page(modules: Iterable[str] = ("matplotlib", "jinja2")) -> None:
-    """Raise unless a page can be made.
-
-    Raises
-    ------
-    NotInstalled
-        matplotlib or Jinja2 is missing.
-    """
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            raise NotInstalled(
-                f"{module} is not installed",
-                "the report is drawn and written with it",
-                'pip install "optfair[plot]", or leave out --report',
-            )
-
-
-def page(template: str, **content: Any) -> str:
-    """Return a template with its gaps filled, every text escaped.
-
-    Parameters
-    ----------
-    template : str
-        Name of a file among the templates.
-    **content
-        What it asks for.
-    """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    # everything from outside reaches the page through this escaping
-    environment = Environment(
-        loader=FunctionLoader(text_of),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=False,
-        keep_trailing_newline=True,
-    )
-    environment.filters["breakable"] = _breakable
-    return environment.get_template(template).render(**content)
-
-
-def text_of(name: str) -> str:
-    """Return a file among the templates."""
-    return (files("optfair.cli") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _breakable(text: str) -> Any:
-    """Return escaped text that may be broken after underscores and the like."""
-    from markupsafe import Markup, escape
-
-    parts = re.split(r"(?<=[_/.\-])", text)
-    return Markup("<wbr>").join(escape(part) for part in parts)
-
-
-# Pictures of matplotlib as part of a page: inline SVG in the page's colours, with a title.
-
-
-def _theme() -> dict[str, str]:
-    """Return colours of text and lines by the page's variables; bars and points keep theirs."""
-    from optfair.plots import FAINT, INK, QUIET
-
-    names = {INK: "ink", "#000000": "ink", QUIET: "quiet", FAINT: "faint"}
-    return {colour.lower(): f"var(--{name})" for colour, name in names.items()}
-
-
-def inline_svg(
-    draw: Callable[[Axes], object], name: str, title: str, description: str, height: float
-) -> str:
-    """Return an ``<svg>`` element that can stand next to others in an HTML page.
-
-    Text stays text, so that it can be read aloud, searched, and drawn in any script.
-
-    Parameters
-    ----------
-    draw : callable
-        Draws on the axes it is given.
-    name : str
-        Put before every id in it.
-    title, description : str
-        For those who do not see it.
-    height : float
-        In inches; the width is 5.4, so that text is readable on a telephone.
-    """
-    from xml.sax.saxutils import escape
-
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    text = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}), warnings.catch_warnings():
-        # the browser has more letters than the font that measures them here
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        # a figure that needs no screen and is not kept by pyplot
-        figure = Figure(figsize=(5.4, height), layout="constrained")
-        draw(figure.subplots())
-        figure.savefig(text, format="svg", transparent=True)
-    svg = text.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<style [^>]*>.*?</style>", "", svg, count=1, flags=re.DOTALL)
-    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"<svg [^>]*?(viewBox=\"[^\"]*\")[^>]*>", r"<svg \1 ROLE>", svg, count=1)
-    for colour, variable in _theme().items():
-        svg = re.sub(rf"(fill|stroke): ?{colour}\b", rf"\1: {variable}", svg)
-    label = f'role="img" aria-labelledby="{name}-title {name}-desc"'
-    told = f'<title id="{name}-title">{escape(title)}</title>'
-    told += f'<desc id="{name}-desc">{escape(description)}</desc>'
-    return svg.replace(" ROLE>", f" {label}>{told}", 1)

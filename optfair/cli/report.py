@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import metrics, registry
-from optfair.cli.console import inline_svg, page
 from optfair.cli.question import Question
 from optfair.numbers import Floats
+from optfair.pages import inline_svg, page
 from optfair.plots import COLOURS, plot_composition, plot_convergence, plot_projection
 
 if TYPE_CHECKING:

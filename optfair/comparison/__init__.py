@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from optfair.comparison.compare import Setting, compare_solvers
-from optfair.comparison.comparison import Comparison, PerformanceProfile, shifted_geometric_mean
+from optfair.comparison.comparison import Comparison
+from optfair.comparison.figures import Accuracy, PerformanceProfile, shifted_geometric_mean
 from optfair.comparison.run import Run
 
 __all__ = [
+    "Accuracy",
     "Comparison",
     "PerformanceProfile",
     "Run",

@@ -271,12 +271,14 @@ def environment() -> dict[str, str]:
     from optfair import __version__
 
     found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    clock = _frequency()
     return {
         "optfair": __version__,
         "python": platform.python_version(),
         **found,
         "system": f"{platform.system()} {platform.machine()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
+        **({"frequency": clock} if clock else {}),
         "memory": _memory(),
         "blas": _blas(),
     }
@@ -305,12 +307,38 @@ def _blas() -> str:
 
 
 def _processor() -> str:
+    return _cpu_fact("model name") or platform.processor() or platform.machine()
+
+
+# Linux: where the highest frequency of the first processor stands, in kHz; its facts as text.
+CLOCK, FACTS = (
+    Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq"),
+    Path("/proc/cpuinfo"),
+)
+
+
+def _frequency() -> str:
+    """Return the frequency of the processor, empty where the machine does not say.
+
+    The highest one where there is a governor: what runs at the moment is no fact of a machine.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        hertz = 1e3 * float(CLOCK.read_text())
+    except (OSError, ValueError):
+        try:
+            hertz = 1e6 * float(_cpu_fact("cpu MHz"))
+        except ValueError:
+            return ""
+    return f"{hertz / 1e9:.1f} GHz" if 0 < hertz < math.inf else ""
+
+
+def _cpu_fact(name: str) -> str:
+    try:
+        lines = FACTS.read_text().splitlines()
     except OSError:
-        lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, "") or platform.processor() or platform.machine()
+        return ""
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(found, "")
 
 
 # Solve once and say what it took; called in the process that is measured.

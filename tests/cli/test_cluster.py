@@ -361,7 +361,7 @@ def test_without_jinja_or_matplotlib(monkeypatch):
     path = small()
     for module in ("jinja2", "matplotlib"):
         monkeypatch.setattr(
-            "optfair.cli.console.importlib.util.find_spec",
+            "optfair.pages.importlib.util.find_spec",
             lambda name, gone=module: None if name == gone else object(),
         )
         told = refused(path, "-g", "g", "-k", 2, "--report", "r.html")

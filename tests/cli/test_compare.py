@@ -15,8 +15,9 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.cli.compare import compare, rendered
+from optfair.cli.compare import compare
 from optfair.comparison import Comparison, Run
+from optfair.comparison.page import rendered
 
 EVIL = "<script>alert(1)</script>"
 app = typer.Typer()
@@ -140,7 +141,7 @@ def test_the_page_holds_the_numbers(made):
     assert f'data-value="{raw["seconds"]!r}"' in text
     for part in ("proved infeasible", "certified optimum 88.2", "not SOCP", of.__version__):
         assert part in words, part
-    assert page.tags.count("svg") == 1 and page.tags.count("details") == 4
+    assert page.tags.count("svg") == 3 and page.tags.count("details") == 4
     command = shlex.split(words.split("Reproduce ")[1].split(" environment")[0])
     assert command[:2] == ["optfair", "compare"] and "highs,scs" in command
 

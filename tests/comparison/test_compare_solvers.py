@@ -527,3 +527,22 @@ def test_bad_settings(options, error, match):
 def test_the_machine_is_told():
     found = environment()
     assert found["blas"] and re.fullmatch(r"\d+ GB", found["memory"])
+
+
+def test_the_frequency_is_a_fact_of_the_machine(tmp_path, monkeypatch):
+    clock, facts = tmp_path / "clock", tmp_path / "facts"
+    monkeypatch.setattr("optfair.comparison.run.CLOCK", clock)
+    monkeypatch.setattr("optfair.comparison.run.FACTS", facts)
+
+    def told():
+        environment.cache_clear()
+        return environment().get("frequency")
+
+    assert told() is None  # absent where the machine does not say
+    facts.write_text("model name\t: some\ncpu MHz\t\t: 2445.434\n")
+    assert told() == "2.4 GHz" and environment()["processor"].startswith("some, ")
+    facts.write_text("model name\t: some\ncpu MHz\t\t: unknown\n")
+    assert told() is None
+    clock.write_text("3700000\n")  # the highest, not what runs now
+    assert told() == "3.7 GHz"
+    environment.cache_clear()

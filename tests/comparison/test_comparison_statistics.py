@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.comparison import Comparison, Run, shifted_geometric_mean
-from optfair.comparison.comparison import performance_profile
+from optfair.comparison.figures import performance_profile
 
 
 def run(problem, solver, outcome="solved", seconds=1.0, **more):
@@ -245,3 +245,98 @@ def test_records_of_earlier_versions_are_read():
     assert Run.from_dict(record) == run("p", "a")
     with pytest.raises(of.DataError, match="fields gap"):
         Run.from_dict({k: v for k, v in record.items() if k != "gap"})
+
+
+def asked_at(tolerance):
+    """Return a comparison at a tolerance: b is ten times as slow and a thousand times as exact."""
+    kept = {"tolerance": tolerance, "stated": 4.0}
+    runs = [
+        run("p", "a", seconds=1.0, **kept | {"objective": 4.0 + 4 * tolerance}),
+        run("q", "a", seconds=3.0, **kept | {"objective": 4.0, "feasibility": tolerance}),
+        run("r", "a", "failed", None, **kept),
+        run("p", "b", seconds=20.0, gap=1e-3 * tolerance, feasibility=0.0, tolerance=tolerance),
+        run("q", "b", "infeasible", 20.0, tolerance=tolerance),
+        run("r", "b", "refused", None, tolerance=tolerance),
+    ]
+    return Comparison(tuple(runs), tolerance, 60.0)
+
+
+def test_accuracies_are_medians_over_runs_that_count():
+    rows = asked_at(1e-8).accuracy(asked_at(1e-2))
+    assert [(r.solver, r.tolerance) for r in rows] == [
+        *(("a", 1e-2), ("a", 1e-8)),
+        *(("b", 1e-2), ("b", 1e-8)),
+    ]
+    rough, _, other, _ = rows
+    assert (rough.answered, rough.runs) == (2, 3)
+    # no point, no digit, and the whole limit
+    assert rough.seconds == (1.0, 3.0, 60.0) and rough.median("seconds") == 3.0
+    assert rough.objective == pytest.approx((1e-2, 0.0, 1.0))
+    assert rough.feasibility == (1.0, 1e-2, 1.0)
+    assert (other.answered, other.runs, other.objective) == (1, 1, (1e-5,))  # a proof has no point
+    with pytest.raises(of.DataError, match=r"two comparisons are at the tolerance 0\.01"):
+        asked_at(1e-2).accuracy(asked_at(1e-2))
+    with pytest.raises(of.DataError, match="int is no comparison"):
+        asked_at(1e-2).accuracy(3)
+
+
+def test_the_picture_of_accuracies_has_a_mark_a_tolerance():
+    import matplotlib.pyplot as plt
+
+    from optfair.plots import plot_accuracy
+
+    both = [asked_at(1e-2), asked_at(1e-8)]
+    ax = plot_accuracy(both)
+    solid = [
+        line for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2
+    ]
+    # in the order and the colours of a profile: b answers all it takes
+    np.testing.assert_allclose(solid[0].get_xydata(), [[20.0, 1e-5], [20.0, 1e-11]])
+    np.testing.assert_allclose(solid[1].get_xydata(), [[3.0, 1e-2], [3.0, 1e-8]])
+    marks = [m for m in ax.lines if m.get_marker() in "os" and len(m.get_xdata()) == 1]
+    hollow = [m.get_markerfacecolor() for m in marks]
+    assert [c == "white" for c in hollow] == [False, False, True, True]
+    told = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert told == ["b, 1 of 1", "a, 2 of 3", "asked for 0.01", "asked for 1e-08"]
+    single = plot_accuracy(both[0], measure="feasibility")
+    assert single.get_ylabel() == "largest violation"
+    # what is exact is drawn where rounding ends
+    assert min(line.get_ydata()[0] for line in single.lines) == 1e-16
+    for bad, match in (
+        ([], "no comparison"),
+        (3, "no comparison"),
+        (compared(run("q", "b", "infeasible")), "nothing to draw"),
+    ):
+        with pytest.raises(of.DataError, match=match):
+            plot_accuracy(bad)
+    with pytest.raises(of.DataError, match="unknown measure"):
+        plot_accuracy(both, measure="gap")
+    plt.close("all")
+
+
+def test_a_data_profile_is_drawn_over_its_measure():
+    import matplotlib.pyplot as plt
+
+    from optfair.plots import plot_profile
+
+    ax = plot_profile(FOUR.data_profile())
+    lines = {line.get_label(): line.get_xydata() for line in ax.lines}
+    np.testing.assert_allclose(lines["a, 2 of 3"][1:3], [[1.0, 1 / 3], [8.0, 2 / 3]])
+    np.testing.assert_allclose(lines["b, 3 of 4"][1:4, 0], [2.0, 3.0, 7.0])
+    assert ax.get_title(loc="left") == "Data profile"
+    assert ax.get_xlabel() == "wall time, seconds" and ax.get_xlim()[0] < 1.0
+    plt.close("all")
+
+
+def test_a_page_is_written_from_python(tmp_path, monkeypatch):
+    text = FOUR.to_html(tmp_path / "c.html", command="mine & yours")
+    assert (tmp_path / "c.html").read_text(encoding="utf-8") == text
+    assert "mine &amp; yours" in text and "2 solvers on 4 problems" in text
+    assert FOUR.to_html().count("<svg") == 3  # profile, objective, feasibility
+    for bad in (tmp_path, tmp_path / "none" / "c.html"):
+        with pytest.raises(of.DataError):
+            FOUR.to_html(bad)
+    monkeypatch.setattr("optfair.pages.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(of.NotInstalled, match="is not installed"):
+        FOUR.to_html(tmp_path / "d.html")
+    assert not (tmp_path / "d.html").exists()
