@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import cvxpy as cp
 import pytest
 
 import optfair as of
@@ -105,3 +106,74 @@ def test_a_collection_is_compared_by_its_name(
     assert c.conflicts() == ()
     with pytest.raises(of.DataError, match="no member"):
         compare_solvers("own/z*")
+
+
+def written(folder: Path, group: str, files: dict[str, tuple[of.Problem, object]]) -> None:
+    """Write a folder of files with its manifest."""
+    tables = [f'[[set]]\nname = "{group}"\n']
+    for file, (problem, optimum) in files.items():
+        problem.export(folder / file)
+        mark = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+        tables.append(
+            f'[[instance]]\nset = "{group}"\nname = "{file.partition(".")[0]}"\n'
+            f'file = "{file}"\nsha256 = "{mark}"\noptimum = {optimum}\n'
+        )
+    (folder / "MANIFEST.toml").write_text("".join(tables))
+
+
+def cone(least: float) -> of.Problem:
+    x = cp.Variable(2, name="x")
+    rows = [cp.norm(x) <= 5.0, x[0] >= least, x[1] >= 4.0]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows))
+
+
+def integers() -> of.Problem:
+    x = cp.Variable(3, name="x", integer=True)
+    rows = [2 * x[0] + 3 * x[1] + 4 * x[2] <= 9, x >= 0, x <= 2]
+    return of.from_cvxpy(cp.Problem(cp.Maximize(3 * x[0] + 5 * x[1] + 4 * x[2]), rows))
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "solver"),
+    [
+        (
+            "cblib",
+            {"ball.cbf": (cone(3.0), 7.0), "none.cbf": (cone(4.0), '"primal infeasible"')},
+            "clarabel",
+        ),
+        ("miplib", {"pack.mps": (integers(), 13.0), "packed.mps.gz": (integers(), 13.0)}, "highs"),
+    ],
+)
+def test_cones_and_integers_are_collections_too(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    files: dict[str, tuple[of.Problem, object]],
+    solver: str,
+) -> None:
+    written(tmp_path, group, files)
+    monkeypatch.setenv("OPTFAIR_COLLECTIONS", str(tmp_path))
+    members = of.library.collection(group, tmp_path)
+    assert [m.name for m in members] == [f"{group}/{f.partition('.')[0]}" for f in files]
+    c = compare_solvers(group, solver, tolerance=1e-6)
+    for run, member in zip(c.runs, members, strict=True):
+        assert run.outcome == ("solved" if member.outcome == "optimal" else "infeasible")
+        assert member.optimum is None or member.agrees(run.objective, 1e-6)
+    assert c.conflicts() == ()
+    # a file that was cut is not compared
+    file = members[0].path
+    file.write_bytes(file.read_bytes()[:-5])
+    with pytest.raises(of.DataError, match="not the file that its manifest names"):
+        compare_solvers(group, solver, tolerance=1e-6)
+    file.unlink()
+    with pytest.raises(of.DataError, match="cannot be read"):
+        compare_solvers(group, solver, tolerance=1e-6)
+
+
+def test_what_is_too_large_for_the_limit_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, "miplib", {"pack.mps": (integers(), 13.0)})
+    monkeypatch.setenv("OPTFAIR_COLLECTIONS", str(tmp_path))
+    (run,) = compare_solvers("miplib", "highs", tolerance=1e-6, time_limit=1e-9).runs
+    assert run.outcome == "time_limit" and run.stated == 13.0 and run.reason
