@@ -7,7 +7,8 @@
 Every run has a process of its own, which is ended some time after the limit. A run is a line of
 FILE (benchmarks/out/public_collections.jsonl), and one that stands there is not made again, so an
 interrupted benchmark goes on; --render prints the tables of such a record without running, and
---publish writes what the site shows of it: outcomes, no data. --solvers open is the default route and
+--publish joins what the site shows of it, outcomes without data, to what RECORD has; a run made
+again takes the place of the earlier one. --solvers open is the default route and
 every open solver that takes the problem.
 """
 
@@ -186,8 +187,14 @@ def rendered(rows: Sequence[dict[str, Any]]) -> str:
 KEPT = ("name", "solver", "tolerance", "outcome", "by", "grade", "objective", "agrees", "why")
 
 
+def unpacked(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs of a published record, each with its environment."""
+    return [r | {"environment": record["environments"][r["environment"]]} for r in record["runs"]]
+
+
 def published(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a record to keep: machines, versions and commits once, and outcomes."""
+    """Return a record to keep: machines, versions and commits once, and outcomes, the last of each run."""
+    rows = list({(r["name"], r["solver"], r["tolerance"]): r for r in rows}.values())
     machines: list[dict[str, str]] = []
     runs = []
     for r in sorted(rows, key=lambda r: (r["tolerance"], r["solver"], r["name"])):
@@ -266,7 +273,9 @@ def main() -> None:
                         print(f"{name} {solver} {tolerance:g}: {row['outcome']}", file=sys.stderr)
     rows = list(done.values())
     if options.publish:
-        lines = json.dumps(published(rows), indent=1)
+        known = options.publish.read_text(encoding="utf-8") if options.publish.exists() else ""
+        earlier = unpacked(json.loads(known)) if known else []
+        lines = json.dumps(published([*earlier, *rows]), indent=1)
         options.publish.write_text(lines + "\n", encoding="utf-8")
     result = {"must_reach": targets(rows), "runs": rows}
     if options.json:

@@ -113,6 +113,12 @@ def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
     assert len(made_by.reasons(runs)[1]) == others + wrong
     again = made_by.published([r | {"environment": {"commit": "c"}} for r in runs])
     assert [r["name"] for r in again["runs"]] == [r["name"] for r in runs]
+    # what is published joins what stands there; a run made again takes the earlier one's place
+    assert made_by.published(made_by.unpacked(record))["runs"] == runs
+    last = runs[0] | {"outcome": "reported", "environment": {"commit": "later"}}
+    joined = made_by.published([*made_by.unpacked(record), last])
+    assert len(joined["runs"]) == len(runs) and joined["runs"][0]["outcome"] == "reported"
+    assert joined["environments"][joined["runs"][0]["environment"]] == {"commit": "later"}
 
 
 def test_the_page_on_optima_knows_its_problems() -> None:
