@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import definite, hessian_on, second_derivative
-from optfair.convexity.expression import Call, Leaf, Node, Product, Sum, linear, scalars, select
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Product,
+    Sum,
+    affine,
+    linear,
+    scalars,
+    select,
+    subnodes,
+)
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Line,
@@ -117,6 +128,115 @@ def _one_sign(line: Line, p: Fraction, low: float, high: float) -> bool:
     if positive_inside(line, low, high):
         return True
     return p.denominator == 1 and positive_inside(times([Fraction(-1)], line), low, high)
+
+
+# --- one exponential: the sign of a polynomial in it --------------------------------------------------
+
+# The largest degree of numerator and denominator, the largest multiple of one exponent.
+EXPONENTIALS = 12
+
+
+@rule(
+    "rational function of an exponential",
+    "f = N(t)/D(t), t = e^u, u affine: f'' along u is (N2 D^2 - N D D2 - 2 N1 D D1 + 2 N D1^2)/D^3 with P1 = t P', P2 = t P1', whose sign Sturm's theorem gives",
+    "(exp(x) - exp(-x))/(exp(x) + exp(-x)) | x>=0, x<=3",
+)
+def _rational_exponential(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or not isinstance(node, (Sum, Product)):
+        return None
+    found = fraction_of_exponential(node)
+    if found is None:
+        return None
+    t, N, D, inverted = found
+    r = a.domain.range(t)
+    low, high = float(r.low[0]), float(r.high[0])
+    if not all(_one_sign(line, Fraction(-1), low, high) for line in inverted):
+        return None
+    sign = Fraction(1 if (kind == "convex") == positive_inside(D, low, high) else -1)
+    return [] if nonnegative_on(times([sign], bend_of_fraction(N, D)), low, high) else None
+
+
+def bend_of_fraction(N: Line, D: Line) -> Line:
+    """Return D^3 times the second derivative of N/D by u, both polynomials in e^u."""
+    N1, D1 = _by_exponent(N), _by_exponent(D)
+    return plus(
+        times(_by_exponent(N1), D, D),
+        times([Fraction(-1)], N, D, _by_exponent(D1)),
+        times([Fraction(-2)], N1, D, D1),
+        times([Fraction(2)], N, D1, D1),
+    )
+
+
+def _by_exponent(line: Line) -> Line:
+    return times([Fraction(0), Fraction(1)], derivative(line))
+
+
+def fraction_of_exponential(node: Node) -> tuple[Node, Line, Line, list[Line]] | None:
+    """Return e^u, numerator, denominator, and what is inverted, of a fraction in one exponential."""
+    powers: dict[Node, Polynomial] = {}
+    for n in subnodes(node):
+        if isinstance(n, Call):
+            if n.function != "exp" or n.size != 1 or not affine(n.args[0]):
+                return None
+            try:
+                powers[n] = expand(n.args[0])
+            except TooLarge:
+                return None
+    if not powers:
+        return None
+    least = min(powers, key=lambda n: min(map(abs, powers[n].values())))
+    unit, exponents = powers[least], dict[Node, int]()
+    for n, line in powers.items():
+        first = next(iter(unit))
+        ratio = line.get(first, Fraction(0)) / unit[first]
+        same = line.keys() == unit.keys() and all(line[m] == ratio * c for m, c in unit.items())
+        if not same or ratio.denominator != 1 or abs(ratio) > EXPONENTIALS:
+            return None
+        exponents[n] = int(ratio)
+    inverted: list[Line] = []
+    found = _fraction(node, exponents, inverted)
+    return None if found is None else (least, *found, inverted)
+
+
+def _fraction(
+    node: Node, exponents: dict[Node, int], inverted: list[Line]
+) -> tuple[Line, Line] | None:
+    """Return numerator and denominator in t of a node, its exponentials being powers of t."""
+    one = [Fraction(1)]
+    if node in exponents:
+        k = exponents[node]
+        power = [Fraction(0)] * abs(k) + one
+        return (power, one) if k > 0 else (one, power)
+    above: Line = []
+    below: Line = one
+    if isinstance(node, Sum):
+        if node.constant[0]:
+            above = [Fraction(float(node.constant[0]))]
+        for M, n in node.parts:
+            if n.size != 1:
+                return None
+            part = _fraction(n, exponents, inverted)
+            if part is None:
+                return None
+            N, D = times([Fraction(float(M.data[0]))], part[0]), part[1]
+            above, below = plus(times(above, D), times(N, below)), times(below, D)
+    elif isinstance(node, Product):
+        above = one
+        for n, p in node.factors:
+            if p.denominator != 1 or abs(p) > EXPONENTIALS:
+                return None
+            part = _fraction(n, exponents, inverted)
+            if part is None or not part[0]:
+                return None
+            N, D = part
+            if p < 0:
+                N, D = D, N
+                inverted.append(D)
+            for _ in range(abs(int(p))):
+                above, below = times(above, N), times(below, D)
+    else:
+        return None
+    return (above, below) if max(len(above), len(below)) <= EXPONENTIALS + 1 else None
 
 
 # --- boxes -----------------------------------------------------------------------------------------

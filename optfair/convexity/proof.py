@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.convexity import hessians, powers, theorems
+from optfair.convexity import hessians, powers, rules, theorems
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.chords import Chord, values
 from optfair.convexity.domain import IMPLIED, Domain
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # Checks proofs again: every step by its rule, on ranges computed anew. Searches for nothing.
 
-#: The modules whose rules a step may name.
-TABLES = (powers, theorems, hessians)
+#: The modules whose rules a step may name, in the order in which they are tried.
+TABLES = (rules, powers, hessians, theorems)
+rules.arrange([table.__name__ for table in TABLES])
 
 
 @dataclass(frozen=True, eq=False)

@@ -99,6 +99,13 @@ def rule(name: str, states: str, example: str = "") -> Callable[[Needs], Needs]:
     return enter
 
 
+def arrange(modules: Sequence[str]) -> None:
+    """Put the table in the order of its modules, whichever was imported first."""
+    ordered = sorted(RULES.values(), key=lambda r: modules.index(r.needs.__module__))
+    RULES.clear()
+    RULES.update((r.name, r) for r in ordered)
+
+
 def opposite(kind: Kind) -> Kind:
     """Return the other curvature."""
     return "concave" if kind == "convex" else "convex"

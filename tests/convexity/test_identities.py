@@ -14,7 +14,9 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Product, Sum, select
 from optfair.convexity.grammar import parse, parse_bounds
+from optfair.convexity.hessians import bend_of_fraction, fraction_of_exponential
 from optfair.convexity.proof import CurvatureProof, Step
+from optfair.convexity.reading import read
 from optfair.convexity.rules import RULES
 from optfair.convexity.theorems import abstracted, perspective_of
 
@@ -123,3 +125,29 @@ def test_what_is_rewritten_is_the_same_function(name: str) -> None:
     if name in (*EQUAL, *ADDED, "perspective", "composition"):
         assert looked_at
     assert select(proof.step.node, [0]).size == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(exp(x) - exp(-x))/(exp(x) + exp(-x))",
+        "(1 - exp(-x))*(1 - exp(-x))",
+        "3*exp(x)/(2 + exp(2*x)) + 5",
+        "1/(1 + 1/(1 + exp(-x)))",
+    ],
+)
+def test_a_fraction_of_an_exponential_is_the_function_and_bends_as_it_does(text: str) -> None:
+    node = read(parse(text, {"x": cp.Variable(name="x")}), Domain()).node
+    found = fraction_of_exponential(node)
+    assert found is not None
+    t, N, D, _ = found
+    own, power = symbolic(node, 0, Domain()), symbolic(t, 0, Domain())
+    (x,) = own.free_symbols
+
+    def at(line: list[Fraction]) -> Any:
+        return sum((rational(c) * power**k for k, c in enumerate(line)), sympy.Integer(0))
+
+    assert sympy.simplify(own - at(N) / at(D)) == 0
+    slope = sympy.diff(sympy.log(power), x)
+    bend = slope**2 * at(bend_of_fraction(N, D)) / at(D) ** 3
+    assert sympy.simplify(sympy.diff(own, x, 2) - bend) == 0

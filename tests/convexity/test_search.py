@@ -34,7 +34,7 @@ def test_parts_are_taken_out_only_where_they_are_curved_as_it_needs(
     monkeypatch.setattr(
         theorems, "abstracted", lambda node, u, a: (taken.append(u), own(node, u, a))[1]
     )
-    node, search = rules_only("(exp(x) - exp(-x))/(exp(x) + exp(-x))", "x>=0.01, x<=3")
+    node, search = rules_only("(exp(x) - exp(-0.7*x))/(exp(x) + exp(-0.7*x))", "x>=0.01, x<=3")
     assert search.prove(node, "concave") is None
     assert 0 < len(taken) <= 4  # two directions of every part of both forms would be 15
 
@@ -54,3 +54,20 @@ def test_of_two_claims_the_smaller_is_asked_first() -> None:
     goals = [theorems.Goal(node, "convex"), theorems.Goal(small, "convex")]
     assert search._all(goals, Domain(), (), 0) is None
     assert goals[0].key not in {key[: len(goals[0].key)] for key in search._known}
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds", "kind"),
+    [
+        ("(exp(x) - exp(-x))/(exp(x) + exp(-x))", "x>=0.01, x<=3", "concave"),
+        ("(1 - exp(-x))*(1 - exp(-x))", "x>=-1, x<=0.69", "convex"),
+        ("1/(1 + exp(-x - y))", "x<=0, y<=0", "convex"),
+    ],
+)
+def test_fractions_of_one_exponential_need_no_boxes(text: str, bounds: str, kind: Any) -> None:
+    node, search = rules_only(text, bounds)
+    step = search.prove(node, kind)
+    assert step is not None
+    assert step.rule == "rational function of an exponential"
+    other = "convex" if kind == "concave" else "concave"
+    assert search.prove(node, other) is None  # type: ignore[arg-type]
