@@ -352,27 +352,37 @@ def _needed(proof: CurvatureProof) -> Domain:
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
-    name = "composition rules of CVXPY"
     held = [
         k for k in kinds if (expression.is_convex() if k == "convex" else expression.is_concave())
     ]
-    parts = list(parts_of(expression)) if held else []
+    if held:
+        return _composed(expression, held, domain)
+    variables = expression.variables()
+    large = sum(v.size for v in variables) > WRITTEN
+    if not (large and expression.size == 1 and not expression.parameters()):
+        return None
+    from optfair.convexity.powers import large_quadratic
+
+    node: Opaque = opaque(expression, [leaf_of(v) for v in variables])
+    held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
+    if not held:
+        return None
+    found = quadratic_curvature(expression)
+    shift = 0.0 if found is None else max(d.shift for d in (found.up, found.down) if d.accepted)
+    return _of_whole(expression, node, held, "quadratic of many variables", domain, shift)
+
+
+def _composed(expression: Any, held: Sequence[Kind], domain: Domain) -> CurvatureProof:
+    """Return the proof of what CVXPY's rules hold."""
+    parts = list(parts_of(expression))
     variables = [n for n in parts if cp.Variable in type(n).__mro__] or expression.variables()
     node: Opaque = opaque(expression, [leaf_of(v) for v in variables])
-    if not held:
-        large = sum(v.size for v in variables) > WRITTEN
-        if not (large and expression.size == 1 and not expression.parameters()):
-            return None
-        from optfair.convexity.powers import large_quadratic
+    return _of_whole(expression, node, held, "composition rules of CVXPY", domain, rounding(parts))
 
-        name = "quadratic of many variables"
-        held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
-        if not held:
-            return None
-        found = quadratic_curvature(expression)
-        shift = 0.0 if found is None else max(d.shift for d in (found.up, found.down) if d.accepted)
-    else:
-        shift = rounding(parts)
+
+def _of_whole(
+    expression: Any, node: Opaque, held: Sequence[Kind], name: str, domain: Domain, shift: float
+) -> CurvatureProof:
     steps = tuple(Step(Goal(node, k), name) for k in held)
     word = "affine" if len(steps) == 2 else held[0]
     return CurvatureProof(expression, word, steps, domain, shift=shift)
@@ -550,15 +560,34 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
 
 
 def _function(term: Term) -> Any:
+    """Return what a term says something about: what lies in a cone is taken together."""
     written = built(term)
-    return written.expr if hasattr(written, "expr") else written
+    if isinstance(written, cp.Expression):
+        return written
+    if len(written.args) == 1 or isinstance(written, (Equality, Inequality)):
+        return written.expr
+    return cp.hstack([cp.vec(a, order="F") for a in written.args])
 
 
 def _known(term: Term, curvature: Any) -> CurvatureProof | None:
     proof = term.evidence.proof
     if proof is not None and curvature in (None, proof.curvature):
         return proof
-    return by_composition(_function(term), curvature)
+    function, kinds = _function(term), _kinds(curvature)
+    if isinstance(function, cp.Expression) and not term.evidence.note:
+        word = term.evidence.function.split()[0]  # what was asked of CVXPY is not asked again
+        if word in _HELD:
+            held = [k for k in kinds if k in _HELD[word]]
+            return _composed(function, held, _EVERYWHERE) if held else None
+    return by_composition(function, curvature)
+
+
+# What a word of evidence says that CVXPY's rules gave.
+_HELD: dict[str, tuple[Kind, ...]] = {
+    "affine": ("convex", "concave"),
+    "convex": ("convex",),
+    "concave": ("concave",),
+}
 
 
 def _answer(term: Term, problem: Any, curvature: Any, seconds: float) -> Answer:

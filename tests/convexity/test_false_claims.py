@@ -317,3 +317,39 @@ def test_no_hint_that_points_refute(f: Any) -> None:
     assert "quasiconcave" not in said or not (least > 1e-9).any()
     assert "log-log convex" not in said or not (bent > 1e-9).any()
     assert "log-log concave" not in said or not (bent < -1e-9).any()
+
+
+@pytest.mark.parametrize("kind", ["second order", "exponential", "power", "semidefinite"])
+def test_what_lies_in_a_cone_is_affine(kind: str) -> None:
+    x, t = cp.Variable(3, name="x"), cp.Variable(name="t")
+    X = cp.Variable((2, 2), symmetric=True, name="X")
+    row = {
+        "second order": lambda: cp.SOC(t, x),
+        "exponential": lambda: cp.ExpCone(x[0], x[1], x[2]),
+        "power": lambda: cp.PowCone3D(x[0], x[1], t, 0.3),
+        "semidefinite": lambda: X >> 0,
+    }[kind]()
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [row]), ["row"])
+    found = of.prove(p)["row"]
+    assert found.curvature == "affine"
+    assert found.verify()
+
+
+def test_what_composition_rules_gave_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cp.Variable(3, name="x")
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.norm(x)), [cp.log(x[0]) >= 0, x >= 0, cp.exp(x) <= 9])
+    )
+    asked = of.prove(p)
+    assert {n: a.curvature for n, a in asked.items()} == {
+        "objective": "convex",
+        "c0": "convex",
+        "c1": "affine",
+        "c2": "convex",
+    }
+    assert all(a.verify() for a in asked.values())
+    refused = of.prove(p.terms[0], p, curvature="concave")
+    assert not refused
+    again = lambda *args: pytest.fail("asked again")
+    monkeypatch.setattr("optfair.convexity.prove.by_composition", again)
+    assert of.prove(p)["objective"].curvature == "convex"
