@@ -465,6 +465,15 @@ class _Search:
                 "give more time, or soften constraints so that a first point is easy",
                 solution=best,
             )
+        if best is not None and not best.attained:
+            raise SolverFailure(
+                f"no result passed verification at tolerance {request.tolerance:g}, and no point is"
+                " optimal: the objective falls on, however far out",
+                " | ".join(self.attempts),
+                "bound the variable along which it falls; the best attempt is the solution of this"
+                " error",
+                solution=best,
+            )
         raise SolverFailure(
             f"no result passed verification at tolerance {request.tolerance:g}",
             " | ".join(self.attempts),

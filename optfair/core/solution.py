@@ -224,7 +224,7 @@ class Solution(SolutionVerbs):
         """False where the objective is proved to miss, at every point, a limit that it comes near.
 
         Then no point is optimal, however far out: 1/x on x >= 1 has no least value, nor has x where
-        x y >= 1 is said by a semidefinite block.
+        x y >= 1 is said by a semidefinite block, nor x^2/y on x >= 1, which falls as y grows.
         """
         kind = self.problem.problem_class
         if kind.convex and not kind.cones and not kind.quadratic_constraint:

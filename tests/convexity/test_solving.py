@@ -18,6 +18,7 @@ from optfair.backends.tangents import Curved
 from optfair.convexity.cones import disciplined
 from optfair.convexity.grammar import parse
 from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.prove import attained
 
 HERE = Path(__file__).parent
 ROWS = [
@@ -345,3 +346,41 @@ def test_where_every_limit_is_reached_nothing_is_searched(
     rows = [cp.norm(x) <= 1] if goal == "affine" else [x >= 0]
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve()
     assert s.attained and s.problem.diagnose().verdict == "fine"
+
+
+FALLING = {
+    "a square over y": (lambda x, y: cp.quad_over_lin(x, y), lambda x, y: [x >= 1]),
+    "with another": (lambda x, y: cp.inv_pos(y) + cp.quad_over_lin(x, y), lambda x, y: [x >= 1]),
+    "on a row that opens": (
+        lambda x, y: cp.quad_over_lin(x, y),
+        lambda x, y: [x >= 1, cp.exp(-y) <= x],
+    ),
+}
+ENDING = {
+    "a row ends y": (lambda x, y: cp.quad_over_lin(x, y), lambda x, y: [x >= 1, x + y <= 5]),
+    "an equation": (lambda x, y: cp.quad_over_lin(x, y), lambda x, y: [x >= 1, x + y == 5]),
+    "a cone": (
+        lambda x, y: cp.quad_over_lin(x, y),
+        lambda x, y: [x >= 1, cp.SOC(5.0, cp.hstack([x, y]))],
+    ),
+    "zero is allowed": (lambda x, y: cp.quad_over_lin(x, y), lambda x, y: [x >= 0, y >= 1]),
+    "y costs": (lambda x, y: cp.quad_over_lin(x, y) + 1e-9 * y, lambda x, y: [x >= 1]),
+}
+
+
+@pytest.mark.parametrize("name", [*FALLING, *ENDING])
+def test_a_function_that_falls_along_an_axis_has_no_least_value(name: str) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    goal, rows = {**FALLING, **ENDING}[name]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal(x, y)), rows(x, y)))
+    least = 1e-6 if name in FALLING else 0.05  # far from any limit: it is not asked how near it is
+    assert attained(p, least) is (name in ENDING)
+    q = of.from_cvxpy(cp.Problem(cp.Maximize(3.0 - goal(x, y)), rows(x, y)))
+    assert attained(q, 3.0 - least) is (name in ENDING)
+
+
+def test_what_no_point_attains_is_said_where_no_result_passes() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.quad_over_lin(x, y)), [x >= 1, y >= 1]))
+    with pytest.raises(of.SolverFailure, match="no point is optimal"):
+        p.solve("clarabel")
