@@ -233,7 +233,7 @@ class Solution(SolutionVerbs):
             form = getattr(getattr(self.proof, "compiled", None), "form", None)
             # else what is looked for are limits of the objective, as of 1/x
             return form is None or missed(form, form.sign * self.objective - form.offset) is None
-        from optfair.convexity.prove import attained
+        from optfair.convexity.attained import attained
 
         return attained(self.problem, self.objective)
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.convexity import prove as module
+from optfair.convexity import attained as module
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import linear
 from optfair.convexity.intervals import Interval

@@ -15,10 +15,10 @@ import optfair as of
 from optfair.backends import local_points, tangents
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.tangents import Curved
+from optfair.convexity.attained import attained
 from optfair.convexity.cones import disciplined
 from optfair.convexity.grammar import parse
 from optfair.convexity.proof import CurvatureProof
-from optfair.convexity.prove import attained
 
 HERE = Path(__file__).parent
 ROWS = [
