@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import optfair as of
-from optfair.backends.repeat import KEPT, MISSES, ActiveSet
+from optfair.backends.repeat import KEPT, MISSES, ActiveSet, _kept
+from optfair.backends.request import Request
 from optfair.errors import Infeasible
 from optfair.proofs.cones import Cone
 from optfair.proofs.kept_bound import KeptBound
@@ -347,3 +348,33 @@ def test_a_square_of_weight_zero_is_no_curvature() -> None:
     plain = of.from_cvxpy(cp.Problem(cp.Minimize(0.0 * cp.sum_squares(x) + cp.sum(x)), [x >= 1]))
     assert plain.solve().grade.word == "proved"
     assert p.at(w=0.0).solve(solver="clarabel").objective == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("row", "side", "size", "moves"),
+    [
+        # the only row is off by more than its own terms are worth, and by little beside 1
+        (1e-4, 0.0, 1.0, ((0.0, True), (1e-4, True), (1e-3, False))),
+        # a small right-hand side is the unit, however large the terms are
+        (1.0, 1e-6, 1e-3, ((0.0, True), (1e-12, True), (1e-10, False))),
+    ],
+)
+def test_a_kept_point_is_held_to_the_rows_in_their_units(
+    row: float, side: float, size: float, moves: tuple[tuple[float, bool], ...]
+) -> None:
+    x, to = cp.Variable(2, name="x"), cp.Parameter(2, name="to", value=[size + side, size])
+    goal = cp.Minimize(cp.quad_form(x, np.eye(2)) - 2 * to @ x)
+    p = of.from_cvxpy(cp.Problem(goal, [row * (x[0] - x[1]) == row * side]))
+    for k in range(3):
+        q = p.at(to=size * (1.0 + k / 4) + np.array([side, 0.0]))
+        s = q.solve()
+    assert s.options.get("kept") == KEPT
+    last = next(ended[KEPT] for ended in _kept(q).values() if KEPT in ended)
+    request = Request(tolerance=1e-6)
+    point, prices, compiled = s.proof.x, s.proof.z, s.proof.compiled
+    for move, held in moves:
+        off = point + np.array([move, 0.0])
+        assert (last._verified(q, compiled, off, prices, request) is not None) == held
+    # an objective that is off by more than its own size is worth is refused too
+    along = point + 2e-2 * size
+    assert last._verified(q, compiled, along, prices, request) is None
