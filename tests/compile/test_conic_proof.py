@@ -1,0 +1,93 @@
+"""Proofs by a pair of the compiled form: what they tell, in units too; rows without a price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.compile.conic_proof import RescaledProof, form_check, unpriced
+from optfair.compile.form import compile_problem
+from optfair.core.certificate import DualCheck
+from optfair.proofs.bounds import Unpaid
+
+
+def test_only_inequalities_without_variables_that_hold_lose_their_multiplier() -> None:
+    x = cp.Variable(2, name="x")
+    zero = np.array([1.0, 0.0])
+    rows = {
+        "equal": cp.multiply(zero, x) == 0,
+        "mixed": cp.multiply(zero, x) <= np.array([3.0, 4.0]),
+        "false": 0 * x[0] <= -1,
+        "cone": cp.norm(x) <= 5,
+    }
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), list(rows.values())), list(rows))
+    compiled = compile_problem(p, "CLARABEL")
+    z = np.ones(compiled.form.b.size)
+    found = compiled.by_name(np.zeros(compiled.form.q.size), unpriced(compiled.form, z))[1]
+    before = compiled.by_name(np.zeros(compiled.form.q.size), z)[1]
+    assert before["mixed"].tolist() == [1.0, 1.0] and found["mixed"].tolist() == [1.0, 0.0]
+    for name in ("equal", "false", "cone"):
+        np.testing.assert_array_equal(found[name], before[name])
+    assert z.all()  # not changed in place
+    short = np.ones(3)
+    assert unpriced(compiled.form, short) is short
+
+
+def test_a_problem_without_such_rows_keeps_its_multipliers() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1, x <= 3]))
+    compiled = compile_problem(p, "CLARABEL")
+    z = np.ones(compiled.form.b.size)
+    assert unpriced(compiled.form, z) is z
+
+
+def test_a_pair_is_as_far_off_as_its_worse_half() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1, x <= 3]))
+    form = compile_problem(p, "CLARABEL").form
+    z = np.where(form.b < 0.0, 1.0, 0.0)
+    right = form_check(form, np.ones(2), z, 0.0)
+    assert right.dual == 0.0 and right.bound == pytest.approx(2.0) and right.apart
+    outside = form_check(form, np.array([0.0, 1.0]), z, 0.0)
+    assert outside.dual == pytest.approx(0.25)  # by 1 in 1 + 3
+    loose = form_check(form, np.ones(2), z * np.array([1.5, 1.0, 1.0, 1.0]), 0.25)
+    assert loose.dual == pytest.approx(0.25) and loose.consistency == 0.25
+
+
+@pytest.mark.parametrize("told", [2.0, None])
+def test_a_proof_in_other_units_tells_all_that_has_a_unit(told: float | None) -> None:
+    met: list[Any] = []
+
+    class Divided:
+        source = "stub"
+
+        def check(self, values: Any, multipliers: Any) -> DualCheck:
+            met.append((values, multipliers))
+            unpaid = Unpaid(np.array([0]), 3.0, 5.0, 7.0, 11.0, 1.0)
+            return DualCheck(13.0, 0.5, 0.25, 0.125, unpaid, ("x",), "", 17.0, told, 0.0625, True)
+
+        def stored(self) -> None:
+            return None
+
+    proof = RescaledProof(None, Divided(), 1e3)  # type: ignore[arg-type]
+    found = proof.check({"x": 1.0}, {"row": np.array([2e3, 4e3])})
+    values, multipliers = met[0]
+    assert values == {"x": 1.0} and multipliers["row"].tolist() == [2.0, 4.0]
+    assert (found.bound, found.unit) == (13e3, 17e3)
+    assert found.estimate == (None if told is None else 2e3)
+    assert found.unpaid is not None and (found.unpaid.slope, found.unpaid.curve) == (3e3, 5e3)
+    assert (found.dual, found.complementarity, found.consistency) == (0.5, 0.25, 0.125)
+    assert proof.source == "stub" and proof.stored() is None
+
+
+def test_only_rows_that_hold_are_without_a_price() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [0 * x[0] <= 0, 0 * x[0] <= -1e-300, x[0] >= 1]
+    compiled = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), rows)), "CLARABEL")
+    z = np.ones(3)
+    priced = dict(zip(("holds", "false", "row"), unpriced(compiled.form, z).tolist(), strict=True))
+    assert priced == {"holds": 0.0, "false": 1.0, "row": 1.0}
