@@ -225,6 +225,7 @@ class Solution(SolutionVerbs):
 
         Then no point is optimal, however far out: 1/x on x >= 1 has no least value, nor has x where
         x y >= 1 is said by a semidefinite block, nor x^2/y on x >= 1, which falls as y grows.
+        Such a fall is proved for points whose entries are at most 1e100 in size.
         """
         kind = self.problem.problem_class
         if kind.convex and not kind.cones and not kind.quadratic_constraint:
