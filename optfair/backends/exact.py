@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
-from optfair.compile.form import Compiled
 from optfair.core.solution import Status
 from optfair.errors import ClassError, SolverFailure
 from optfair.proofs.rational import balanced, solve_exactly
@@ -64,7 +63,8 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     begin = time.perf_counter()
     again: Any = solution.problem.conic_proof(proof.stored()[0], proof.x, proof.z)
     compiled = again.compiled
-    x, z = _optimum(compiled, seconds)
+    kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
+    x, z = exact_optimum(compiled.form, seconds, kept)
     near = (np.array(x, dtype=float), np.array(z, dtype=float))
     exact = ExactOptimum(solution.problem, compiled, *near, point=tuple(x), prices=tuple(z))
     values, multipliers = compiled.by_name(*near)
@@ -85,21 +85,36 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     )
 
 
-def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]:
-    """Return an optimal point and multipliers in fractions.
+def exact_optimum(
+    form: ConicForm, seconds: float | None = None, kept: Kept | None = None
+) -> tuple[Ratios, Ratios]:
+    """Return an optimal point and multipliers of a polyhedral form in fractions.
 
     The basis that a simplex method ends with is solved exactly. Where it is not optimal to the
     last digit, the program is asked again around it with slacks and reduced costs magnified, as
     in the refinement of Gleixner, Steffy and Wolter (2016).
+
+    Parameters
+    ----------
+    form : ConicForm
+        Its floats are taken as exact.
+    seconds : float, optional
+        Time it may take.
+    kept : Kept, optional
+        Where an earlier solve of the same rows ended.
+
+    Raises
+    ------
+    SolverFailure
+        No basis was found that is optimal in fractions.
     """
     # powers of two change no digit: the same basis, and every row and column near 1
-    row, column = balanced(compiled.form.A)
-    form = compiled.form.in_units(row, column)
+    row, column = balanced(form.A)
+    form = form.in_units(row, column)
     end = np.inf if seconds is None else time.perf_counter() + seconds
     nothing = np.zeros(form.q.size, dtype=bool)
     options: dict[str, Any] = {"solver": "simplex", "threads": 1}
     options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
     asked, why = form, "no basis was found"
     for _ in range(ROUNDS):
         said, last = solve_form(
@@ -116,7 +131,7 @@ def _optimum(compiled: Compiled, seconds: float | None) -> tuple[Ratios, Ratios]
             why = "its basis has no solution in fractions, or too large a one"
             break
         x, z = found
-        slack, reduced = _slack(form, x), _reduced(form, z)
+        slack, reduced = exact_slack(form, x), _reduced(form, z)
         short, wrong = _faults(form, slack, z, reduced)
         if not short and not wrong:
             back = (Fraction(float(u)) * v for u, v in zip(column, x, strict=True))
@@ -152,7 +167,7 @@ def _solved(
     if R.size != C.size or R.size > LARGEST:
         return None
     B = A[R][:, C]
-    sides = _slack(form, x)
+    sides = exact_slack(form, x)
     solved = solve_exactly(B, [sides[i] for i in R], seconds)
     priced = solve_exactly(sp.csr_array(B.T), [Fraction(float(-form.q[j])) for j in C], seconds)
     if solved is None or priced is None:
@@ -179,8 +194,8 @@ def _entries(form: ConicForm) -> tuple[list[int], list[int], list[int], int]:
     return entries.row.tolist(), entries.col.tolist(), whole, unit
 
 
-def _slack(form: ConicForm, x: Ratios) -> Ratios:
-    """Return b - Ax."""
+def exact_slack(form: ConicForm, x: Ratios) -> Ratios:
+    """Return b - Ax in fractions."""
     own, under = _over_one(x)
     row, column, value, unit = _entries(form)
     total = [0] * form.b.size
@@ -207,13 +222,20 @@ def _faults(
     form: ConicForm, slack: Ratios, z: Ratios, reduced: Ratios
 ) -> tuple[Fraction, Fraction]:
     """Return the largest violation of a row, and of a sign or a column of the dual."""
-    short, wrong = Fraction(0), max((abs(r) for r in reduced), default=Fraction(0))
+    wrong = max((abs(r) for r in reduced), default=Fraction(0))
     for c in form.cones:
-        for i in range(c.start, c.stop):
-            short = max(short, abs(slack[i]) if c.kind == "zero" else -slack[i])
-            if c.kind != "zero":
-                wrong = max(wrong, -z[i])
-    return short, wrong
+        if c.kind != "zero":
+            wrong = max([wrong, *(-v for v in z[c.start : c.stop])])
+    return violation(form, slack), wrong
+
+
+def violation(form: ConicForm, slack: Ratios) -> Fraction:
+    """Return by how much a slack is outside points and half-lines at most."""
+    short = Fraction(0)
+    for c in form.cones:
+        own = slack[c.start : c.stop]
+        short = max([short, *(map(abs, own) if c.kind == "zero" else (-v for v in own))])
+    return short
 
 
 def _magnified(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
@@ -14,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.exact import Ratios, exact_optimum, exact_slack, violation
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 DIGITS = 24
 # Entries of a reported vector below such a share of the largest may be rounding.
 NOISE = (0.0, 1e-9, 1e-7, 1e-5)
+# Seconds that direction and start of a ray may take in fractions.
+EXACT = 20.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -217,12 +221,17 @@ class Ray(Certificate):
         A point in the same columns; a feasible one is proved to be near it.
     tolerance : float
         Rounding allowed where the declared terms are evaluated along the ray.
+    exact_d, exact_start : tuple of Fraction or None
+        Direction and point themselves, of rows that are points and half-lines; `d` and `start`
+        are their roundings. None where what is near the roundings is proved without them.
     """
 
     problem: Problem
     d: Floats
     start: Floats | None = None
     tolerance: float = 1e-7
+    exact_d: tuple[Fraction, ...] | None = None
+    exact_start: tuple[Fraction, ...] | None = None
 
     @cached_property
     def _compiled(self) -> Compiled:
@@ -237,7 +246,11 @@ class Ray(Certificate):
         """Prove direction and point on data compiled anew, and follow the declared terms."""
         compiled = compile_problem(relaxed(self.problem), conic_interface())
         form = compiled.form
-        reasons = recession_faults(form, self.d)
+        if self.exact_d is None:
+            reasons = recession_faults(form, self.d)
+        else:
+            falls = _rounds(self.exact_d, self.d) and _falls(form, self.exact_d)
+            reasons = [] if falls else ["its fractions are no direction of unlimited improvement"]
         if self.start is None:
             reasons.append("no feasible point goes with it: the problem may be infeasible")
         elif not self._starts(compiled):
@@ -253,6 +266,8 @@ class Ray(Certificate):
         form, x = compiled.form, self.start
         if x is None or x.shape != form.q.shape:
             return False
+        if self.exact_start is not None and not self.problem.integers:
+            return _rounds(self.exact_start, x) and _satisfies(form, self.exact_start)
         A, b, cones = form.A, form.b, form.cones
         if self.problem.integers:
             places = compiled.places()
@@ -290,6 +305,17 @@ class Ray(Certificate):
                 reasons.append(f"the objective does not improve at step {t:g}")
             before = value
         return reasons
+
+    def in_fractions(self, seconds: float = EXACT) -> Ray:
+        """Return the ray with direction and point in fractions, as far as they have some."""
+        end = time.perf_counter() + seconds
+        form, ray = self._compiled.form, self
+        if ray.exact_d is None and (d := _exact_direction(form, self.d, end)) is not None:
+            ray = replace(ray, d=np.array(d, dtype=float), exact_d=d)
+        if ray.exact_start is None and not self.problem.integers:
+            x = _exact_start(form, end)
+            ray = ray if x is None else replace(ray, start=np.array(x, dtype=float), exact_start=x)
+        return ray
 
     @property
     def direction(self) -> dict[str, Floats]:
@@ -342,53 +368,130 @@ def find_ray(
     seconds : float, optional
         Time it may take.
     """
+    end = time.perf_counter() + (EXACT if seconds is None else min(EXACT, seconds))
     compiled = compile_problem(relaxed(problem), conic_interface())
     form = compiled.form
     for cost in (1.0, 0.0):  # the shortest; else one with room to every curved cone
         d = _shortest(form, seconds, cost)
-        ray = None if d is None else _exact(problem, compiled, d, point)
+        ray = None if d is None else _exact(problem, compiled, d, point, end)
         if ray is not None or all(c.kind in ("zero", "nonneg") for c in form.cones):
             return ray
     return None
 
 
 def _exact(
-    problem: Problem, compiled: Compiled, d: Floats, point: Mapping[str, Any] | None
+    problem: Problem, compiled: Compiled, d: Floats, point: Mapping[str, Any] | None, end: float
 ) -> Ray | None:
     """Return the simplest direction near d that is proved to be a ray."""
-    form = compiled.form
+    form, candidates = compiled.form, []
     for cut in (1e-6, 1e-9, 0.0):
         rounded = np.where(np.abs(d) > cut * np.abs(d).max(initial=0.0), d, 0.0)
-        if not rounded.any():
-            continue
-        rounded = rounded / np.abs(rounded).max()
-        for candidate in (np.round(rounded, 9), rounded):
-            if not recession_faults(form, candidate):
-                return Ray(problem, candidate, _start(compiled, point, bool(problem.integers)))
-    for candidate in _simple(d, None if form.units is None else form.units[1]):
-        if not recession_faults(form, candidate):
-            return Ray(problem, candidate, _start(compiled, point, bool(problem.integers)))
-    return None
+        if rounded.any():
+            rounded = rounded / np.abs(rounded).max()
+            candidates += [np.round(rounded, 9), rounded]
+    candidates += _simple(d, None if form.units is None else form.units[1])
+    ray = next((Ray(problem, c) for c in candidates if not recession_faults(form, c)), None)
+    if ray is None and (direction := _exact_direction(form, d, end)) is not None:
+        ray = Ray(problem, np.array(direction, dtype=float), exact_d=direction)
+    if ray is None:
+        return None
+    start, fractions = _start(compiled, point, bool(problem.integers), end)
+    return replace(ray, start=start, exact_start=fractions)
 
 
-def _start(compiled: Compiled, point: Mapping[str, Any] | None, whole: bool) -> Floats | None:
-    """Return a point in all columns: the one that is known, else one with room."""
+def _exact_direction(form: ConicForm, d: Floats, end: float) -> tuple[Fraction, ...] | None:
+    """Return a direction in fractions that moves the columns that d moves.
+
+    Equations between decimals have no solution in floats; a vertex has one in fractions.
+    """
+    at = np.flatnonzero(np.abs(d) > 1e-9 * np.abs(d).max(initial=0.0))
+    if not form.polyhedral or not at.size:
+        return None
+    m = form.b.size
+    own = replace(
+        form,
+        P=sp.csc_array((at.size, at.size)),
+        q=np.sign(d[at]),
+        offset=0.0,
+        A=sp.csc_array(sp.vstack([sp.csc_array(form.A)[:, at], sp.csc_array(form.q[None, at])])),
+        b=np.append(np.zeros(m), -np.abs(form.q).max()),
+        cones=(*form.cones, Cone("zero", m, m + 1)),
+        columns={},
+    )
+    moved = _vertex(own, end)
+    if moved is None:
+        return None
+    largest = max(abs(v) for v in moved)
+    found = [Fraction(0)] * d.size
+    for j, v in zip(at.tolist(), moved, strict=True):
+        found[j] = v / largest
+    return tuple(found)
+
+
+def _exact_start(form: ConicForm, end: float) -> tuple[Fraction, ...] | None:
+    """Return a feasible vertex in fractions."""
+    if not form.polyhedral:
+        return None
+    vertex = _vertex(replace(form, q=np.zeros(form.q.size), offset=0.0), end)
+    return None if vertex is None else tuple(vertex)
+
+
+def _vertex(form: ConicForm, end: float) -> Ratios | None:
+    """Return an optimal point of a polyhedral form in fractions; None where none is found."""
+    try:
+        return exact_optimum(form, max(0.0, end - time.perf_counter()))[0]
+    except SolverFailure:
+        return None
+
+
+def _rounds(fractions: tuple[Fraction, ...], v: Floats) -> bool:
+    """Whether a vector holds these fractions, rounded."""
+    return len(fractions) == v.size and np.array_equal(np.array(fractions, dtype=float), v)
+
+
+def _falls(form: ConicForm, d: tuple[Fraction, ...]) -> bool:
+    """Whether the objective falls along a direction that leaves no row, all of it exactly."""
+    if not form.polyhedral:
+        return False
+    rate = sum((Fraction(float(q)) * v for q, v in zip(form.q, d, strict=True) if v), Fraction(0))
+    level = replace(form, b=np.zeros(form.b.size))
+    return rate < 0 and violation(level, exact_slack(level, list(d))) == 0
+
+
+def _satisfies(form: ConicForm, x: tuple[Fraction, ...]) -> bool:
+    """Whether a point satisfies every row exactly."""
+    return form.polyhedral and violation(form, exact_slack(form, list(x))) == 0
+
+
+def _start(
+    compiled: Compiled, point: Mapping[str, Any] | None, whole: bool, end: float
+) -> tuple[Floats | None, tuple[Fraction, ...] | None]:
+    """Return a point in all columns: the one that is known, else one with room, else a vertex.
+
+    Of a vertex the fractions are returned too: rows that depend on each other have no room.
+    """
     form = compiled.form
     if point is not None:
         x = np.full(form.q.size, np.nan)
         for name, place in compiled.places().items():
             known = place >= 0
             x[place[known]] = np.asarray(point[name], dtype=float)[known]
-        if np.isfinite(x).all() and (
-            whole or feasible_near(form.A, form.b, form.cones, x) is not None
-        ):
-            return x
+        if np.isfinite(x).all() and (whole or _near(form, x)):
+            return x, None
     if whole:
-        return None
+        return None, None
     n = form.q.size
     nothing = sp.csc_array((n, n))
     inside = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
-    return inside.x if inside.status == "optimal" else None
+    if inside.status == "optimal" and inside.x is not None and _near(form, inside.x):
+        return inside.x, None
+    if (vertex := _exact_start(form, end)) is not None:
+        return np.array(vertex, dtype=float), vertex
+    return inside.x if inside.status == "optimal" else None, None
+
+
+def _near(form: ConicForm, x: Floats) -> bool:
+    return feasible_near(form.A, form.b, form.cones, x) is not None
 
 
 def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats | None:

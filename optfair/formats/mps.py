@@ -58,8 +58,15 @@ class ColumnLines:
         number = np.arange(start + 1, stop + 1)
         each: list[list[str]] = []
         if split is not None:
+            above = ""
             for self.source.line, line in enumerate(lines, start=start + 1):
-                each.append(split(line))
+                words = split(line)
+                if words and not words[0]:  # an empty field repeats the column of the line above
+                    if not above:
+                        raise self.source.fail("this line has no column, and no line above it has")
+                    words[0] = above
+                above = words[0] if words else above
+                each.append(words)
             size = np.array([len(words) for words in each], dtype=np.int64)
         else:
             size = np.array([len(line.split()) for line in lines], dtype=np.int64)
@@ -186,6 +193,8 @@ _QUADRATIC = ("QUADOBJ", "QMATRIX", "QSECTION", "QCMATRIX")
 # the fields of fixed format, and what lies between them
 _FIELDS = ((1, 3), (4, 12), (14, 22), (24, 36), (39, 47), (49, 61))
 _BLANK = (0, 3, 12, 13, 22, 23, 36, 37, 38, 47, 48)
+# fields at whose beginning a dollar sign makes the rest of the line a comment
+_COMMENT = (14, 39)
 
 
 def read_mps(path: Path, duplicates: Duplicates = "refuse") -> Rows:
@@ -194,7 +203,8 @@ def read_mps(path: Path, duplicates: Duplicates = "refuse") -> Rows:
     Known are OBJSENSE, OBJNAME, ROWS, COLUMNS with integer markers, RHS, RANGES, BOUNDS
     (semicontinuous SC and SI too), QUADOBJ, QMATRIX, QSECTION, QCMATRIX, SOS and INDICATORS.
     The first N row is the objective, further N rows are free. A file that is no free one is
-    read by the positions of fixed format.
+    read by the positions of fixed format, in which a column that is left out is that of the line
+    above, and a dollar sign at the third or fifth field begins a comment.
 
     Parameters
     ----------
@@ -331,6 +341,8 @@ class _Reader:
             return []
         if not self.fixed:
             return line.split()
+        for comment in _COMMENT:
+            line = line[:comment] if line[comment : comment + 1] == "$" else line
         line = line.rstrip()
         if not line:
             return []

@@ -40,6 +40,7 @@ from optfair.proofs.portable import (
     form_record,
     leaf_of,
     plain,
+    ratio,
     vector_record,
 )
 from optfair.storage import read_json, write_text
@@ -207,7 +208,12 @@ def _document(certificate: Certificate) -> dict[str, Any]:
     if isinstance(certificate, BranchingProof):
         return _branching(certificate)
     if isinstance(certificate, Ray):
-        return _ray(certificate)
+        document = _ray(certificate)
+        try:
+            check_proof.unbounded(check_proof.Form(document["form"]), document["proof"])
+        except check_proof.Rejected:  # what is near the floats is proved otherwise than at a point
+            document = _ray(certificate.in_fractions())
+        return document
     raise UnsupportedProblem(
         f"a {type(certificate).__name__} cannot be written as a proof file",
         "such files hold multipliers of a compiled program, trees of them, and rays",
@@ -462,13 +468,20 @@ def _ray(certificate: Ray) -> dict[str, Any]:
     x[integer] = np.round(x[integer])
     held = np.zeros(x.size, dtype=bool)
     held[integer] = True
-    start = vector_record(x, _settled(form.A, form.b, form, x, held))
+    if certificate.exact_start is None:
+        start = vector_record(x, _settled(form.A, form.b, form, x, held))
+    else:
+        start = [ratio(v) for v in certificate.exact_start]
     flat = sp.csr_array(form.P)
     flat = flat[np.flatnonzero(np.diff(flat.indptr))]
     A = sp.csr_array(sp.vstack([form.A, flat])) if form.P.nnz else sp.csr_array(form.A)
-    direction = _settled(A, np.zeros(A.shape[0]), form, d, np.zeros(d.size, dtype=bool))
+    if certificate.exact_d is None:
+        move = _settled(A, np.zeros(A.shape[0]), form, d, np.zeros(d.size, dtype=bool))
+        direction = vector_record(d, move)
+    else:
+        direction = [ratio(v) for v in certificate.exact_d]
     named = {"fingerprint": fingerprint(problem), "interface": conic_interface()}
-    body = {"point": start, "direction": vector_record(d, direction)}
+    body = {"point": start, "direction": direction}
     return _framed("unbounded", named, form_record(form, integer), body)
 
 

@@ -469,7 +469,11 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     # columns held at a bound stay there
     room = np.full(x.size, np.inf)
     room[A.indices[A.indptr[np.flatnonzero(equal & single & ~tight)]]] = 0.0
-    equations = np.flatnonzero(equal & ~(single & ~tight))
+    # rows of columns that stay do not change: they hold as they are, or nothing mends them
+    still = ~(abs(A) @ (room > 0.0) > 0.0)
+    if (tight & still).any():
+        return None
+    equations = np.flatnonzero(equal & ~(single & ~tight) & ~still)
     step = correction(A[equations], np.abs(s[equations]) + off[equations], room)
     if step is None or not np.isfinite(step).all():
         return None

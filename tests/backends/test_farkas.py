@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,57 @@ def test_directions_along_the_boundary_of_cones_are_rays(head: int) -> None:
     with pytest.raises(of.Unbounded) as e:
         of.from_cvxpy(cp.Problem(cp.Minimize(x[1] - x[0]), [*rows, x[1] >= 0])).solve()
     assert e.value.certificate.verify() and e.value.ray["x"][0] > 0.0
+
+
+def without_end(scale: float = 1.0) -> Any:
+    """Return a transport with as much as is asked for, beside two flows in a fixed ratio.
+
+    A row of the transport follows from the others, so no point has room next to it; the flows
+    satisfy their rows in fractions only.
+    """
+    x, y = cp.Variable((3, 4), name="x", nonneg=True), cp.Variable(2, name="y", nonneg=True)
+    rows = {
+        "supply": cp.sum(x, axis=1) == np.array([3.0, 4.0, 5.0]) * scale,
+        "demand": cp.sum(x, axis=0) == 3.0 * scale,
+        "ratio": 0.3 * y[0] == 0.7 * y[1],
+        "again": 0.6 * y[0] == 1.4 * y[1],
+    }
+    goal = cp.Minimize(cp.sum(x) - y[0] - 0.1 * y[1])
+    return of.from_cvxpy(cp.Problem(goal, [*rows.values()]), [*rows])
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**-20, 2.0**20])
+def test_rays_and_their_points_are_proved_in_fractions_where_floats_have_none(
+    scale: float, tmp_path: Path
+) -> None:
+    with pytest.raises(of.Unbounded) as e:
+        without_end(scale).solve("highs")
+    ray = e.value.certificate.in_fractions()
+    assert e.value.certificate.verify() and ray.verify()
+    assert ray.exact_d is not None and ray.exact_start is not None
+    assert ray.direction["y"][1] / ray.direction["y"][0] == pytest.approx(3 / 7)
+    ray.save(tmp_path / "proof.json")
+    assert "without limit" in check(json.loads((tmp_path / "proof.json").read_text()))
+    for k in np.flatnonzero(ray.d):  # an entry moved by its last digit is noticed
+        moved = [*ray.exact_d]
+        moved[k] *= 1 + Fraction(1, 2**60)
+        assert not replace(ray, exact_d=tuple(moved)).verify()
+    for k in np.flatnonzero(ray.start):
+        moved = [*ray.exact_start]
+        moved[k] *= 1 + Fraction(1, 2**60)
+        assert not replace(ray, exact_start=tuple(moved)).verify()
+    back = replace(ray, d=-ray.d, exact_d=tuple(-v for v in ray.exact_d))
+    assert not back.verify() and not replace(ray, d=2 * ray.d).verify()
+    assert not replace(ray, start=None).verify()
+
+
+def test_a_fall_whose_rows_exclude_each_other_by_their_last_digits_is_not_proved() -> None:
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    rows = [0.1 * x[0] + 0.2 * x[1] == 0.3, 0.3 * x[0] + 0.6 * x[1] == 0.9, y >= 0]
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - x[0] - y), rows))
+    with pytest.raises(of.OptfairError) as e:
+        problem.solve("highs")
+    assert not isinstance(e.value, of.Unbounded)
 
 
 X = cp.Variable(2, name="x")

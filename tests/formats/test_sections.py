@@ -232,6 +232,20 @@ def test_fixed_format_with_spaces_in_names(tmp_path):
     assert s.objective == pytest.approx(8.0) and s["COL ONE"] == pytest.approx(4.0)
 
 
+def test_fixed_format_repeats_the_column_above_and_has_comments(tmp_path):
+    lines = FIXED.splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("    COL ONE   ROW TWO"))
+    lines[at] = " " * 14 + lines[at][14:]
+    lines[1] = lines[1].ljust(14) + "$ what the rows are"
+    text = "\n".join(lines) + "\n"
+    f, g = read_mps(write(tmp_path, text)), read_mps(write(tmp_path, FIXED))
+    assert f.columns == g.columns and f.A.toarray().tolist() == g.A.toarray().tolist()
+    first = lines.index("COLUMNS") + 1
+    lines[first] = " " * 14 + lines[first][14:]
+    with pytest.raises(of.DataError, match=f"line {first + 1}: this line has no column"):
+        read(write(tmp_path, "\n".join(lines) + "\n"))
+
+
 def test_fixed_files_are_refused_with_their_line(tmp_path):
     wrong = FIXED.replace(
         "    COL ONE   ROW TWO            1.0", "    COL ONE   ROW SIX            1.0"
