@@ -1,8 +1,8 @@
-"""Units of rows, columns and the lines of semidefinite blocks, all powers of two."""
+"""Units of rows, columns, curvature and the lines of semidefinite blocks, all powers of two."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 # Binary digits by which lines of a block must differ, and by which all numbers must come nearer.
 APART = 10.0
+# Binary digits below the largest sides at which sides are rounding, and which share is largest:
+# a few may stand for none.
+SIDES, MANY = 40, 0.99
+# Weight of sides and costs beside the numbers of curved programs without blocks.
+LIGHT = 0.1
 # Steps of the least squares.
 STEPS = 200
 # Numbers of a program up to which units are looked for, and the largest exponent of a unit.
@@ -24,16 +29,19 @@ HELD = 500.0
 
 
 def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
-    r"""Return powers of two for rows and columns that undo :math:`S \mapsto D S D` of its blocks.
+    r"""Return powers of two for rows and columns that undo :math:`S \mapsto D S D`.
 
-    With :math:`D = \operatorname{diag}(2^{d_i})` a block S is positive semidefinite where DSD is, and no
-    digit changes. The exponents of lines, rows, columns, sides and costs solve
+    With :math:`D = \operatorname{diag}(2^{d_i})` a block S is positive semidefinite where DSD is, a
+    curved objective P is convex where DPD is, and no digit changes. The exponents of lines, rows,
+    columns, sides and costs solve
 
     .. math::
-        \min \sum_{a_{kl} \ne 0} (\log_2 |a_{kl}| + e_k + c_l)^2, \qquad
+        \min \sum_{a_{kl} \ne 0} (\log_2 |a_{kl}| + e_k + c_l)^2
+        + \sum_{p_{kl} \ne 0} (\log_2 |p_{kl}| + t + c_k + c_l)^2, \qquad
         e_k = d_i + d_j \text{ for an entry } (i, j),
 
-    over all numbers of the program, which brings them near 1 as far as units can.
+    over all numbers of the program, which brings them near 1 as far as units can; t is that of
+    the costs.
 
     Parameters
     ----------
@@ -43,11 +51,13 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     Returns
     -------
     (rows, columns) or None
-        None where there is no block, or its lines are in one unit nearly.
+        None where there is neither a block nor curvature, or its lines, and the columns that
+        bend, are in one unit nearly.
     """
     m, n = form.A.shape
     blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
-    if not blocks or form.A.nnz + m + n > LARGEST:
+    bent = sp.coo_array(sp.triu(form.P))
+    if not (blocks or bent.nnz) or form.A.nnz + bent.nnz + m + n > LARGEST:
         return None
     # whose exponents that of a row is the sum of: of its cone, or of two lines
     first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
@@ -62,33 +72,54 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         elif c.kind == "soc":
             first[at] = c.start
     A, cost = sp.coo_array(form.A), np.flatnonzero(form.q)
-    side = np.flatnonzero(form.b)
-    # columns, then what sides and costs are measured in
-    data = np.abs(np.concatenate([A.data, form.b[side], form.q[cost]]))
-    row = np.concatenate([A.row, side, np.full(cost.size, m)])
-    column = np.concatenate([A.col, np.full(side.size, n), cost]) + lines
-    used = (data > 0.0) & np.isfinite(data)
-    logs, row, column = np.log2(data[used]), row[used], column[used]
-    if not logs.size or logs.max() - logs.min() < 2.0 * APART:
-        return None
-    costs = lines + n + 1
+    side = np.flatnonzero((form.b != 0.0) & np.isfinite(form.b))
+    costs = lines + n + 1  # behind the columns stand the unit of sides and that of costs
     first, second = np.append(first, costs), np.append(second, costs)
-    half = np.where(np.append(single, True)[row], 0.0, 1.0)
-    k = np.arange(logs.size)
-    ones = np.ones(logs.size)
-    E = sp.csr_array(
-        (
-            np.concatenate([ones, half, ones]),
-            (np.tile(k, 3), np.r_[first[row], second[row], column]),
-        ),
-        shape=(logs.size, costs + 1),
+    parts: tuple[
+        tuple[Any, ...], ...
+    ] = (  # numbers, and the row and the columns whose units they are in
+        (A.data, A.row, A.col, None),
+        (form.b[side], side, np.full(side.size, n), None),
+        (form.q[cost], np.full(cost.size, m), cost, None),
+        (bent.data, np.full(bent.nnz, m), bent.col, bent.row),
     )
-    found = np.round(spla.lsmr(E, -logs, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
-    left, d = logs + E @ found, found[m:lines]
-    nearer = logs.max() - logs.min() - (left.max() - left.min())
-    if d.max() - d.min() < APART or nearer < APART:
+    # sides and costs of any size go with the same units: they only tell the rest apart, but for
+    # those of lines; a side that is next to nothing is rounding
+    usual = _usual(np.abs(form.b[side])) if side.size and not blocks else 0.0
+    logs, weight, equations = [], [], []
+    for k, (values, row, column, other) in enumerate(parts):
+        sizes = np.abs(values)
+        used = (sizes > (usual if k == 1 else 0.0)) & np.isfinite(sizes)
+        row, column, at = row[used], column[used] + lines, np.arange(used.sum())
+        half = np.append(single, True)[row]
+        entries = [(np.ones(at.size), first[row]), (np.where(half, 0.0, 1.0), second[row])]
+        entries += [(np.ones(at.size), column)]
+        entries += [] if other is None else [(np.ones(at.size), other[used] + lines)]
+        data, places = (np.concatenate(each) for each in zip(*entries, strict=True))
+        index = (np.tile(at, len(entries)), places)
+        equations.append(sp.csr_array((data, index), shape=(at.size, costs + 1)))
+        logs.append(np.log2(sizes[used]))
+        weight.append(np.full(at.size, LIGHT if k in (1, 2) and not blocks else 1.0))
+    told, share, E = np.concatenate(logs), np.concatenate(weight), sp.vstack(equations)
+    counted = share == 1.0
+    if not counted.any() or np.ptp(told[counted]) < 2.0 * APART:
+        return None
+    weighed = sp.csr_array(sp.diags_array(share) @ E)
+    found = np.round(spla.lsmr(weighed, -share * told, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
+    left, columns = told + E @ found, found[lines : lines + n]
+    apart = np.ptp(found[m:lines] if blocks else columns)
+    if apart < APART or np.ptp(told[counted]) - np.ptp(left[counted]) < APART:
         return None
     if np.abs(found).max() > MOST or np.abs(left).max() > HELD:
         return None
     rows = found[first[:m]] + np.where(single, 0.0, found[second[:m]])
-    return np.exp2(rows), np.exp2(found[lines : lines + n])
+    if side.size and not blocks:  # entries do not say in which unit points are: their sides do
+        near = np.exp2(np.log2(np.abs(form.b[side])) + rows[side])
+        middle = np.round(np.log2(np.median(near[near > _usual(near)])))
+        rows, columns = rows - middle, columns + middle
+    return np.exp2(rows), np.exp2(columns)
+
+
+def _usual(sides: Floats) -> float:
+    """Return a size below which sides are rounding of the others."""
+    return float(np.ldexp(np.quantile(sides, MANY), -SIDES))

@@ -1,4 +1,4 @@
-"""Semidefinite blocks under a congruence DSD: units that are undone exactly."""
+"""Curvature and semidefinite blocks under a congruence DSD: units that are undone exactly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.form import compile_problem
@@ -107,3 +108,51 @@ def test_what_excludes_points_in_mixed_units_is_proved() -> None:
     with pytest.raises(of.Infeasible) as told:
         p.solve()
     assert told.value.certificate.verify() and "entry" in told.value.conflict
+
+
+def quadratic(seed: int, digits: int) -> tuple[of.Problem, float]:
+    """Return a quadratic program whose columns, rows and costs are in units 2^-digits to 2^digits.
+
+    Its optimum is known: x satisfies the conditions of Karush, Kuhn and Tucker in integers. The
+    second number is what its objective is multiplied by.
+    """
+    rng = np.random.default_rng(seed)
+    n, m = 24, 14
+    root = sp.random_array((n // 2, n), density=0.3, rng=rng, format="csc")
+    P = sp.csc_array((root.T @ root) * 16.0)
+    P.data = np.round(P.data)
+    P = sp.csc_array(P + sp.diags_array(np.abs(P).sum(axis=1)))  # diagonally dominant
+    A = np.round(4.0 * rng.normal(size=(m, n)) * (rng.random((m, n)) < 0.4))
+    x, held = rng.integers(0, 9, n) * (rng.random(n) < 0.6), rng.random(m) < 0.6
+    y = np.where(held, rng.integers(1, 9, m), 0)
+    lower = A @ x - np.where(held, 0, rng.integers(1, 9, m))
+    q = A.T @ y - P @ x + np.where(x == 0, rng.integers(0, 5, n), 0)
+    value = 0.5 * x @ (P @ x) + q @ x
+    units = [2.0 ** rng.integers(-digits, digits + 1, size) for size in (n, m, 1)]
+    column, row, cost = units[0], units[1], float(units[2][0])
+    P = sp.csc_array(sp.diags_array(column) @ P @ sp.diags_array(column)) * cost
+    A = row[:, None] * A * column
+    return of.from_arrays(P, q * column * cost, A, lower * row, np.inf, lb=0.0), cost * value
+
+
+@pytest.mark.parametrize("digits", [0, 10, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_quadratic_programs_in_mixed_units_are_solved_and_proved(seed: int, digits: int) -> None:
+    problem, value = quadratic(seed, digits)
+    s = problem.solve(tolerance=1e-7)
+    assert s.is_optimal(1e-7) and str(s.grade) == "proved", s
+    assert s.objective == pytest.approx(value, rel=1e-6)
+
+
+def test_units_of_curvature_are_powers_of_two() -> None:
+    form = compile_problem(quadratic(1, 12)[0], "CLARABEL").form
+    assert form.congruent is not None
+    near, rows, columns = form.congruent
+    assert all((np.frexp(u)[0] == 0.5).all() for u in (rows, columns))
+    back = near.in_units(1.0 / rows, 1.0 / columns)
+    for part in ("A", "P"):
+        assert (getattr(back, part) != getattr(form, part)).nnz == 0
+    assert np.array_equal(back.b, form.b) and np.array_equal(back.q, form.q)
+    assert congruence(near) is None
+    one = compile_problem(quadratic(1, 0)[0], "CLARABEL").form
+    assert one.congruent is None
