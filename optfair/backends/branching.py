@@ -258,7 +258,8 @@ class BranchingProof(Certificate):
         return sum(isinstance(n, Case) for _, n in cases(self.tree))
 
     def __str__(self) -> str:
-        return f"{self.leaves} cases by branching, each with a Farkas certificate"
+        cases = "1 case" if self.leaves == 1 else f"{self.leaves} cases"
+        return f"{cases} by branching, each with a Farkas certificate"
 
     __repr__ = __str__
 
@@ -361,7 +362,7 @@ class _Search:
         status, x, z = self._solved(limits)
         own = within(self.form, limits)
         if status == "infeasible" and z is not None:
-            proof = proved_infeasible(own, z, lambda _: ())
+            proof = proved_infeasible(own, z, {})
             if proof is not None:
                 self.closed += 1
                 return Case(None, proof.z)

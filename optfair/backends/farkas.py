@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -89,9 +89,7 @@ def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def proved_infeasible(
-    form: ConicForm,
-    z: NDArray[np.float64],
-    conflict: Callable[[NDArray[np.float64]], tuple[str, ...]],
+    form: ConicForm, z: NDArray[np.float64], owned: Mapping[str, NDArray[np.intp]]
 ) -> InfeasibilityProof | None:
     """Return a proof that verifies, from a vector that a solver reports.
 
@@ -106,23 +104,46 @@ def proved_infeasible(
         The compiled constraints.
     z : array (m,)
         What the solver reports.
-    conflict : callable
-        From a vector to the names of the terms that carry it.
+    owned : mapping
+        Name of a term -> its rows. The conflict of the proof are terms whose rows alone are proved
+        to have no point in common.
     """
     largest = float(np.abs(z).max(initial=0.0))
     if largest > 0.0:
         unit = np.ldexp(1.0, DIGITS)
         short = np.round(z / largest * unit) / unit
         if infeasibility(form, short, repair=False).proved:
-            return InfeasibilityProof(form, short, conflict(short))
+            return InfeasibilityProof(form, short, _conflict(form, short, owned))
     cleaned = [np.where(np.abs(z) > share * largest, z, 0.0) for share in NOISE]
     for exact in (*cleaned, _without_open(form, cleaned[-1])):
         if infeasibility(form, exact).proved:
-            return InfeasibilityProof(form, exact, conflict(exact))
+            return InfeasibilityProof(form, exact, _conflict(form, exact, owned))
     for exact in _simple(z, None if form.units is None else form.units[0]):
         if infeasibility(form, exact, repair=False).proved:
-            return InfeasibilityProof(form, exact, conflict(exact))
+            return InfeasibilityProof(form, exact, _conflict(form, exact, owned))
     return None
+
+
+def _conflict(
+    form: ConicForm, z: NDArray[np.float64], owned: Mapping[str, NDArray[np.intp]]
+) -> tuple[str, ...]:
+    """Return terms whose rows exclude each other, few of them where that is proved.
+
+    Those that carry the vector need not be enough: a small multiplier may be needed, and bounds
+    that pay for what does not cancel may be implied by rows without any.
+    """
+    sizes = {name: np.abs(z[rows]) for name, rows in owned.items()}
+    for names in (carriers(sizes), tuple(k for k, v in sizes.items() if v.any())):
+        left = np.ones(z.size)
+        left[[i for name in owned.keys() - set(names) for i in owned[name]]] = 0.0
+        if left.all():
+            return names
+        A = sp.csc_array(sp.diags_array(left) @ form.A)
+        A.eliminate_zeros()  # 0 is in every cone: a row of zeros excludes nothing
+        alone = replace(form, A=A, b=form.b * left)
+        if infeasibility(alone, z * left).proved:
+            return names
+    return tuple(owned)
 
 
 def _simple(v: Floats, units: Floats | None) -> list[Floats]:

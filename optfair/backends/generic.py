@@ -14,7 +14,6 @@ import scipy.sparse.linalg as spla
 
 from optfair.backends.farkas import (
     InfeasibilityProof,
-    carriers,
     claimed_infeasible,
     proved_infeasible,
     unbounded,
@@ -243,13 +242,10 @@ def infeasible(
     problem: Problem, profile: SolverProfile, compiled: Compiled, raw: RawPoint
 ) -> OptfairError:
     """Return what to raise where a solver says that no point is feasible: a proof, or its word."""
-
-    def conflict(z: Floats) -> tuple[str, ...]:
-        return carriers(compiled.by_name(np.zeros(compiled.form.q.size), z)[1])
-
     if raw.z is None or raw.z.size != compiled.form.b.size:
         return claimed_infeasible(problem, profile.name)
-    proof = proved_infeasible(compiled.form, raw.z, conflict)
+    owned = {name: compiled.rows(name) for name in problem.constraints}
+    proof = proved_infeasible(compiled.form, raw.z, owned)
     if proof is None:
         reasons = InfeasibilityProof(compiled.form, raw.z).verify().reasons
         why = f"its Farkas vector does not prove it: {'; '.join(reasons)}"

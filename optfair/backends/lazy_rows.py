@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.backends.farkas import carriers, claimed_infeasible, proved_infeasible
+from optfair.backends.farkas import claimed_infeasible, proved_infeasible
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import Outcome, Request
 from optfair.backends.terminal import round_progress
@@ -539,11 +539,14 @@ def _first(name: str, count: int, request: Request) -> Indices:
 
 
 def _infeasible(problem: Problem, profile: SolverProfile, point: RelaxedPoint) -> OptfairError:
-    def conflict(z: Floats) -> tuple[str, ...]:
-        there = replace(point, z=z)
-        return carriers({**there.short, **{name: m.size for name, m in there.long.items()}})
-
-    proof = proved_infeasible(point.form, point.z, conflict)
+    owned: dict[str, list[Indices]] = {}
+    for name in point.compiled.constraints:
+        block = point.blocks.get(name)
+        owned.setdefault(name if block is None else block.term, []).append(
+            point.compiled.rows(name)
+        )
+    rows = {name: np.concatenate(own) for name, own in owned.items()}
+    proof = proved_infeasible(point.form, point.z, rows)
     if proof is None:
         return claimed_infeasible(problem, profile.name)
     names = proof.conflict

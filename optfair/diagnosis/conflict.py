@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.backends.branching import BranchingProof, excluded
 from optfair.backends.facial import facial_contradiction
-from optfair.backends.farkas import InfeasibilityProof, carriers, proved_infeasible
+from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
 from optfair.backends.linear_program import HeldRows
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
@@ -328,11 +328,8 @@ class _Linear:
         own = np.zeros(part.form.b.size)
         for name in (*names, *self.system.given):
             own[part.rows(name)] = z[self.compiled.rows(name)]
-
-        def conflict(z: Floats) -> tuple[str, ...]:
-            return carriers(part.by_name(np.zeros(part.form.q.size), z)[1])
-
-        proof = proved_infeasible(part.form, own, conflict)
+        owned = {name: part.rows(name) for name in part.constraints}
+        proof = proved_infeasible(part.form, own, owned)
         return None if proof is None else Answer(names, proof=proof)
 
 

@@ -60,25 +60,25 @@ def form(low: float) -> ConicForm:
 def test_rounding_is_taken_out_as_far_as_the_proof_needs(noise: float) -> None:
     reported = np.array([noise, 0.3 * noise, 1.0, 1.0])
     assert bool(InfeasibilityProof(form(2.0), reported).verify()) == (noise == 0.0)
-    found = proved_infeasible(form(2.0), reported, lambda z: (str(np.flatnonzero(z)),))
+    found = proved_infeasible(form(2.0), reported, {"1234"[k]: np.array([k]) for k in range(4)})
     assert found is not None and found.verify()
-    assert found.z.tolist() == [0.0, 0.0, 1.0, 1.0] and found.conflict == ("[2 3]",)
+    assert found.z.tolist() == [0.0, 0.0, 1.0, 1.0] and found.conflict == ("3", "4")
 
 
 @pytest.mark.parametrize("z", [[0, 0, 1, 1], [1, 1, 1, 1], [1e-9, 0, 1, 1], [0, 0, 1, 1e-8]])
 def test_what_is_feasible_is_never_proved_infeasible(z: list[float]) -> None:
-    assert proved_infeasible(form(0.5), np.array(z, dtype=float), lambda _: ()) is None
+    assert proved_infeasible(form(0.5), np.array(z, dtype=float), {}) is None
 
 
 @pytest.mark.parametrize("z", [[0, 0, 1, 0], [0, 0, -1, -1], [0, 0, 0, 0]])
 def test_wrong_vectors_are_no_proof(z: list[float]) -> None:
-    assert proved_infeasible(form(2.0), np.array(z, dtype=float), lambda _: ()) is None
+    assert proved_infeasible(form(2.0), np.array(z, dtype=float), {}) is None
 
 
 @pytest.mark.parametrize("z", [[0, 0, 1, 1.001], [0, 0, 1.001, 1], [1e-3, 0, 1, 1]])
 def test_what_a_vector_leaves_over_is_paid_with_bounds(z: list[float]) -> None:
     """x >= 2 and x <= 1: a column between bounds need not cancel, a free one is left out."""
-    found = proved_infeasible(form(2.0), np.array(z, dtype=float), lambda _: ())
+    found = proved_infeasible(form(2.0), np.array(z, dtype=float), {})
     assert found is not None and str(found.verify()) == "verified"
 
 
@@ -178,6 +178,25 @@ def test_a_fall_whose_rows_exclude_each_other_by_their_last_digits_is_not_proved
     with pytest.raises(of.OptfairError) as e:
         problem.solve("highs")
     assert not isinstance(e.value, of.Unbounded)
+
+
+def test_a_conflict_names_all_that_it_needs_whatever_their_multipliers() -> None:
+    # a limit on the costs in another unit has a small multiplier, and is needed all the same
+    x = cp.Variable(3, name="x", nonneg=True)
+    rows = {
+        "least": cp.sum(x) >= 3,
+        "apart": x[0] <= 9,
+        "costs": 1e6 * (x @ [1.0, 2.0, 3.0]) <= 2e6,
+    }
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [*rows.values()]), [*rows])
+    with pytest.raises(of.Infeasible) as e:
+        problem.solve("highs")
+    assert set(e.value.conflict) == {"least", "costs", "x nonnegative"}, e.value.conflict
+    left = [name for name in problem.constraints if name not in e.value.conflict]
+    with pytest.raises(of.Infeasible):
+        problem.without(*left).solve("clarabel")
+    for name in ("least", "costs"):
+        assert problem.without(name).solve().is_optimal(1e-6)
 
 
 X = cp.Variable(2, name="x")
