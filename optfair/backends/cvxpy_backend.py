@@ -40,13 +40,17 @@ _STATUS = {
     s.INFEASIBLE_OR_UNBOUNDED: "infeasible_or_unbounded",
 }
 
+# Times the seconds that are left after which the process of a solver with a clock is ended.
+LATE = 1.2
+
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve through CVXPY's interface of the solver."""
     warm = _Start(problem, profile)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
-        return _call(compiled, profile, scale, options, log, warm, request.apart(profile))
+        left = request.seconds_left if request.time_limit is not None else np.inf
+        return _call(compiled, profile, scale, options, log, warm, request.apart(profile), left)
 
     return run_generic(problem, profile, request, call, start=warm.prepare)
 
@@ -108,8 +112,12 @@ def _call(
     log: bool,
     warm: _Start,
     seconds: float | None,
+    left: float,
 ) -> RawPoint:
-    """Solve here, or in a process of its own that is ended after so many seconds."""
+    """Solve here, or in a process of its own that is ended after so many seconds.
+
+    One that looks at the clock between long steps only is not waited for much longer than is left.
+    """
     interface = compiled.interface
     if profile.compile_as:  # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
@@ -140,8 +148,10 @@ def _call(
     if held is not None:
         options = {**options, "env": held}
     further = warm.arguments(data, scale, units)
-    if seconds is None and 0 < profile.deaf < compiled.form.A.nnz + compiled.form.P.nnz:
-        seconds, cache = np.inf, None
+    size = compiled.form.A.nnz + compiled.form.P.nnz
+    late = 0 < profile.coarse < size and left < np.inf
+    if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size):
+        seconds, cache = LATE * left, None
     stop: Callable[[], object] = lambda: None
     if profile.stoppable and seconds is None and not warm.given:
         cache = {} if cache is None else cache

@@ -60,6 +60,8 @@ class ReportedBound:
 # Slack of a row that is tight, as a share of its terms; what is added to equations that depend on
 # each other.
 TIGHT, SLIGHT = 1e-9, 1e-10
+# Violations from which on a point is not nearly feasible: no step is worth its factorisation.
+FAR = 1e-2
 # Entries of rows up to which a point is moved onto them.
 LARGEST = 300_000
 # Beyond this size of a coefficient solvers crash, or compute with infinity.
@@ -186,7 +188,7 @@ def onto_rows(form: ConicForm, x: Floats, tolerance: float) -> Floats:
 
     s, worst = short(x)
     linear = form.rows.nnz <= LARGEST and (form.equal | form.nonnegative).all()
-    if not (linear and tolerance < worst < np.inf):
+    if not (linear and tolerance < worst < FAR):
         return x
     lower, upper = form.column_bounds
     room = np.maximum(np.minimum(np.minimum(x - lower, upper - x), 1.0 + np.abs(x)), 0.0)

@@ -99,6 +99,9 @@ class SolverProfile:
     deaf : int
         Where nothing else in the process goes on while it solves: problems of more numbers in
         their matrices are solved in a process of their own, so that Ctrl-C is heard.
+    coarse : int
+        Where one step may take longer than a time limit: problems of more numbers in their
+        matrices are, under a limit, solved in a process of their own, which is ended soon after it.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -162,6 +165,7 @@ class SolverProfile:
     updates: bool = False
     stoppable: str = ""
     deaf: int = 0
+    coarse: int = 0
     cones: tuple[str, ...] = ()
     returns: tuple[str, ...] = ("primal", "dual")
     tolerance: Mapping[str, Any] = field(default_factory=dict)

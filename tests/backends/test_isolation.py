@@ -15,11 +15,15 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends import generic as module_of_steps
 from optfair.backends import isolation
 from optfair.backends import solve as module
+from optfair.backends.generic import onto_rows
 from optfair.backends.registry import profile
+from optfair.compile.form import compile_problem
 
 STRANGE = """
     import os, time
@@ -187,3 +191,40 @@ def test_a_forked_process_has_workers_of_its_own(strange: Any) -> None:
     if child == 0:
         os._exit(len(isolation._idle))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and isolation._idle
+
+
+@pytest.mark.parametrize("density", [0.001, 0.02])
+def test_a_solver_that_looks_at_its_clock_rarely_is_ended_soon_after_its_limit(
+    density: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n, asked = 2_000, []
+
+    def late(*_: Any, seconds: float, **__: Any) -> isolation.Answer:
+        asked.append(seconds)
+        return isolation.Answer(None, {})
+
+    monkeypatch.setattr("optfair.backends.cvxpy_backend.solve_apart", late)
+    A = sp.random_array((n, n), density=density, rng=np.random.default_rng(0), format="csc")
+    problem = of.from_arrays(None, np.ones(n), A, l=A @ np.ones(n), u=np.inf, lb=0.0)
+    if A.nnz > profile("clarabel").coarse:
+        with pytest.raises(of.SolverFailure, match=r"clarabel \(time_limit\): it left no point"):
+            problem.solve("clarabel", time_limit=30.0)
+        assert asked and 0.0 < max(asked) <= 36.0
+    else:  # small steps: it hears its clock, and keeps its point
+        assert problem.solve("clarabel", time_limit=30.0).is_optimal(1e-6) and not asked
+
+
+def test_no_factorisation_moves_a_point_that_is_far_from_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    A, tried = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]]), []
+    problem = of.from_arrays(None, np.ones(3), A, l=[1.0, 2.0], u=[1.0, np.inf], lb=0.0)
+    form = compile_problem(problem, "CLARABEL").form
+    near, splu = np.array([1e-5, 1.0, 1.0]), module_of_steps.spla.splu
+    monkeypatch.setattr(
+        module_of_steps.spla, "splu", lambda *a, **k: tried.append(1) or splu(*a, **k)
+    )
+    moved = onto_rows(form, near, 1e-9)
+    assert tried and np.abs(A[0] @ moved - 1.0) <= 1e-9
+    tried.clear()
+    assert onto_rows(form, near + 1.0, 1e-9) is not None and not tried
