@@ -217,6 +217,8 @@ class Summary(Summed):
         Masses of the labels argmax R and argmax ψ.
     cost : float
         Weighted squared distance of the numeric columns to the mean of the label argmax R.
+    apart : array (K, d)
+        Weighted sum of the numeric columns less that mean, of the rows with each label.
     count : int
         Rows.
     """
@@ -227,6 +229,7 @@ class Summary(Summed):
     fair_labels: Floats
     plain_labels: Floats
     cost: float
+    apart: Floats
     count: int
 
 
@@ -307,6 +310,7 @@ def summary(
             label_masses(hard, g, w, G, K),
             label_masses(plain, g, w, G, K),
             float(w @ np.einsum("ij,ij->i", apart, apart)),
+            label_sums(apart, hard, w, K),
             own.count,
         )
 
@@ -378,3 +382,15 @@ def label_masses(
     """Return the weight of each group in each cluster (G, K) under labels."""
     found: Floats = np.bincount(index * clusters + labels, weights, groups * clusters).astype(float)
     return found.reshape(groups, clusters)
+
+
+def label_sums(rows: Floats, labels: Indices, weights: Floats, clusters: int) -> Floats:
+    """Return the weighted sum of the rows (n, d) with each label (K, d)."""
+    columns = [np.bincount(labels, weights * c, clusters) for c in rows.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((clusters, 0))
+
+
+def smallest_ratio(masses: Floats) -> float:
+    """Return the balance of masses (G, K): the smallest ratio of two groups in a cluster."""
+    filled = masses[:, masses.sum(axis=0) > 0.0]
+    return float((filled.min(axis=0) / filled.max(axis=0)).min())

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import combinations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.cone_program import solve_cone_program
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
@@ -20,9 +17,17 @@ from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_mixtures.components import Components, Statistics
-from optfair.methods.fair_mixtures.expectation import Expectation, Passes, Sample, log_sums, slopes
+from optfair.methods.fair_mixtures.expectation import (
+    Expectation,
+    Passes,
+    Sample,
+    label_masses,
+    log_sums,
+    slopes,
+    smallest_ratio,
+)
+from optfair.methods.fair_mixtures.penalty import Gaps, Penalty, penalty_step
 from optfair.numbers import Floats, Indices
-from optfair.proofs.cones import Cone
 
 # EM with the convex fair E-step: mixtures whose projected responsibilities obey rules.
 
@@ -54,6 +59,8 @@ class MixtureFit:
         is farther than 1e-8 from the rules.
     reseeded : tuple of (int, int)
         Iteration and component wherever a dead one was started again.
+    kept : int or None
+        Iterations that made ``components``; None for all.
     """
 
     components: Components
@@ -63,6 +70,7 @@ class MixtureFit:
     history: tuple[float, ...]
     status: str
     reseeded: tuple[tuple[int, int], ...] = ()
+    kept: int | None = None
 
 
 def fair_em(
@@ -260,113 +268,6 @@ def fair_labels_problem(
     )
 
 
-# One step of the penalised likelihood: the gaps between groups linearised, the rest quadratic.
-
-
-@dataclass(frozen=True)
-class Gaps:
-    r"""The measure Δ of unfairness as a function of the fractions of groups in clusters.
-
-    .. math::
-        \Delta(F) = \max_k \frac{2}{G(G-1)} \sum_{g < h} |F_{gk} - F_{hk}|
-
-    with :math:`F_{gk}` the mean responsibility of group g in cluster k. For two groups it is
-    eq. (6) of the paper; for more, eq. (14) read over unordered pairs.
-
-    Parameters
-    ----------
-    groups : int
-        Number of groups G.
-    """
-
-    groups: int
-
-    @property
-    def pairs(self) -> Floats:
-        """Differences of groups (pairs, G)."""
-        found = list(combinations(range(self.groups), 2))
-        D = np.zeros((len(found), self.groups))
-        for row, (g, h) in enumerate(found):
-            D[row, g], D[row, h] = 1.0, -1.0
-        return D
-
-    def value(self, fractions: Floats) -> float:
-        """Return Δ of fractions (G, K)."""
-        apart = np.abs(self.pairs @ fractions)
-        return float(apart.mean(axis=0).max())
-
-
-def penalty_step(
-    gradient: Floats,
-    metric: Floats,
-    fractions: Floats,
-    slopes: Floats,
-    lam: float,
-    gaps: Gaps,
-) -> tuple[Floats, float]:
-    r"""Maximise the model of the penalised objective around the present components.
-
-    .. math::
-        \max_p\; g^\top p - \tfrac12 p^\top B p - \lambda\,\Delta(F + J p)
-
-    Its dual has a variable per pair of groups and cluster, and is solved as a cone program;
-    p follows from it. Where several clusters are nearly the worst one, a gradient of Δ is no
-    direction of ascent, and this step is.
-
-    Parameters
-    ----------
-    gradient, metric : arrays (P,)
-        g and the diagonal of B.
-    fractions : array (G, K)
-        F.
-    slopes : array (G, K, P)
-        J.
-    lam : float
-        Penalty λ >= 0.
-    gaps : Gaps
-        Δ.
-
-    Returns
-    -------
-    step : array (P,)
-    gain : float
-        What the model gains; zero at a stationary point of the objective.
-    """
-    base = -lam * gaps.value(fractions)
-    free = gradient / metric
-    if lam == 0.0:
-        return free, 0.5 * float(gradient @ free)
-    D = gaps.pairs
-    pairs, K = len(D), fractions.shape[1]
-    c = (D @ fractions).ravel()
-    J = np.tensordot(D, slopes, axes=(1, 0)).reshape(pairs * K, -1)
-    W = (J / metric) @ J.T
-    size = pairs * K
-    # multipliers y of the gaps and shares v of the clusters: |y| <= λ v / pairs, sum of v <= 1
-    unit = lam / pairs
-    spread = sp.csc_array(np.tile(np.eye(K), (pairs, 1)))
-    eye = sp.eye_array(size)
-    A = sp.vstack(
-        [
-            sp.hstack([eye, -spread]),
-            sp.hstack([-eye, -spread]),
-            sp.csc_array(np.concatenate([np.zeros(size), np.ones(K)])[None]),
-        ]
-    )
-    b = np.concatenate([np.zeros(2 * size), [1.0]])
-    P = sp.block_diag([sp.csc_array(unit**2 * W), sp.csc_array((K, K))], format="csc")
-    q = np.concatenate([-unit * (c + J @ free), np.zeros(K)])
-    scale = max(float(np.abs(q).max()), float(np.abs(P).max()), 1e-300)
-    found = solve_cone_program(
-        sp.csc_array(P / scale), q / scale, sp.csc_array(A), b, (Cone("nonneg", 0, b.size),)
-    )
-    y = unit * found.x[:size] if found.status == "optimal" else np.zeros(size)
-    step = (gradient - J.T @ y) / metric
-    after = gaps.value(fractions + slopes @ step)
-    gain = float(gradient @ step) - 0.5 * float((metric * step) @ step) - lam * after - base
-    return step, gain
-
-
 # Mixtures under a penalty on unfairness: generalised EM (FMC-EM) and gradient ascent (FMC-GD).
 
 # A step is kept when it gains this share of what its model promised.
@@ -408,22 +309,23 @@ class _Ascent:
     """What both algorithms share: the penalty, the clock and the record."""
 
     sample: Sample
-    lam: float
+    penalty: Penalty
     tol: float
     max_iter: int
     deadline: float
     report: Callable[[int, float], None] | None
-    gaps: Gaps
+    balanced: bool = False
     stiffness: float = 1.0
     history: list[float] = field(default_factory=list)
     reseeded: list[tuple[int, int]] = field(default_factory=list)
 
     def objective(self, s: State) -> float:
-        return s.log_likelihood - self.lam * self.gaps.value(s.fractions)
+        return s.log_likelihood - self.penalty.value(s.fractions)
 
     def run(self, state: State, improve: Callable[[State], State | None]) -> MixtureFit:
         """Improve until an iteration gains too little."""
         best = self.objective(state)
+        kept, rank = (0, best, state.components), (-1, 0.0)
         status = "max_iter"
         small = 0
         try:
@@ -438,6 +340,9 @@ class _Ascent:
                 gained = self.objective(found) - best
                 state, best = found, best + gained
                 self.history.append(best)
+                now = self.balance(state) if self.balanced else (iteration, best)
+                if now > rank:
+                    kept, rank = (iteration + 1, best, state.components), now
                 if self.report is not None:
                     self.report(iteration + 1, best)
                 small = small + 1 if gained <= self.tol * max(1.0, abs(best)) else 0
@@ -453,9 +358,18 @@ class _Ascent:
                     break
         except KeyboardInterrupt:
             status = "interrupted"
-        c, history = state.components, tuple(self.history)
+        if not self.balanced:  # a component that died last is started again
+            kept = len(self.history), best, state.components
+        last, best, c = kept
         zero = np.zeros((self.sample.shares.size, c.clusters))
-        return MixtureFit(c, zero, best, 0.0, history, status, tuple(self.reseeded))
+        history, reseeded = tuple(self.history), tuple(self.reseeded)
+        return MixtureFit(c, zero, best, 0.0, history, status, reseeded, last)
+
+    def balance(self, state: State) -> tuple[int, float]:
+        """Return (clusters that have rows, balance) of the labels argmax ψ: larger is better."""
+        s, (G, K) = self.sample, state.fractions.shape
+        masses = label_masses(state.psi.argmax(axis=1), s.index, s.weights, G, K)
+        return int((masses.sum(axis=0) > 0.0).sum()), smallest_ratio(masses)
 
     def restarted(self, state: State, dead: Indices) -> State:
         """Return the state with dead components started again, at the row least explained."""
@@ -475,7 +389,7 @@ class _Ascent:
         here = value(state.components, state)
         while self.stiffness <= STIFFEST:
             step, gain = penalty_step(
-                gradient, self.stiffness * metric, state.fractions, slope, self.lam, self.gaps
+                gradient, self.stiffness * metric, state.fractions, slope, self.penalty
             )
             if not gain > 1e-15 * max(1.0, abs(here)):
                 return None
@@ -495,6 +409,8 @@ def penalised_em(
     sample: Sample,
     *,
     lam: float,
+    size_penalty: float = 0.0,
+    balanced: bool = False,
     inner_steps: int = 1,
     tol: float = 1e-6,
     max_iter: int = 200,
@@ -515,6 +431,10 @@ def penalised_em(
         Rows.
     lam : float
         λ >= 0, in units of the mean log-likelihood.
+    size_penalty : float
+        ρ >= 0 of the further penalty on the smallest fraction; see `Penalty`.
+    balanced : bool
+        Return the iterate whose labels argmax ψ are best balanced, not the last one.
     inner_steps : int
         Steps per iteration.
     tol : float
@@ -526,13 +446,14 @@ def penalised_em(
     report : callable, optional
         Called with (iteration, objective).
     """
-    run = _Ascent(sample, lam, tol, max_iter, deadline, report, Gaps(sample.shares.size))
+    penalty = Penalty(Gaps(sample.shares.size), lam, size_penalty)
+    run = _Ascent(sample, penalty, tol, max_iter, deadline, report, balanced)
 
     def improve(state: State) -> State | None:
         s = sample.statistics(state.components, state.psi)
 
         def value(c: Components, new: State) -> float:
-            return c.expected(s) - lam * run.gaps.value(new.fractions)
+            return c.expected(s) - run.penalty.value(new.fractions)
 
         found: State | None = None
         for _ in range(inner_steps):
@@ -557,6 +478,8 @@ def penalised_gradient(
     sample: Sample,
     *,
     lam: float,
+    size_penalty: float = 0.0,
+    balanced: bool = False,
     tol: float = 1e-6,
     max_iter: int = 200,
     deadline: float = np.inf,
@@ -567,7 +490,8 @@ def penalised_gradient(
     One scalar step length for all coordinates, which shrinks until the objective rises.
     Parameters are those of `penalised_em`.
     """
-    run = _Ascent(sample, lam, tol, max_iter, deadline, report, Gaps(sample.shares.size))
+    penalty = Penalty(Gaps(sample.shares.size), lam, size_penalty)
+    run = _Ascent(sample, penalty, tol, max_iter, deadline, report, balanced)
 
     def improve(state: State) -> State | None:
         c = state.components

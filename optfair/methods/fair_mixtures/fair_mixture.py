@@ -10,7 +10,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin
 
 from optfair.errors import DeclarationError
-from optfair.methods.fair_mixtures.expectation import MemoryPasses, label_masses, summary
+from optfair.methods.fair_mixtures.expectation import (
+    MemoryPasses,
+    label_masses,
+    label_sums,
+    summary,
+)
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Intake,
     Labels,
@@ -22,14 +27,16 @@ from optfair.methods.fair_mixtures.fitted_mixture import (
     taken_in,
     warn_unfinished,
 )
-from optfair.methods.fair_mixtures.mixture_fit import Batches, FitRows, fit_mixture, start_scale
+from optfair.methods.fair_mixtures.mixture_fit import Batches, FitRows, fit_mixture
 from optfair.methods.fair_mixtures.parameters import (
     check_settings,
     check_start,
     empty_of,
     first_components,
+    penalty_of,
     program_of,
     rules_of,
+    start_scale,
 )
 from optfair.methods.fair_mixtures.streamed_mixture import StreamedMixture
 from optfair.numbers import Floats
@@ -72,12 +79,18 @@ class OnlineMixture:
                 "labels that obey the rules themselves need all rows at once",
                 'use label_rule="argmax", or fit',
             )
+        if model.keep != "last":
+            raise DeclarationError(
+                f"partial_fit does not take keep={model.keep!r}",
+                "the labels of an iterate are those of all rows, and a batch has a few",
+                'use keep="last", or fit',
+            )
         online = getattr(model, "_online", None)
         data = taken_in(model, X, groups, sample_weight, fitted=online)
         kept, state, program = _first(model, data) if online is None else online
         kept = kept.with_rows(data, model.delta_rows)
-        lam = float(model.lam) if model.fairness == "penalty" else 0.0
-        state = state.step(data.sample, kept.sample, program, lam)
+        penalty = penalty_of(model, data.sample.shares.size)
+        state = state.step(data.sample, kept.sample, program, penalty)
         _keep(model, state, kept, data)
         model._online = (kept, state, program)
         return model
@@ -88,7 +101,9 @@ def _first(model: Any, data: Intake) -> tuple[Intake, Batches, Any]:
     init = check_start(model.init, model.n_components, s.rows.numeric.shape[1])
     seed = start_seeds(model.random_state, 1, given=True)[0]
     empty = empty_of(model, s, data.columns)
-    first = first_components(s, empty, init, scale=start_scale(model), seed=seed)
+    first = first_components(
+        s, empty, init, scale=start_scale(model), seed=seed, soft=model.start == "soft"
+    )
     zero = np.zeros((s.shares.size, model.n_components))
     return data, Batches(first, zero), program_of(model, data)
 
@@ -98,11 +113,12 @@ def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:
     keep_components(model, state.components, kept)
     model.prices_ = model.label_prices_ = state.prices
     model.reseeded_, model.n_iter_ = state.reseeded, state.steps
+    model.kept_iter_ = state.steps
     model.status_, model.converged_ = "partial", False
     model.objective_, model.gap_ = state.objective, float("nan")
     model.labels_ = priced_labels(state.components, s, state.prices)
     found = summary(state.components, s.rows, s.index, s.weights, state.prices)
-    keep_numbers(model, found, s.shares, found.fair_labels, found.cost)
+    keep_numbers(model, found, s.shares, found.fair_labels, found.cost, found.apart)
 
 
 # Fair mixture models with scikit-learn's conventions.
@@ -154,6 +170,13 @@ class FairMixture(
         Penalty: generalised EM (FMC-EM) or gradient ascent (FMC-GD). Neither lowers ℓ - λΔ.
     inner_steps : int
         Penalty: ascent steps per EM iteration.
+    size_penalty : float
+        Penalty: ρ >= 0; :math:`\rho \max_{gk} 1 / (K F_{gk})` is taken from the objective too,
+        with the fraction :math:`F_{gk}` of group g in component k. It keeps components from
+        losing a group, as the paper's code does.
+    keep : {"last", "best balance"}
+        Penalty: the last iterate, or the one whose labels argmax ψ have the best balance (among
+        those with the fewest empty clusters), as the paper's code does.
     label_rule : {"argmax", "fair", "hard"}
         Labels by the largest responsibility, or labels that obey the rules themselves, but for a
         few rows: the fair E-step at temperature zero. "hard": whole rows that obey, with a gap;
@@ -164,6 +187,9 @@ class FairMixture(
         A missing category, or one that the fit did not see, says nothing about its row.
     init : {"k-means", "k-means++", "random"}, array (K, d) or Components
         Start.
+    start : {"estimated", "soft"}
+        What is not means at the start: estimated from the clusters of ``init``; or unit
+        variances and probabilities of categories at random, as the paper starts.
     n_init : int or "auto"
         Starts; the best objective is kept. "auto" is 1.
     max_iter, tol : int, float
@@ -211,12 +237,17 @@ class FairMixture(
         Δ of the responsibilities that count, of ψ, and of ``labels_``.
     balance_, cost_ : float
         Balance of ``labels_``; mean squared distance of the numeric columns to ``means_``.
+    label_cost_ : float
+        Mean squared distance of the numeric columns to the means of the rows with each label:
+        the cost that the paper prints. It is at most ``cost_``.
     log_likelihood_, objective_ : float
         Mean log-likelihood; what the fit maximised.
     gap_ : float
         Duality gap of the last fair E-step.
     history_ : array
         Objective of each iteration of the best start; it never falls (but with batches).
+    kept_iter_ : int
+        Iterations that made the components; fewer than ``n_iter_`` only by ``keep``.
     n_iter_, converged_, status_
         Iterations, whether the best start converged, and why it ended: converged, max_iter,
         time_limit, interrupted, or inexact where the last E-step missed the rules by over 1e-8.
@@ -262,9 +293,12 @@ class FairMixture(
         lam: float = 10.0,
         algorithm: str = "em",
         inner_steps: int = 1,
+        size_penalty: float = 0.0,
+        keep: str = "last",
         label_rule: str = "argmax",
         categorical: Any = "auto",
         init: Any = "k-means",
+        start: str = "estimated",
         n_init: Any = "auto",
         max_iter: int = 300,
         tol: float = 1e-6,
@@ -286,9 +320,12 @@ class FairMixture(
         self.lam = lam
         self.algorithm = algorithm
         self.inner_steps = inner_steps
+        self.size_penalty = size_penalty
+        self.keep = keep
         self.label_rule = label_rule
         self.categorical = categorical
         self.init = init
+        self.start = start
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
@@ -352,7 +389,8 @@ class FairMixture(
             masses = label_masses(self.labels_, s.index, s.weights, G, K)
             apart = s.rows.numeric - self.means_[self.labels_]
             cost = float(s.weights @ np.einsum("ij,ij->i", apart, apart))
-            keep_numbers(self, found, s.shares, masses, cost)
+            sums = label_sums(apart, self.labels_, s.weights, K)
+            keep_numbers(self, found, s.shares, masses, cost, sums)
         else:
             self.labels_ = priced_labels(self.components_, s, self.prices_)
         self._online: Any = None

@@ -14,8 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.labels import HardLabels, hard_labels
 from optfair.methods.fair_mixtures.components import Components
-from optfair.methods.fair_mixtures.expectation import BLOCK, Sample, Summary, log_sums
-from optfair.methods.fair_mixtures.fair_em import Gaps, fair_labels_problem
+from optfair.methods.fair_mixtures.expectation import (
+    BLOCK,
+    Sample,
+    Summary,
+    log_sums,
+    smallest_ratio,
+)
+from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
+from optfair.methods.fair_mixtures.penalty import Gaps
 from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
@@ -56,7 +63,7 @@ def keep_components(model: Any, components: Components, data: Any) -> None:
 
 
 def keep_numbers(
-    model: Any, found: Summary, shares: Floats, label_masses: Floats, cost: float
+    model: Any, found: Summary, shares: Floats, label_masses: Floats, cost: float, apart: Floats
 ) -> None:
     """Set the numbers that describe a fit on its rows.
 
@@ -71,11 +78,17 @@ def keep_numbers(
     label_masses : array (G, K)
         Weight of each group under each label.
     cost : float
-        Mean squared distance of the numeric columns.
+        Mean squared distance of the numeric columns to the mean of each label's component.
+    apart : array (K, d)
+        Weighted sum of the columns less that mean, of the rows with each label.
     """
     model.masses_ = found.fair
     model.log_likelihood_ = found.log_likelihood
-    model.cost_ = cost if model.means_.shape[1] else float("nan")
+    sizes = label_masses.sum(axis=0)
+    nearer = float(((apart**2).sum(axis=1)[sizes > 0.0] / sizes[sizes > 0.0]).sum())
+    numeric = model.means_.shape[1] > 0
+    model.cost_ = cost if numeric else float("nan")
+    model.label_cost_ = max(cost - nearer, 0.0) if numeric else float("nan")
     if shares.size < 2:
         model.delta_ = model.delta_plain_ = model.delta_labels_ = 0.0
         model.balance_ = 1.0
@@ -86,12 +99,6 @@ def keep_numbers(
     model.delta_plain_ = gaps.value(found.plain / part)
     model.delta_labels_ = gaps.value(label_masses / part)
     model.balance_ = smallest_ratio(label_masses)
-
-
-def smallest_ratio(masses: Floats) -> float:
-    """Return the balance of masses (G, K): the smallest ratio of two groups in a cluster."""
-    filled = masses[:, masses.sum(axis=0) > 0.0]
-    return float((filled.min(axis=0) / filled.max(axis=0)).min())
 
 
 def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]:

@@ -19,31 +19,28 @@ from optfair.methods.fair_mixtures.expectation import (
     Summary,
     expectation,
     slopes,
+    smallest_ratio,
 )
 from optfair.methods.fair_mixtures.fair_em import (
     EXACT,
-    Gaps,
     MixtureFit,
     State,
     dead_components,
     fair_em,
     penalised_em,
     penalised_gradient,
-    penalty_step,
 )
-from optfair.methods.fair_mixtures.fitted_mixture import (
-    Intake,
-    keep_components,
-    keep_numbers,
-    smallest_ratio,
-)
+from optfair.methods.fair_mixtures.fitted_mixture import Intake, keep_components, keep_numbers
 from optfair.methods.fair_mixtures.parameters import (
     check_start,
     empty_of,
     first_components,
+    penalty_of,
     program_of,
     rows_of,
+    start_scale,
 )
+from optfair.methods.fair_mixtures.penalty import Penalty, penalty_step
 from optfair.numbers import Floats
 from optfair.rows.frames import start_seeds
 from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress
@@ -88,7 +85,11 @@ class Batches:
     reseeded: tuple[tuple[int, int], ...] = ()
 
     def step(
-        self, batch: Sample, measured: Sample, program: MassProgram | None, lam: float
+        self,
+        batch: Sample,
+        measured: Sample,
+        program: MassProgram | None,
+        penalty: Penalty | None,
     ) -> Batches:
         """Return the state after one batch.
 
@@ -100,8 +101,8 @@ class Batches:
             Rows on which rules or Δ are measured.
         program : MassProgram or None
             Rules.
-        lam : float
-            Penalty; without a program only.
+        penalty : Penalty or None
+            Without a program only.
         """
         c, prices = self.components, self.prices
         if program is not None:
@@ -120,9 +121,9 @@ class Batches:
         if self.statistics is not None:
             s = (1.0 - rate) * self.statistics + rate * s
         objective = e.objective(prices)
-        if lam > 0.0:
-            moved, delta = _penalised(c, s, measured, lam)
-            objective -= lam * delta
+        if penalty is not None:
+            moved, taken = _penalised(c, s, measured, penalty)
+            objective -= taken
         else:
             moved = c.estimated(s)
         dead = dead_components(s)
@@ -144,24 +145,22 @@ class Batches:
 
 
 def _penalised(
-    c: Components, s: Statistics, measured: Sample, lam: float
+    c: Components, s: Statistics, measured: Sample, penalty: Penalty
 ) -> tuple[Components, float]:
-    """Return (components after a step that does not lower Q - λΔ, Δ before)."""
+    """Return (components after a step that does not lower Q less the penalty, penalty before)."""
     state = State.of(c, measured)
-    gaps = Gaps(measured.shares.size)
-    before = gaps.value(state.fractions)
+    before = penalty.value(state.fractions)
     slope = slopes(c, measured, state.psi)
-    here = c.expected(s) - lam * before
+    here = c.expected(s) - before
     stiffness = 1.0
     for _ in range(20):
         step, gain = penalty_step(
-            c.gradient(s), stiffness * c.information(), state.fractions, slope, lam, gaps
+            c.gradient(s), stiffness * c.information(), state.fractions, slope, penalty
         )
         if not gain > 1e-15 * max(1.0, abs(here)):
             break
         new = c.moved(step)
-        after = gaps.value(State.of(new, measured).fractions)
-        if new.expected(s) - lam * after >= here:
+        if new.expected(s) - penalty.value(State.of(new, measured).fractions) >= here:
             return new, before
         stiffness *= 4.0
     return c, before
@@ -172,7 +171,7 @@ def batch_fit(
     sample: Sample,
     *,
     program: MassProgram | None,
-    lam: float,
+    penalty: Penalty | None,
     batch: int,
     delta_rows: int | None,
     seed: int,
@@ -193,8 +192,8 @@ def batch_fit(
         All rows.
     program : MassProgram or None
         Rules.
-    lam : float
-        Penalty.
+    penalty : Penalty or None
+        Without a program only.
     batch : int
         Rows per batch.
     delta_rows : int or None
@@ -215,7 +214,7 @@ def batch_fit(
             if order.size < batch:
                 order = rng.permutation(sample.count)
             taken, order = order[:batch], order[batch:]
-            state = state.step(sample.some(np.sort(taken)), measured, program, lam)
+            state = state.step(sample.some(np.sort(taken)), measured, program, penalty)
             history.append(state.objective)
             if report is not None:
                 report(state.steps, state.objective)
@@ -254,9 +253,6 @@ def obeying(found: MixtureFit, passes: Passes, program: MassProgram) -> MixtureF
 
 
 # The fit of a mixture to rows wherever they are.
-
-# Factor on the deviations that a penalised fit starts from: tight components die under λ.
-SOFTER = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,7 +356,8 @@ def fit_mixture(
     model.n_iter_, model.status_ = len(best.history), best.status
     model.converged_ = best.status == "converged"
     model.reseeded_, model.restarts_ = best.reseeded, records
-    keep_numbers(model, found, sample.shares, found.fair_labels, found.cost)
+    model.kept_iter_ = model.n_iter_ if best.kept is None else best.kept
+    keep_numbers(model, found, sample.shares, found.fair_labels, found.cost, found.apart)
     return found
 
 
@@ -392,14 +389,17 @@ def starts(
     prices : array (G, K), optional
         Prices to start from.
     """
-    penalty = model.fairness == "penalty"
+    penalty = penalty_of(model, sample.shares.size)
+    soft = model.start == "soft"
     batch = rows_of(model.batch_size, sample.count, "batch_size")
 
     def fit(
         seed: int, limit: float | None, report: Step
     ) -> tuple[Restart, tuple[MixtureFit, Summary]]:
         begin = time.perf_counter()
-        first = first_components(sample, empty, init, scale=start_scale(model), seed=seed)
+        first = first_components(
+            sample, empty, init, scale=start_scale(model), seed=seed, soft=soft
+        )
         over = passes()
         # while starts run, a bar over them has the terminal
         with step_progress(2 if model.verbose == 2 else 0) as log:
@@ -422,15 +422,18 @@ def starts(
                     "delta_rows": rows_of(model.delta_rows, sample.count, "delta_rows"),
                     "seed": seed,
                 }
-                found = batch_fit(first, sample, lam=model.lam if penalty else 0.0, **options)
-            elif not penalty:
+                found = batch_fit(first, sample, penalty=penalty, **options)
+            elif model.fairness != "penalty":
                 groups = sample.shares.size
                 found = fair_em(over, first, program, groups=groups, prices=prices, **options)
-            elif model.algorithm == "em":
-                steps = model.inner_steps
-                found = penalised_em(first, sample, lam=model.lam, inner_steps=steps, **options)
             else:
-                found = penalised_gradient(first, sample, lam=model.lam, **options)
+                options |= {"lam": model.lam, "size_penalty": model.size_penalty}
+                options |= {"balanced": model.keep == "best balance"}
+                if model.algorithm == "em":
+                    steps = model.inner_steps
+                    found = penalised_em(first, sample, inner_steps=steps, **options)
+                else:
+                    found = penalised_gradient(first, sample, **options)
         s = over.summary(found.components, found.prices)
         record = Restart(
             seed,
@@ -445,8 +448,3 @@ def starts(
         return record, (found, s)
 
     return fit
-
-
-def start_scale(model: Any) -> float:
-    """Return the factor on the standard deviations that a fit starts from."""
-    return SOFTER if model.fairness == "penalty" and model.lam > 0.0 else 1.0

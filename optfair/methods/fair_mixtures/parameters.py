@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from optfair.methods.fair_mixtures.expectation import Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
+from optfair.methods.fair_mixtures.penalty import Gaps, Penalty
 from optfair.numbers import LARGEST, Floats, check_choice, check_matrix, check_seed, real, whole
 from optfair.rows.frames import Columns
 
@@ -24,10 +26,13 @@ KNOWN = {
     "covariance_type": SHAPES,
     "algorithm": ("em", "gradient"),
     "label_rule": ("argmax", "fair", "hard"),
+    "start": ("estimated", "soft"),
+    "keep": ("last", "best balance"),
 }
 FAIRNESS = ("constraint", "penalty")
 RANGES = {
     "lam": (0.0, np.inf, "0 is no penalty, and larger is fairer; give e.g. 10"),
+    "size_penalty": (0.0, np.inf, "0 is none, and larger keeps clusters larger; give e.g. 0.02"),
     "eps": (0.0, 2.0, "0 is perfect fairness, None leaves rules= alone; give e.g. 0.02"),
     "reg_covar": (0.0, np.inf, "a least variance; give e.g. 1e-6"),
     "tol": (0.0, 1.0, "a share of the objective; give e.g. 1e-6"),
@@ -78,9 +83,38 @@ def check_settings(model: Any) -> None:
             f"fairness is {model.fairness!r}",
             'give fairness="constraint"',
         )
+    _check_parity(model)
     check_seed(model.random_state, "random_state")
     if real(model.verbose) not in (0, 1, 2):
         raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="0 is silent")
+
+
+def _check_parity(model: Any) -> None:
+    """Raise where an option of the paper's code meets a fit that has no use for it."""
+    asked = {
+        f"size_penalty={model.size_penalty:g}": model.size_penalty > 0.0,
+        f"keep={model.keep!r}": model.keep != "last",
+    }
+    for what, given in asked.items():
+        if given and model.fairness != "penalty":
+            raise DeclarationError(
+                f"{what} needs the penalty",
+                f"fairness is {model.fairness!r}",
+                'give fairness="penalty"; with a constraint, rules=of.cluster_share(lower=...)'
+                " keeps clusters large",
+            )
+    if model.keep != "last" and model.batch_size is not None:
+        raise DeclarationError(
+            f"keep={model.keep!r} and batch_size exclude each other",
+            "the labels of an iterate are those of all rows, and a batch has a few",
+            'give batch_size=None, or keep="last"',
+        )
+    if model.start == "soft" and isinstance(model.init, Components):
+        raise DeclarationError(
+            'start="soft" and components as init exclude each other',
+            "both say what variances, weights and probabilities the fit starts from",
+            'give means or a name as init, or start="estimated"',
+        )
 
 
 def rows_of(value: Any, rows: int, name: str) -> int | None:
@@ -133,6 +167,8 @@ def _real(value: Any) -> bool:
 
 # Rows that the k-means of a start runs on.
 SAMPLED = 50_000
+# Factor on the deviations that a penalised fit starts from: tight components die under λ.
+SOFTER = 4.0
 # Weight that other components get in a start with categories: no probability starts at zero.
 SOFT = 0.1
 
@@ -193,7 +229,13 @@ def empty_components(
 
 
 def first_components(
-    sample: Sample, empty: Components, init: str | Floats | Components, *, scale: float, seed: int
+    sample: Sample,
+    empty: Components,
+    init: str | Floats | Components,
+    *,
+    scale: float,
+    seed: int,
+    soft: bool = False,
 ) -> Components:
     """Return the components of a start.
 
@@ -213,6 +255,9 @@ def first_components(
         Factor on the estimated standard deviations; larger ones start softer.
     seed : int
         Seed of the draw.
+    soft : bool
+        Only the means are those of the clusters: variances are 1, and probabilities of
+        categories the softmax of uniform numbers, as the paper starts.
     """
     if isinstance(init, Components):
         return init
@@ -235,12 +280,18 @@ def first_components(
     found = empty.estimated(few.statistics(empty, R))
     # even weights, as the paper starts; a center that no row is near stays where it was
     found = found.with_weights(np.full(K, 1.0 / K))
-    g = found.gaussians
+    g, m = found.gaussians, found.multinoullis
     if g is not None:
         if not isinstance(init, str):
             g = g.at(centers)
-        found = Components(found.weights, g.scaled(scale), found.multinoullis)
-    return found
+        g = g.scaled(scale)
+    if soft:
+        if g is not None and empty.gaussians is not None:
+            g = replace(g, scale=empty.gaussians.scale * max(1.0, g.floor**0.5))
+        if m is not None:
+            p = m.probabilities
+            m = m.moved(rng.random(p.shape) - np.log(p))
+    return Components(found.weights, g, m)
 
 
 def _features(sample: Sample, empty: Components) -> Floats:
@@ -296,3 +347,15 @@ def program_of(model: Any, data: Intake) -> MassProgram | None:
     if model.fairness != "constraint":
         return None
     return mass_program(data.names, data.sample.shares, model.n_components, rules_of(model))
+
+
+def penalty_of(model: Any, groups: int) -> Penalty | None:
+    """Return the penalty on fractions of groups, None where there is none."""
+    if model.fairness != "penalty" or not (model.lam or model.size_penalty):
+        return None
+    return Penalty(Gaps(groups), float(model.lam), float(model.size_penalty))
+
+
+def start_scale(model: Any) -> float:
+    """Return the factor on the standard deviations that a fit starts from."""
+    return SOFTER if model.fairness == "penalty" and model.lam > 0.0 else 1.0

@@ -9,18 +9,17 @@ import pytest
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample, log_sums, slopes
 from optfair.methods.fair_mixtures.fair_em import (
-    Gaps,
     State,
     fair_em,
     penalised_em,
     penalised_gradient,
-    penalty_step,
 )
 from optfair.methods.fair_mixtures.gaussians import SHAPES
 from optfair.methods.fair_mixtures.parameters import (
     empty_components,
     first_components,
 )
+from optfair.methods.fair_mixtures.penalty import Gaps, Penalty, penalty_step
 from optfair.rows.frames import MixedRows
 
 K = 3
@@ -92,7 +91,7 @@ def test_step_is_the_maximiser_of_its_model(groups):
     P, lam, gaps = 8, 3.0, Gaps(groups)
     g, B = rng.normal(size=P), rng.uniform(0.5, 2.0, P)
     F, J = rng.dirichlet(np.ones(K), groups), 0.3 * rng.normal(size=(groups, K, P))
-    step, gain = penalty_step(g, B, F, J, lam, gaps)
+    step, gain = penalty_step(g, B, F, J, Penalty(gaps, lam))
     p = cp.Variable(P)
     D, moved = gaps.pairs, [F[:, k] + J[:, k] @ p for k in range(K)]
     apart = cp.hstack([cp.norm1(D @ m) / len(D) for m in moved])
@@ -170,3 +169,59 @@ def test_a_dead_component_is_started_again_and_reported():
     run = penalised_em(c, s, lam=1.0, max_iter=30)
     assert (1, 1) in run.reseeded
     assert (s.shares @ State.of(run.components, s).fractions).min() > 1e-3
+
+
+@pytest.mark.parametrize("lam", [0.0, 3.0])
+@pytest.mark.parametrize("groups", [2, 3])
+def test_step_with_sizes_is_the_maximiser_of_its_model(groups, lam):
+    rng = np.random.default_rng(groups)
+    P, size, gaps = 8, 0.4, Gaps(groups)
+    g, B = rng.normal(size=P), rng.uniform(0.5, 2.0, P)
+    F, J = rng.dirichlet(3.0 * np.ones(K), groups), 0.05 * rng.normal(size=(groups, K, P))
+    penalty = Penalty(gaps, lam, size)
+    step, gain = penalty_step(g, B, F, J, penalty)
+    p = cp.Variable(P)
+    D, moved = gaps.pairs, [F[:, k] + J[:, k] @ p for k in range(K)]
+    apart = cp.hstack([cp.norm1(D @ m) / len(D) for m in moved])
+    tangents = [
+        (1 / F[h, k] - J[h, k] @ p / F[h, k] ** 2) / K for h in range(groups) for k in range(K)
+    ]
+    value = g @ p - 0.5 * cp.sum(cp.multiply(B, p**2)) - lam * cp.max(apart)
+    value -= size * cp.pos(cp.max(cp.hstack(tangents)))
+    best = cp.Problem(cp.Maximize(value)).solve(solver=cp.CLARABEL)
+    np.testing.assert_allclose(step, p.value, atol=1e-5)
+    assert gain == pytest.approx(best + penalty.value(F), abs=1e-8)
+
+
+@pytest.mark.parametrize("algorithm", [penalised_em, penalised_gradient])
+def test_the_size_penalty_keeps_clusters_large_and_never_falls(algorithm):
+    s = sample(n=300)
+    least = []
+    for size in (0.0, 0.3):
+        c = start(s, scale=4.0)
+        run = algorithm(c, s, lam=5.0, size_penalty=size, max_iter=80)
+        penalty = Penalty(Gaps(2), 5.0, size)
+        first, state = State.of(c, s), State.of(run.components, s)
+        history = [first.log_likelihood - penalty.value(first.fractions), *run.history]
+        assert min(np.diff(history)) >= -1e-12
+        again = state.log_likelihood - penalty.value(state.fractions)
+        assert run.objective == pytest.approx(again, abs=1e-12)
+        least.append(state.fractions.min())
+    assert least[1] > least[0] + 0.01
+
+
+def test_the_best_balanced_iterate_is_the_best_of_all():
+    s = sample(n=300)
+    c = start(s, scale=4.0)
+    kept = penalised_em(c, s, lam=20.0, balanced=True, tol=0.0, max_iter=5)
+    ranks = []
+    for most in range(1, len(kept.history) + 1):
+        state = State.of(penalised_em(c, s, lam=20.0, tol=0.0, max_iter=most).components, s)
+        labels = state.psi.argmax(axis=1)
+        M = np.stack(
+            [np.bincount(labels[s.index == g], s.weights[s.index == g], K) for g in (0, 1)]
+        )
+        filled = M[:, M.sum(axis=0) > 0]
+        ranks.append((filled.shape[1], float((filled.min(axis=0) / filled.max(axis=0)).min())))
+    assert kept.kept == 1 + ranks.index(max(ranks)) < len(ranks)
+    assert kept.objective == kept.history[kept.kept - 1]
