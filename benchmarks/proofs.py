@@ -1,15 +1,18 @@
 """What is claimed and what is proved: traps, badly scaled programs, public collections, and the cost.
 
     python benchmarks/proofs.py [--quick] [--json] [--only NAME ...] [--smallest N] [--minutes M]
+        [--time-limit 60] [--out FILE]
 
 One row a name: *traps* (the tests of tests/proofs/test_traps.py), *scaled* (linear programs with a
 vertex and multipliers that are optimal by construction, in whole numbers; rows and columns are then
 multiplied by powers of ten from 1e-12 to 1e12), *netlib* (at 1e-7, by default; the proofs are saved
 and given to the stand-alone checker, in an interpreter without any package), *exact* (Netlib by
-``solve(exact=True)``), *maros_meszaros* and *sdplib* (at 1e-6, of those that were solved), *psd* (a
-matrix of order 10,000), *cost* (verification beside the whole of a solve) and *mutants*. A claim is an
+``solve(exact=True)``), *maros_meszaros* and *sdplib* (at 1e-6, of those that were solved, each member in
+a process of its own and within the time limit), *psd* (a matrix of order 10,000), *cost* (verification beside the whole of a solve) and *mutants*. A claim is an
 answer that ``is_optimal``, Infeasible or Unbounded. Collections are read from OPTFAIR_COLLECTIONS;
-a row without its data says so, and is not reached.
+a row without its data says so, and is not reached. Each member is told as it ends. Those of
+*maros_meszaros* and *sdplib* are also lines of FILE (benchmarks/out/proofs.jsonl): one that stands there
+of the same commit, versions and time limit is not run again, so an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 from machine import environment
-from public_collections import apart
+from public_collections import kept, recorded, setting
 
 import optfair as of
 from optfair.backends.registry import profile
@@ -163,6 +166,11 @@ def members(name: str, options: Any) -> list[Any]:
     return sorted(every, key=lambda m: m.path.stat().st_size)[: options.smallest]
 
 
+def tell(name: str, grade: str, seconds: float) -> None:
+    """Say how one member ended, as it ends."""
+    print(f"{name}: {grade}, {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
 def shares(table: list[dict[str, Any]], wanted: Iterable[tuple[str, float, str]]) -> Rows:
     """Return the share of a table that has each property, beside what it should be."""
     if not table:
@@ -184,15 +192,17 @@ def solved(member: Any, **how: Any) -> dict[str, Any]:
         told |= {"right": bool(member.agrees(s.objective, 1e-5)), "by": s.solver}
         told["verified"] = told["right"] and not s.residuals().above(TOLERANCE)
         told["cpu"] = time.process_time() - begin
-        return told | (checked(s) if "exact" not in how else {})
+        told |= checked(s) if "exact" not in how else {}
     except of.OptfairError as e:
-        return told | {"grade": type(e).__name__, "why": f"{e.cause}: {e.evidence}",
-                       "cpu": time.process_time() - begin}  # fmt: skip
+        told |= {"grade": type(e).__name__, "why": f"{e.cause}: {e.evidence}",
+                 "cpu": time.process_time() - begin}  # fmt: skip
+    tell(member.name, told["grade"], told["cpu"])
+    return told
 
 
 def netlib(options: Any) -> Rows:
     """Solve Netlib by default."""
-    table = [solved(m, time_limit=60.0) for m in members("netlib", options)]
+    table = [solved(m, time_limit=options.time_limit) for m in members("netlib", options)]
     return shares(
         table,
         [
@@ -210,11 +220,25 @@ def exact(options: Any) -> Rows:
     return shares(table, [(name, 0.95, "proved")])
 
 
+def alike(machine: dict[str, str]) -> dict[str, str] | None:
+    """Return what runs that may stand beside each other have in common; None of edited files."""
+    known = {k: v for k, v in machine.items() if k != "frequency"}
+    return None if known["commit"].endswith("+") else known
+
+
 def graded(collection: str) -> Callable[[Any], Rows]:
     """Return what solves a collection and looks at the grades of the answers."""
 
     def run(options: Any) -> Rows:
-        every = [apart(m.name, "default", 1e-6, 60.0) for m in members(collection, options)]
+        own = alike(setting(options.time_limit))
+        done = {
+            k: r for k, r in kept(options.out).items() if own and own == alike(r["environment"])
+        }
+        asked = [(m.name, "default", 1e-6) for m in members(collection, options)]
+        for r in recorded(asked, options.time_limit, options.out, done):
+            tell(r["name"], r.get("grade", r["outcome"]), r.get("seconds", 0.0))
+            done[r["name"], r["solver"], r["tolerance"]] = r
+        every = [done[key] for key in asked]
         answers = [r for r in every if r["outcome"] in ("verified", "reported", "time limit")]
         for r in answers:
             r["sound"] = r["grade"].startswith("proved")
@@ -299,6 +323,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=ROWS, help="these rows")
     parser.add_argument("--smallest", type=int, help="so many members of a collection")
     parser.add_argument("--minutes", type=float, default=30.0, help="of the mutation run")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds of one member")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "out" / "proofs.jsonl")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found, details = [], {}

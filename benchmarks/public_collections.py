@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,31 @@ def kept(file: Path) -> dict[tuple[str, str, float], dict[str, Any]]:
     rows = [json.loads(line) for line in lines if line.strip()]
     good = [r for r in rows if r["outcome"] != "crashed"]  # one that crashed is made again
     return {(r["name"], r["solver"], r["tolerance"]): r for r in good}
+
+
+def recorded(
+    asked: Iterable[tuple[str, str, float]],
+    time_limit: float,
+    file: Path | None,
+    done: dict[tuple[str, str, float], dict[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    """Yield the run of each (member, solver, tolerance) that is not done, and add it to a file."""
+    machine = setting(time_limit)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    for name, solver, tolerance in asked:
+        if (name, solver, tolerance) in done:
+            continue
+        row = apart(name, solver, tolerance, time_limit) | {"environment": machine}
+        if file is not None:
+            with file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row) + "\n")
+        yield row
+
+
+def setting(time_limit: float) -> dict[str, str]:
+    """Return what a run is made with: machine, versions, commit and time limit."""
+    return environment() | {"commit": commit(), "time_limit": f"{time_limit:g}"}
 
 
 def shares(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str, float], list[dict[str, Any]]]:
@@ -254,23 +279,14 @@ def main() -> None:
         if options.quick:
             names, tolerances = [n for n in names if n in QUICK], [1e-6]
             options.time_limit = 10.0
-        else:
-            options.out.parent.mkdir(parents=True, exist_ok=True)
-        machine = environment() | {"commit": commit(), "time_limit": f"{options.time_limit:g}"}
         asked = {n: open_solvers(n) if solvers == ["open"] else solvers for n in names}
-        for tolerance in tolerances:
-            for name in names:
-                for solver in asked[name]:
-                    if (name, solver, tolerance) in done:
-                        continue
-                    row = apart(name, solver, tolerance, options.time_limit)
-                    row["environment"] = machine
-                    done[name, solver, tolerance] = row
-                    if not options.quick:
-                        with options.out.open("a", encoding="utf-8") as stream:
-                            stream.write(json.dumps(row) + "\n")
-                    if not options.json:
-                        print(f"{name} {solver} {tolerance:g}: {row['outcome']}", file=sys.stderr)
+        every = ((n, solver, tol) for tol in tolerances for n in names for solver in asked[n])
+        file = None if options.quick else options.out
+        for row in recorded(every, options.time_limit, file, done):
+            name, solver, tolerance = key = row["name"], row["solver"], row["tolerance"]
+            done[key] = row
+            if not options.json:
+                print(f"{name} {solver} {tolerance:g}: {row['outcome']}", file=sys.stderr)
     rows = list(done.values())
     if options.publish:
         known = options.publish.read_text(encoding="utf-8") if options.publish.exists() else ""
