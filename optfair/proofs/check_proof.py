@@ -337,6 +337,7 @@ def bound(form: Form, proof: Any) -> str:
     x, under = vector(proof["point"], form.n, "point")
     worst, absolute = violation(form, x, under, off)
     require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
+    require(tolerance <= 1, "a tolerance above 1 allows for anything")
     varying, radius = form.varying(x, under), claim["radius"]
     value = varying + Fraction(form.offset, form.unit)
     most = max(Fraction(max((abs(v) for v in x), default=0), under), Fraction(1))

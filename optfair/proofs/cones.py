@@ -18,6 +18,7 @@ from optfair.proofs.rounding import (
     exact_products,
     gamma,
     product,
+    reached,
 )
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class Cone:
         ex, ey, ez = error.reshape(-1, 3).T
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             if self.kind == "exp":  # y exp(x/y) is convex in y: its largest is at an end
-                ends = [h * np.exp((x + ex) / h) for h in (y - ey, y + ey)]
+                ends = [h * _exp_above((x + ex) / h) for h in (y - ey, y + ey)]
                 most = np.maximum(np.maximum(*ends), FLOOR) * (1.0 + 1e-12)
                 inner = (y - ey > 0.0) & (z - ez >= most)
                 edge = (y == 0.0) & (ey == 0.0) & (x + ex <= 0.0) & (z - ez >= 0.0)
@@ -350,6 +351,11 @@ def _beyond(Z: Floats) -> float:
     return float(np.sqrt((apart * apart).sum())) * (1.0 + 1e-9)
 
 
+def _exp_above(power: Floats) -> Floats:
+    """Return exp, not below what has all digits of a float: a large factor would show the others."""
+    return np.asarray(np.maximum(np.exp(power), FLOOR))
+
+
 def _exp_dual_point(z: Floats) -> Floats:
     """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
     u, v, w = (part.copy() for part in z.T)
@@ -359,7 +365,7 @@ def _exp_dual_point(z: Floats) -> Floats:
     with np.errstate(over="ignore"):
         power = v / safe - 1.0
         rounded = np.where(power == 0.0, 0.0, (16.0 + 8.0 * np.abs(power)) * UNIT)  # exp(0) is 1
-        least = -safe * np.exp(power) * (1.0 + rounded)
+        least = -safe * _exp_above(power) * (1.0 + rounded)
         least = np.maximum(least, FLOOR)  # it is positive, however far below the smallest float
     # a w out of reach: the edge u = 0 is nearer than a number beyond all others
     edge = ~inner | ~np.isfinite(least)
@@ -477,7 +483,7 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     step = correction(A[equations], np.abs(s[equations]) + off[equations], room)
     if step is None or not np.isfinite(step).all():
         return None
-    change = (abs(A) @ step) * (1.0 + 1e-9)
+    change = reached(abs(A), step)
     left = ~equal & linear
     if not (s[left] - off[left] >= change[left]).all():
         return None

@@ -24,6 +24,7 @@ from optfair.proofs.rounding import (
     exact_sums,
     gamma,
     independent,
+    reached,
 )
 
 if TYPE_CHECKING:
@@ -191,14 +192,17 @@ def peeled(
     moved = np.zeros(z.size)
     with np.errstate(over="ignore"):
         for row, column, entry in reversed(levels):
-            due = found.size[column] + (by_column[column] @ moved) * (1.0 + 1e-12)
+            due = found.size[column] + reached(by_column[column], moved)
             moved[row] = due / entry * (1.0 + 1e-12) + np.where(due > 0.0, 1e-300, 0.0)
         if not (np.isfinite(moved).all() and (moved <= room).all()):
             return None
         up = _raised(form, z, moved)
-        if not np.isfinite(up).all() or (by_column[np.flatnonzero(unpaid)] @ up > 0.0).any():
+        if (
+            not np.isfinite(up).all()
+            or (reached(by_column[np.flatnonzero(unpaid)], up) > 0.0).any()
+        ):
             return None
-        change = (by_column @ (moved + up)) * (1.0 + 1e-9)
+        change = reached(by_column, moved + up)
         spent = float(np.abs(form.b) @ (moved + up)) * (1.0 + 1e-9) + 1e-300
     if not (np.isfinite(change).all() and np.isfinite(spent)):
         return None
@@ -260,7 +264,8 @@ def _raised(
             with np.errstate(over="ignore"):
                 steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
                 steep = np.maximum(steep, FLOOR)
-            up[c.start + 2 : c.stop : 3] = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
+                raised = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
+            up[c.start + 2 : c.stop : 3] = np.where(du + dv > 0.0, raised + FLOOR, raised)
             continue
         if length(own) <= depths.get(c.start, 0.0):
             continue
@@ -400,9 +405,9 @@ def _repair(
         return None
     up = np.zeros(room.size)
     up[:m] = _raised(form, z, moved[:m], depths)
-    if not np.isfinite(up).all() or (up.any() and ((across @ up)[at] > 0.0).any()):
+    if not np.isfinite(up).all() or (up.any() and (reached(across, up)[at] > 0.0).any()):
         return None  # what is raised would spoil what was made exact
-    change = across @ (moved + up) * (1.0 + 1e-9)
+    change = reached(across, moved + up)
     low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
     high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
     low[at] = high[at] = 0.0

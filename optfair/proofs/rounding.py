@@ -103,6 +103,19 @@ class Products:
         return self.rows @ x, self._share * (self.sizes @ np.abs(x)) + self._lost
 
 
+def reached(sizes: Any, step: Floats) -> Floats:
+    """Return floats above the product of nonnegative entries and steps, above 0 wherever it is.
+
+    Examples
+    --------
+    >>> reached(sp.csr_array([[1e-30, 0.0], [0.0, 1.0]]), np.array([1e-300, 0.0])) > 0.0
+    array([ True, False])
+    """
+    most = np.asarray(sizes @ step) * (1.0 + 1e-9)
+    met = sizes @ np.asarray(step > 0.0, dtype=float) > 0.0
+    return np.where(met, most + 1e-300, most)
+
+
 def entries_of(M: Any, at: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.intp]]:
     """Return values, inner indices and positions in ``at`` of some rows (csr) or columns (csc)."""
     first, count = M.indptr[at], M.indptr[np.asarray(at) + 1] - M.indptr[at]

@@ -359,6 +359,7 @@ def test_a_proof_by_hand_has_no_gap_at_all() -> None:
     refused(by_hand(bound=f"{hex(7 * 2**200 + 1)}/{hex(4 * 2**200)}"))
     refused(by_hand(tolerance=-1))
     refused(by_hand(cut=1))
+    assert "above 1" in refused(by_hand(bound=-99, tolerance=60))
     loose = by_hand(bound=1, tolerance="0x1/0x2", radius=None)
     assert "bound 1, gap 4.3e-01" in check_proof.check(loose)
 

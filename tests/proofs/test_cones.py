@@ -395,6 +395,13 @@ def test_no_rounding_of_powers_lets_a_point_in() -> None:
         u, v, w = map(mpmath.mpf, power.dual_point(s).tolist())
         assert (u / p) ** p * (v / (1 - p)) ** (1 - p) >= w
     assert min(counts.values()) > 100
+    for power in np.linspace(-760.0, -690.0, 60):  # a large factor shows what exp has no digits of
+        y = 10.0 ** rng.uniform(40, 290)
+        s = np.array([power * y, y, y * np.exp(power) * 1.000001])
+        u, v, w = map(mpmath.mpf, exp.dual_point(np.array([-y, -s[0], 0.0])).tolist())
+        assert u < 0 and -u * mpmath.exp(v / u - 1) <= w
+        x, y, z = map(mpmath.mpf, s.tolist())
+        assert exp.outside(s, none) > 0.0 or y * mpmath.exp(x / y) <= z
 
 
 def test_products_of_pairs() -> None:

@@ -16,6 +16,7 @@ from optfair.proofs import bounds as bounds_module
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import definiteness, dominant, exactly_semidefinite
 from optfair.proofs.residual import (
+    Residual,
     absorbed,
     in_dual,
     peeled,
@@ -201,6 +202,16 @@ def test_columns_are_peeled_one_by_one() -> None:
     assert moved is not None and (moved[0].size == 0.0).all() and 0.0 < moved[1] < 1e-12
     proved = short.lower_bound(np.ones(60), z)
     assert proved.unpaid is None and 0.3 - 1e-12 <= proved.value <= 0.3
+
+
+def test_a_column_that_a_move_reaches_with_a_tiny_entry_is_not_exact() -> None:
+    """1e-30 times a move of 1e-300 is 0 in floats only."""
+    A, cones = sp.csc_array([[1.0, 1e-30]]), (Cone("zero", 0, 1),)
+    none = np.zeros(2)
+    form = ConicForm(sp.csc_array((2, 2)), none, 0.0, A, np.zeros(1), cones, {"x": slice(0, 2)})
+    found = Residual(np.array([-1e-310, 0.0]), np.array([1e-310, 0.0]))
+    moved = peeled(form, found, np.zeros(1), np.array([True, False]))
+    assert moved is not None and moved[0].size[0] == 0.0 and moved[0].size[1] > 0.0
 
 
 def test_a_tilt_makes_residuals_payable() -> None:
