@@ -22,6 +22,7 @@ from optfair.proofs.rounding import (
     independent,
     last_digit,
     product,
+    reached,
 )
 
 numbers = st.floats(-1e12, 1e12, allow_nan=False, allow_infinity=False, allow_subnormal=False)
@@ -319,3 +320,16 @@ def test_the_last_digit_is_that_of_all(whole: list[int], power: int) -> None:
     units = [Fraction(x) / Fraction(2) ** e for x in v.tolist()]
     assert all(u.denominator == 1 for u in units)
     assert not v.any() or any(u.numerator % 2 for u in units)
+
+
+def test_what_a_step_reaches_is_never_rounded_down() -> None:
+    rng = np.random.default_rng(4)
+    sizes = rng.random((40, 8)) * 10.0 ** rng.integers(-160, 3, (40, 8))
+    sizes[rng.random(sizes.shape) < 0.5] = 0.0
+    for scale in (1.0, 1e-160, 1e-300):
+        step = rng.random(8) * (rng.random(8) < 0.5) * scale
+        found = reached(sp.csr_array(sizes), step)
+        for row, most in zip(sizes.tolist(), found.tolist(), strict=True):
+            exact = sum(Fraction(a) * Fraction(v) for a, v in zip(row, step.tolist(), strict=True))
+            assert most > exact or most == exact == 0
+            assert most <= exact * (1 + Fraction(1, 10**8)) + Fraction(1e-299)
