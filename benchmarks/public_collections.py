@@ -52,7 +52,10 @@ def one(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str
     row: dict[str, Any] = {"name": name, "solver": solver, "tolerance": tolerance}
     begin, cpu = time.perf_counter(), time.process_time()
     try:
-        problem = member.problem()
+        try:
+            problem = member.problem()
+        except of.OptfairError as e:
+            return row | {"outcome": "unreadable", "why": f"{e.cause}: {e.evidence}"}
         row["read"] = time.perf_counter() - begin
         refuted = [str(t.evidence) for t in problem.terms if "refuted" in t.evidence.note]
         if refuted:  # by a direction of negative curvature, in exact arithmetic
@@ -235,9 +238,11 @@ def published(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def open_solvers(name: str) -> list[str]:
     """Return the default route and the open solvers, of those installed, that take a member."""
-    problem = next(
-        m for m in of.library.collection(name.partition("/")[0]) if m.name == name
-    ).problem()
+    member = next(m for m in of.library.collection(name.partition("/")[0]) if m.name == name)
+    try:
+        problem = member.problem()
+    except of.OptfairError:  # the default route says why
+        return [DEFAULT]
     able = (p for p in profiles().values() if p.kind == "open" and not p.structure)
     usable = [p.name for p in able if p.installed and p.nonconvex != "local" and p.accepts(problem)]
     return [DEFAULT, *usable]
@@ -274,7 +279,7 @@ def main() -> None:
         for g in groups:
             members = of.library.collection(g.partition("/")[0])
             own = [m for m in members if fnmatch(m.name, g if "/" in g else f"{g}/*")]
-            own.sort(key=lambda m: m.path.stat().st_size)
+            own.sort(key=lambda m: m.path.stat().st_size if m.path.is_file() else 0)
             names += [m.name for m in own[: options.smallest or None]]
         if options.quick:
             names, tolerances = [n for n in names if n in QUICK], [1e-6]

@@ -23,7 +23,14 @@ from optfair.core.adopt import from_cvxpy
 from optfair.core.identity import fingerprint
 from optfair.core.labels import free_name
 from optfair.core.problem import Problem
-from optfair.errors import DataError, DeclarationError, NotInstalled, UnsupportedProblem, nearest
+from optfair.errors import (
+    DataError,
+    DeclarationError,
+    NotInstalled,
+    OptfairError,
+    UnsupportedProblem,
+    nearest,
+)
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
 from optfair.library import Instance, Member, collection, collections, load, names
@@ -51,26 +58,37 @@ class Subject:
     ----------
     name : str
         What it is called in results.
-    problem : Problem
-        As declared here.
+    problem : Problem or None
+        As declared here; None where its file cannot be read.
     instance : str
         Name in the problem library, under which another process finds it; else empty.
     stated : float or None
         Its certified optimum.
+    fault : OptfairError or None
+        Why its file cannot be read.
     """
 
     name: str
-    problem: Problem
+    problem: Problem | None
     instance: str = ""
     stated: float | None = None
+    fault: OptfairError | None = None
 
     @property
     def problem_class(self) -> str:
-        """Class as it is printed."""
-        return str(self.problem.problem_class)
+        """Class as it is printed, empty where nothing was read."""
+        return "" if self.problem is None else str(self.problem.problem_class)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why its file cannot be read."""
+        e = self.fault
+        return () if e is None else (": ".join(filter(None, (e.cause, e.evidence))),)
 
     def answer(self, profile: SolverProfile) -> Accept | Refusal:
-        """Return whether a solver takes it."""
+        """Return whether a solver takes it; no solver takes what cannot be read."""
+        if self.problem is None:
+            return Refusal(self.reasons, ())
         return profile.accepts(self.problem)
 
 
@@ -87,7 +105,7 @@ def subjects(problems: Any) -> list[Subject]:
     Raises
     ------
     DataError
-        Nothing matches, or it is something else.
+        Nothing matches, or it is something else; no file of a collection can be read.
     """
     found: dict[str, Subject] = {}
     for name, item in _named(problems):
@@ -96,9 +114,12 @@ def subjects(problems: Any) -> list[Subject]:
             if same is not None and subject.instance and same.instance == subject.instance:
                 continue  # two patterns may meet
             unique = free_name(subject.name, found)
-            found[unique] = Subject(unique, subject.problem, subject.instance, subject.stated)
+            found[unique] = replace(subject, name=unique)
     if not found:
         raise DataError("there is no problem to compare on", remedy="give at least one")
+    faults = [s.fault for s in found.values() if s.fault is not None]
+    if len(faults) == len(found):
+        raise faults[0]
     return list(found.values())
 
 
@@ -123,7 +144,10 @@ def _meant(item: Any, name: str) -> list[Subject]:
         known = None if item.optimum is None else item.optimum.value
         return [Subject(name or item.name, item.problem(), item.name if listed else "", known)]
     if isinstance(item, Member):
-        return [Subject(name or item.name, item.problem(), "", item.optimum)]
+        try:
+            return [Subject(name or item.name, item.problem(), "", item.optimum)]
+        except OptfairError as e:  # the others can be compared
+            return [Subject(name or item.name, None, "", item.optimum, e)]
     if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
         return [Subject(name or Path(item).name, read(item))]
     if isinstance(item, str) and (members := _members(item)):
@@ -261,6 +285,10 @@ def compare_solvers(
 
     Notes
     -----
+    A file of a collection that is missing, damaged, or another one than its manifest says is a row
+    for each solver with the outcome "unreadable" and the reason; the others are run. Where no file
+    can be read the comparison is refused.
+
     Instances are declared again from their file in the process that solves them. A problem in
     memory cannot be sent anywhere; it is handed over by fork, on systems that have it, and on
     this machine whatever joblib's backend is. Its peak memory includes what this process held;
@@ -289,7 +317,9 @@ def compare_solvers(
     jobs: list[Job] = []
     for subject in given:
         answers = {facts.name: subject.answer(facts) for _, facts in asked}
-        mark = fingerprint(subject.problem) if store is not None and any(answers.values()) else ""
+        mark = ""
+        if subject.problem is not None and store is not None and any(answers.values()):
+            mark = fingerprint(subject.problem)
         for setting, facts in asked:
             for repeat in range(repeats):
                 run = _planned(subject, setting, facts, repeat, tolerance, time_limit, mark)
@@ -414,7 +444,7 @@ def _planned(
         solver=setting.label,
         version=facts.version,
         repeat=repeat,
-        outcome="refused",
+        outcome="refused" if subject.fault is None else "unreadable",
         reason="",
         tolerance=tolerance,
         time_limit=time_limit,
@@ -434,7 +464,7 @@ def _call(
     """Return what makes a run; for an instance something that can be sent to other machines."""
     asked = (solver, run.tolerance, run.time_limit, dict(run.options), memory_limit)
     if not subject.instance:
-        problem = subject.problem
+        problem: Any = subject.problem
         return lambda: in_fork(lambda: measured(problem, *asked))
     folders = {name: os.environ[name] for name in FOLDERS if name in os.environ}
     task = {

@@ -215,13 +215,13 @@ class Comparison:
     def values(self, measure: str = "seconds") -> dict[str, dict[str, float | None]]:
         """Return solver -> problem -> median measure, None without a verified answer.
 
-        Problems that a solver does not take have no entry.
+        Problems that a solver does not take, or that nobody can read, have no entry.
         """
         if measure not in MEASURES:
             raise DataError(f"unknown measure {measure!r}", remedy=nearest(measure, MEASURES))
         found: dict[str, dict[str, float | None]] = {solver: {} for solver in self.solvers}
         for (problem, solver), cell in self.cells.items():
-            if cell.outcome != "refused":
+            if cell.worst.asked:
                 found[solver][problem] = cell.median(measure) if cell.answered else None
         return found
 

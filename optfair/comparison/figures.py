@@ -194,7 +194,7 @@ def accuracy(comparisons: Iterable[Comparison]) -> tuple[Accuracy, ...]:
 
 
 def _has_accuracy(run: Run) -> bool:
-    return run.outcome not in ("refused", "infeasible")
+    return run.asked and run.outcome != "infeasible"
 
 
 def _accuracy(solver: str, tolerance: float, runs: list[Run]) -> Accuracy:

@@ -22,6 +22,7 @@ OUTCOME_WORDS = {
     "memory_limit": "memory limit",
     "failed": "failed",
     "crashed": "crashed",
+    "unreadable": "unreadable",
     "refused": "refused",
 }
 # (column, whether it is text)
@@ -87,7 +88,7 @@ def _count(number: int, thing: str) -> str:
 
 
 def _tiles(c: Comparison) -> list[dict[str, str]]:
-    asked = [cell for cell in c.cells.values() if cell.outcome != "refused"]
+    asked = [cell for cell in c.cells.values() if cell.worst.asked]
     answered = sum(cell.answered for cell in asked)
     by_any = {p for (p, _), cell in c.cells.items() if cell.answered}
     return [
@@ -195,7 +196,7 @@ def _rows(c: Comparison) -> list[dict[str, Any]]:
     return [
         _row(cell, best.get(problem), c.time_limit)
         for (problem, _), cell in c.cells.items()
-        if cell.outcome != "refused"
+        if cell.worst.asked
     ]
 
 
@@ -246,18 +247,18 @@ def _problems(c: Comparison) -> list[dict[str, Any]]:
 
 
 def _about(runs: list[Run]) -> str:
-    words = [runs[0].problem_class]
+    words = [runs[0].problem_class or "not read"]
     if runs[0].stated is not None:
         words.append(f"certified optimum {runs[0].stated:.10g}")
     answered = len({r.solver for r in runs if r.answered})
-    asked = len({r.solver for r in runs if r.outcome != "refused"})
+    asked = len({r.solver for r in runs if r.asked})
     return ", ".join([*words, f"answered by {answered} of {asked}"])
 
 
 def _detail(run: Run) -> dict[str, Any]:
     phases = ", ".join(f"{name} {figure(value, 2)}" for name, value in run.phases.items())
     bare: Mapping[str, Any] = run.to_dict()
-    asked = run.outcome != "refused"
+    asked = run.asked
     return {
         **{name: bare[name] for name in ("solver", "version")},
         "reason": run.reason,

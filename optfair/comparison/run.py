@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 # One run: what was asked of one solver, and what became of it.
 
-# From best to worst. "solved" and "infeasible" are answers that were verified here; "refused"
-# says that the solver was not asked.
+# From best to worst. "solved" and "infeasible" are answers that were verified here; "unreadable"
+# and "refused" say that the solver was not asked.
 # types of the fields of a run in a file; the others are tables
 TYPES: dict[str, Any] = {
     "str": str,
@@ -53,8 +53,9 @@ TYPES: dict[str, Any] = {
 }
 OUTCOMES = (
     *("solved", "infeasible", "local", "time_limit", "memory_limit", "failed", "crashed"),
-    "refused",
+    *("unreadable", "refused"),
 )
+UNASKED = ("unreadable", "refused")
 ANSWERS = ("solved", "infeasible")
 # Outcomes that leave a point to be judged at another tolerance.
 POINTS = ("solved", "time_limit", "failed")
@@ -85,7 +86,7 @@ class Run:
         certificate was verified. "local": a feasible point that its solver calls locally
         optimal, without a bound. "time_limit": not within the limit, so ``seconds`` is a
         lower bound. "memory_limit": it wanted more memory than was allowed. "failed": it returned nothing that passes. "crashed": its process died
-        or an exception was raised. "refused": it does not take the problem.
+        or an exception was raised. "unreadable": the file of a collection is missing, damaged or another one. "refused": it does not take the problem.
     reason : str
         Why it is not "solved".
     tolerance, time_limit : float
@@ -145,6 +146,11 @@ class Run:
     def answered(self) -> bool:
         """Whether it ended with an answer that was verified."""
         return self.outcome in ANSWERS
+
+    @property
+    def asked(self) -> bool:
+        """Whether the solver was asked."""
+        return self.outcome not in UNASKED
 
     def at(self, tolerance: float) -> Run:
         """Return the run judged at another tolerance, by the residuals it has.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import pytest
@@ -108,6 +109,48 @@ def test_a_collection_is_compared_by_its_name(
         compare_solvers("own/z*")
 
 
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda f: f.write_text(TEXT.replace("1.0\n0", "2.0\n0")), "is not the file"),
+        (lambda f: f.write_bytes(TEXT.encode()[:20]), "is not the file"),
+        (lambda f: f.unlink(), "cannot be read"),
+        (None, "tiny.dat-s"),
+    ],
+)
+def test_a_damaged_file_is_a_row_and_the_others_are_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Any, why: str
+) -> None:
+    """Missing, another one, cut, or no program though its checksum is right: each says so."""
+    monkeypatch.setenv("OPTFAIR_COLLECTIONS", str(folder))
+    other = folder / "other.dat-s"
+    other.write_text(TEXT)
+    manifest = folder / "MANIFEST.toml"
+    manifest.write_text(
+        f'{manifest.read_text()}[[instance]]\nset = "own"\nname = "sound"\nfile = "other.dat-s"\n'
+        f'sha256 = "{hashlib.sha256(TEXT.encode()).hexdigest()}"\n'
+    )
+    file = folder / "tiny.dat-s"
+    if damage is None:
+        file.write_text("no program")
+        mark = hashlib.sha256(b"no program").hexdigest()
+        changed(folder, hashlib.sha256(TEXT.encode()).hexdigest(), mark)
+    else:
+        damage(file)
+    c = compare_solvers(["own/tiny", "own/sound"], "clarabel", tolerance=1e-6, repeats=2)
+    bad, *good = c.runs
+    assert bad.problem == "own/tiny" and bad.outcome == "unreadable" and not bad.asked
+    assert why in bad.reason and "tiny.dat-s" in bad.reason and bad.problem_class == ""
+    assert [(r.problem, r.outcome) for r in good] == [("own/sound", "solved")] * 2
+    assert c.failures() == (bad,) and c.refusals() == ()
+    assert list(c.values()["clarabel"]) == ["own/sound"] and c.summary()[0].taken == 1
+    assert "unreadable" in c.to_html() and "not read" in c.to_html()
+    c.save(folder / "c.json")
+    assert type(c).load(folder / "c.json").runs == c.runs
+    with pytest.raises(of.DataError, match=why):  # nothing is left to compare on
+        compare_solvers("own/tiny", "clarabel")
+
+
 def written(folder: Path, group: str, files: dict[str, tuple[of.Problem, object]]) -> None:
     """Write a folder of files with its manifest."""
     tables = [f'[[set]]\nname = "{group}"\n']
@@ -160,14 +203,14 @@ def test_cones_and_integers_are_collections_too(
         assert run.outcome == ("solved" if member.outcome == "optimal" else "infeasible")
         assert member.optimum is None or member.agrees(run.objective, 1e-6)
     assert c.conflicts() == ()
-    # a file that was cut is not compared
+    # a file that was cut is refused
     file = members[0].path
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(of.DataError, match="not the file that its manifest names"):
-        compare_solvers(group, solver, tolerance=1e-6)
+        members[0].problem()
     file.unlink()
     with pytest.raises(of.DataError, match="cannot be read"):
-        compare_solvers(group, solver, tolerance=1e-6)
+        members[0].problem()
 
 
 def test_what_is_too_large_for_the_limit_is_a_row(
