@@ -8,7 +8,10 @@ vertex and multipliers that are optimal by construction, in whole numbers; rows 
 multiplied by powers of ten from 1e-12 to 1e12), *netlib* (at 1e-7, by default; the proofs are saved
 and given to the stand-alone checker, in an interpreter without any package), *exact* (Netlib by
 ``solve(exact=True)``), *maros_meszaros* and *sdplib* (at 1e-6, of those that were solved, each member in
-a process of its own and within the time limit), *psd* (a matrix of order 10,000), *cost* (verification beside the whole of a solve) and *mutants*. A claim is an
+a process of its own and within the time limit), *turned* (Netlib maximised instead of minimised, and
+with costs limited below their optimum: rays and Farkas vectors), *units* (Netlib and Maros-Meszaros
+with columns, rows and costs multiplied by powers of two from 2^-10 to 2^10, which changes no
+optimum), *psd* (a matrix of order 10,000), *cost* (verification beside the whole of a solve) and *mutants*. A claim is an
 answer that ``is_optimal``, Infeasible or Unbounded. Collections are read from OPTFAIR_COLLECTIONS;
 a row without its data says so, and is not reached. Each member is told as it ends. Those of
 *maros_meszaros* and *sdplib* are also lines of FILE (benchmarks/out/proofs.jsonl): one that stands there
@@ -48,6 +51,7 @@ from optfair.proofs.definiteness import definiteness
 ROOT = Path(__file__).resolve().parents[1]
 SOLVERS = [None, "highs", "clarabel", "piqp", "scs", "glop"]
 TOLERANCE = 1e-7
+LARGE = 50_000  # entries of the rows up to which programs are solved in mixed units
 SOUND = ("proved", "within")  # grades in exact arithmetic: everywhere, or for |x| <= R
 Rows = tuple[list[dict[str, Any]], Any]
 
@@ -213,6 +217,105 @@ def netlib(options: Any) -> Rows:
     )
 
 
+def stated(member: Any) -> dict[str, Any]:
+    """Return the arrays of a member, as `of.from_arrays` takes them."""
+    if member.path.suffix == ".mat":
+        data = scipy.io.loadmat(member.path)
+        P, A = (sp.csc_array(data[k]) for k in "PA")
+        q, low, high = (np.ravel(data[k]).astype(float) for k in "qlu")
+        told = {"P": P, "q": q, "A": A, "r": float(np.ravel(data["r"])[0])}
+        return told | {"l": np.where(low < -1e19, -np.inf, low), "u": np.where(high > 1e19, np.inf, high),
+                       "lb": -np.inf, "ub": np.inf}  # fmt: skip
+    r = member.problem().rows
+    return {"P": None, "q": np.array(r.cost), "A": r.A, "l": np.array(r.row_lower),
+            "u": np.array(r.row_upper), "lb": np.array(r.lower), "ub": np.array(r.upper),
+            "r": r.offset}  # fmt: skip
+
+
+def ended(told: dict[str, Any], known: float | None, limit: float, **more: Any) -> dict[str, Any]:
+    """Solve arrays; say whether the answer is proved, and right where an optimum is known."""
+    begin = time.process_time()
+    try:
+        s = of.from_arrays(**told, **more).solve(tolerance=TOLERANCE, time_limit=limit)
+        found = {"ended": "optimal", "grade": str(s.grade), "objective": float(s.objective)}
+        found["proved"] = s.grade.word in SOUND and bool(s.is_optimal(TOLERANCE))
+        close = known is not None and abs(s.objective - known) <= 1e-5 * max(1.0, abs(known))
+        found["right"] = bool(close)
+    except (of.Infeasible, of.Unbounded) as e:
+        proved = e.certificate is not None and bool(e.certificate.verify())
+        found = {"ended": type(e).__name__, "proved": proved}
+    except of.OptfairError as e:
+        found = {"ended": type(e).__name__, "why": f"{e.cause}: {e.evidence}", "proved": False}
+    return found | {"cpu": time.process_time() - begin}
+
+
+def turned(options: Any) -> Rows:
+    """Ask for the largest costs of Netlib, and for costs below the least."""
+    table, unlimited, excluded = [], [], []
+    for m in members("netlib", options):
+        told = stated(m)
+        up = ended(told, None, options.time_limit, maximize=True)
+        q, least = told["q"], m.optimum - told["r"]
+        cost = sp.csc_array(q[None, :])
+        below = told | {
+            "q": np.zeros(q.size),
+            "A": sp.csc_array(sp.vstack([told["A"], cost])),
+            "l": np.append(told["l"], -np.inf),
+            "u": np.append(told["u"], least - 1e-3 * max(1.0, abs(least))),
+        }
+        down = ended(below, None, options.time_limit)
+        table.append({"name": m.name, "maximised": up, "below": down})
+        tell(m.name, f"{up['ended']}, {down['ended']}", up["cpu"] + down["cpu"])
+        unlimited += [] if up["ended"] == "optimal" else [up]
+        excluded.append(down)
+    if not table:
+        why = "OPTFAIR_COLLECTIONS names no folder that has it"
+        return [missing("Netlib turned", 0.9, why)], []
+    rows = [
+        ("Netlib maximised: share proved unbounded of those without an optimum", unlimited, "Unbounded"),
+        ("Netlib below its optimum: share proved infeasible", excluded, "Infeasible"),
+    ]  # fmt: skip
+    return [
+        row(
+            name,
+            0.9,
+            sum(e["proved"] and e["ended"] == word for e in every) / max(1, len(every)),
+            least=True,
+        )
+        for name, every, word in rows
+    ], table
+
+
+def units(options: Any) -> Rows:
+    """Solve public programs whose columns, rows and costs are in units 2^-10 to 2^10."""
+    rows, details = [], []
+    for collection in ("netlib", "maros_meszaros"):
+        table = []
+        for m in members(collection, options):
+            told, rng = stated(m), np.random.default_rng(0)
+            if told["A"].nnz > LARGE:
+                continue
+            column, row_unit, (cost,) = (
+                2.0 ** rng.integers(-10, 11, k) for k in (told["q"].size, told["A"].shape[0], 1)
+            )
+            across = sp.diags_array(column)
+            P = None if told["P"] is None else sp.csc_array(across @ told["P"] @ across) * cost
+            other = {
+                "P": P, "q": told["q"] * column * cost, "r": told["r"] * cost,
+                "A": sp.csc_array(sp.diags_array(row_unit) @ told["A"] @ across),
+                "l": told["l"] * row_unit, "u": told["u"] * row_unit,
+                "lb": told["lb"] / column, "ub": told["ub"] / column,
+            }  # fmt: skip
+            found = ended(other, m.optimum * cost, options.time_limit)
+            found["sound"] = found["proved"] and bool(found.get("right"))
+            table.append({"name": m.name, **found})
+            tell(m.name, found.get("grade", found["ended"]), found["cpu"])
+        name = f"{collection} in mixed units, members to {LARGE:,} entries: share proved and right"
+        rows += shares(table, [(name, 0.9, "sound")])[0]
+        details += table
+    return rows, details
+
+
 def exact(options: Any) -> Rows:
     """Solve Netlib to the last digit."""
     table = [solved(m, exact=True, time_limit=300.0) for m in members("netlib", options)]
@@ -307,6 +410,8 @@ ROWS: dict[str, Callable[[Any], Rows]] = {
     "scaled": scaled,
     "netlib": netlib,
     "exact": exact,
+    "turned": turned,
+    "units": units,
     "maros_meszaros": graded("maros_meszaros"),
     "sdplib": graded("sdplib"),
     "psd": psd,
