@@ -375,7 +375,7 @@ def check(document: Any) -> str:
         form, proof, kind = Form(document["form"]), document["proof"], document["kind"]
         if kind in ("bound", "unbounded"):
             return bound(form, proof) if kind == "bound" else unbounded(form, proof)
-        require(kind == "infeasible", f"a proof of kind {kind!r} is not known")
+        require(kind == "infeasible", f"kind {kind!r} is not decided by this program")
         found = leaves(form, proof["tree"], {"cut": None, "radius": None})
         require(found is None, "a leaf bounds the objective instead of excluding its points")
         return "proved: no point satisfies the constraints"

@@ -8,10 +8,11 @@ these give further equations, and the equations show more: facial reduction (Bor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,9 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.proofs.check_proof import number
 from optfair.proofs.cones import Cone
+from optfair.proofs.portable import ratio
 from optfair.proofs.rational import balanced, chosen_columns, solve_exactly
 
 if TYPE_CHECKING:
@@ -353,6 +356,25 @@ class Excluded:
             return fault
         other = entries.alternative()
         return "rows are not known exactly" if other is None else chain_fault(other, self.others)
+
+    def record(self) -> dict[str, Any]:
+        """Return the links, ready for JSON: rows with their weights, every one of them exact."""
+
+        def written(links: tuple[Link, ...]) -> list[Any]:
+            return [[[i, ratio(v)] for i, v in link.items()] for link in links]
+
+        others = None if self.others is None else written(self.others)
+        return {"links": written(self.links), "others": others}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Excluded:
+        """Return what `record` wrote."""
+
+        def read(links: Any) -> tuple[Link, ...]:
+            return tuple({index(i): number(v) for i, v in link} for link in links)
+
+        others = record["others"]
+        return cls(read(record["links"]), None if others is None else read(others))
 
 
 def excluded(entries: Entries) -> Excluded | None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import pytest
+from typer.testing import CliRunner
 
 import optfair as of
 from optfair.backends.facial import FacialContradiction, unattained
+from optfair.cli.app import app
+from optfair.formats.proof_file import SavedProof
+from optfair.proofs import check_proof
 
 UNITS = (1e-6, 1.0, 1e6)
 
@@ -49,10 +57,76 @@ def test_without_an_objective_a_point_far_out_is_no_answer() -> None:
         p.with_terms({}, p.constraints).solve()
 
 
-def test_the_proof_is_not_written_as_one_of_multipliers(tmp_path: Path) -> None:
-    d = cornered(1.0).diagnose(time_limit=5.0)
-    with pytest.raises(of.UnsupportedProblem, match="cannot be written"):
-        d["conflict"].evidence.save(tmp_path / "proof.json")  # type: ignore[union-attr]
+def weakly(unit: float = 1.0) -> Any:
+    with pytest.raises(of.Infeasible) as told:
+        cornered(unit).solve(time_limit=2.0)
+    return told.value.certificate
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_proof_is_a_file(unit: float, tmp_path: Path) -> None:
+    file = tmp_path / "proof.json"
+    weakly(unit).save(file)
+    saved = of.load_proof(file)
+    assert saved.verify() and str(saved.verify().grade) == "proved"
+    assert "by 2 steps of facial reduction; no vector separates them" in str(saved)
+    assert saved.faults(cornered(unit)) == ()
+    (why,) = saved.faults(cornered(2 * unit))
+    assert "a proof of another problem" in why
+    saved.save(tmp_path / "copy.json")
+    assert (tmp_path / "copy.json").read_bytes() == file.read_bytes()
+    # the program that stands alone knows no such proofs, and says so
+    with pytest.raises(check_proof.Rejected, match="kind 'facial reduction' is not decided"):
+        check_proof.check(saved.document)
+
+
+def test_the_conflict_of_a_diagnosis_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "proof.json"
+    cornered(1.0).diagnose(time_limit=5.0)["conflict"].evidence.save(file)  # type: ignore[union-attr]
+    assert of.load_proof(file).faults(cornered(1.0)) == ()
+    told = CliRunner().invoke(app, ["verify", str(file)])
+    assert told.exit_code == 0 and "proved: no point satisfies" in told.output
+
+
+def test_files_that_were_changed_prove_nothing(tmp_path: Path) -> None:
+    """Rows that allow a point, weights of another sign or size, missing and spare links."""
+    file = tmp_path / "proof.json"
+    weakly().save(file)
+    sound = json.loads(file.read_text())
+
+    def fault(change: Callable[[Any], object], *, resigned: bool = True) -> str:
+        document = copy.deepcopy(sound)
+        change(document)
+        if resigned:
+            rest = {k: v for k, v in document.items() if k != "digest"}
+            document["digest"] = check_proof.digest(rest)
+        return " ".join(SavedProof(document).verify().reasons)
+
+    assert not fault(lambda d: None)
+    assert "not those it was saved with" in fault(lambda d: d["proof"].clear(), resigned=False)
+    first, last = sound["proof"]["links"][0], sound["proof"]["links"][-1]
+    corner, beside = first[0][0], last[0][0]
+    assert (
+        fault(lambda d: d["form"]["b"].__setitem__(corner, 1)) == "the side of a link is positive"
+    )
+    assert "end in no contradiction" in fault(lambda d: d["form"]["b"].__setitem__(beside, 0))
+    assert (
+        fault(lambda d: d["proof"].update(links=[last]))
+        == "a link uses a row whose sign is not known"
+    )
+    assert "end in no contradiction" in fault(lambda d: d["proof"].update(links=[first]))
+    negative = [[[corner, -1]], last]
+    assert "whose sign is not known" in fault(lambda d: d["proof"].update(links=negative))
+    zero = [[[corner, 0]], last]
+    assert "no combination" in fault(lambda d: d["proof"].update(links=zero))
+    assert fault(lambda d: d["proof"]["others"].pop())
+    assert fault(lambda d: d["proof"]["others"][0][0].__setitem__(1, "-0x1/0x3"))
+    for links in (None, 3, [[["a", 1]]], [[[0, "nan"]]], [[[99, 1]]], [[[0.5, 1]]]):
+        assert fault(lambda d, links=links: d["proof"].update(links=links)), links
+    assert "no float" in fault(lambda d: d["form"]["b"].__setitem__(beside, "0x1/0x3"))
+    assert "do not fit" in fault(lambda d: d["form"]["cones"].clear())
+    block = [kind for kind, *_ in sound["form"]["cones"]].index("psd")
+    assert fault(lambda d: d["form"]["cones"][block].__setitem__(0, "nonneg"))
 
 
 @pytest.mark.parametrize("unit", UNITS)
