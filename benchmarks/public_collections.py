@@ -24,6 +24,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import optfair as of
 from optfair.backends.registry import profiles
-from optfair.comparison.run import environment
+from optfair.comparison.comparison import Comparison
+from optfair.comparison.run import Run, environment
 
 DEFAULT = "default"
 TOLERANCES = (1e-4, 1e-6, 1e-8)
@@ -41,6 +43,8 @@ QUICK = ("netlib/afiro", "netlib/adlittle", "maros_meszaros/HS118", "sdplib/trus
 GOOD = ("verified", "infeasible", "unbounded", "nonconvex")
 # (collection, tolerance) -> share that has to be verified by the default route
 TARGETS = {("netlib", 1e-6): 1.0, ("maros_meszaros", 1e-6): 0.95, ("sdplib", 1e-6): 0.85}
+FEWEST = 6  # problems of a profile, and runs of a solver that is shown in it
+CLOCK = 0.01  # seconds that the record rounds to
 GRACE = 30.0  # seconds for reading, and for a solver that stops late
 
 
@@ -50,7 +54,7 @@ def one(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str
     group, _, _ = name.partition("/")
     member = next(m for m in of.library.collection(group) if m.name == name)
     row: dict[str, Any] = {"name": name, "solver": solver, "tolerance": tolerance}
-    begin, cpu = time.perf_counter(), time.process_time()
+    begin, cpu = time.perf_counter(), cpu_seconds()
     try:
         try:
             problem = member.problem()
@@ -83,8 +87,13 @@ def one(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str
         row |= {"outcome": "rejected", "why": f"{e.cause} {e.evidence}"}
     except MemoryError:
         row |= {"outcome": "too large", "why": "no memory for it"}
-    row |= {"seconds": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
+    row |= {"seconds": time.perf_counter() - begin, "cpu": cpu_seconds() - cpu}
     return row
+
+
+def cpu_seconds() -> float:
+    """Return those of this process and of the ended ones it started, for solvers in a worker."""
+    return sum(os.times()[:4])
 
 
 def apart(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str, Any]:
@@ -199,6 +208,63 @@ def reasons(rows: Sequence[dict[str, Any]]) -> Table:
             why = " ".join(why.replace("|", "/").split())[:160]
             lines.append([r["name"], r["solver"], f"{r['tolerance']:g}", r["outcome"], why])
     return ["not verified", "solver", "tolerance", "outcome", "why"], lines
+
+
+def compared(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, float], Comparison]:
+    """Return the runs of each collection and tolerance as comparisons, as far as they are fair.
+
+    Of the solvers with at least `FEWEST` runs there, on the problems that all of them ran on;
+    nothing where these are fewer than two solvers or `FEWEST` problems. What is proved counts as
+    answered. CPU seconds alone are kept, reading included.
+    """
+    found: dict[tuple[str, float], Comparison] = {}
+    by_run: dict[tuple[str, float], dict[str, dict[str, dict[str, Any]]]] = {}
+    for r in rows:
+        place = by_run.setdefault((r["name"].partition("/")[0], r["tolerance"]), {})
+        place.setdefault(r["solver"], {})[r["name"]] = r
+    for place, by_solver in sorted(by_run.items()):
+        several = {s: own for s, own in by_solver.items() if len(own) >= FEWEST}
+        common = sorted(set.intersection(*map(set, several.values()))) if several else []
+        if len(several) > 1 and len(common) >= FEWEST:
+            runs = tuple(_run(own[name]) for own in several.values() for name in common)
+            limit = max(run.time_limit for run in runs)
+            found[place] = Comparison(runs, place[1], limit)
+    return found
+
+
+def _run(row: dict[str, Any]) -> Run:
+    cpu, limit = float(row["cpu"]), float(row["environment"]["time_limit"])
+    known = {"verified": "solved", "too large": "time_limit", "unreadable": "unreadable"}
+    proved = "infeasible" if row["outcome"] in GOOD else "failed"
+    return Run(
+        problem=row["name"],
+        problem_class="",
+        solver=row["solver"],
+        version="",
+        repeat=0,
+        outcome=known.get(row["outcome"], proved),
+        reason=row.get("why", ""),
+        tolerance=row["tolerance"],
+        time_limit=limit,
+        cpu_seconds=max(cpu, CLOCK),
+        objective=row.get("objective"),
+        grade=row.get("grade", ""),
+        environment=row["environment"],
+    )
+
+
+def pictured(comparison: Comparison, name: str, *, to_best: bool) -> str:
+    """Return the profile of a comparison by CPU seconds as an ``<svg>`` element."""
+    from optfair.pages import inline_svg
+    from optfair.plots import plot_profile
+
+    profile = (comparison.profile if to_best else comparison.data_profile)("cpu_seconds")
+    ends = ", ".join(f"{s} {len(r)} of {profile.taken[s]}" for s, r in profile.ratios.items())
+    kind = "Performance profile" if to_best else "Data profile"
+    mark = re.sub("[^a-z0-9]", "-", f"{kind} {name}".lower())
+    title, height = f"{kind}, {name}", 3.4 + 0.12 * len(profile.ratios)
+    draw = partial(plot_profile, profile, title=kind)
+    return inline_svg(lambda ax: draw(ax=ax), mark, title, f"Answered in all: {ends}.", height)
 
 
 def rendered(rows: Sequence[dict[str, Any]]) -> str:

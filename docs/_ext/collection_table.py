@@ -2,7 +2,8 @@
 
 A run takes hours, so that it is not repeated when the site is built. The record,
 ``benchmarks/public_collections.json``, names commits, machines and versions; the tables are those
-that ``benchmarks/public_collections.py --render`` prints.
+that ``benchmarks/public_collections.py --render`` prints. ``{collection-profiles}`` draws the
+profiles of its runs.
 """
 
 from __future__ import annotations
@@ -47,7 +48,27 @@ class Collections(Facts):
         return out
 
 
+class Profiles(Facts):
+    """Performance and data profile of each collection and tolerance that several solvers ran on."""
+
+    def content_nodes(self) -> list[nodes.Node]:
+        for file in (SCRIPT, RECORD):
+            self.env.note_dependency(str(file))
+        made_by, out = benchmark(), list[nodes.Node]()
+        runs = made_by.unpacked(json.loads(RECORD.read_text(encoding="utf-8")))
+        for (group, tolerance), c in made_by.compared(runs).items():
+            name = f"{group} at {tolerance:g}"
+            shown = [made_by.pictured(c, name, to_best=best) for best in (True, False)]
+            text = f"{name}: {len(c.problems)} problems, {', '.join(c.solvers)}."
+            told = (
+                f"<figure class='profile'>{''.join(shown)}<figcaption>{text}</figcaption></figure>"
+            )
+            out.append(nodes.raw("", told, format="html"))
+        return out
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register the directive."""
     app.add_directive("collection-table", Collections)
+    app.add_directive("collection-profiles", Profiles)
     return {"version": "1", "parallel_read_safe": True}

@@ -94,14 +94,19 @@ def test_the_reference_lists_every_public_name() -> None:
     assert "solve" in names.members_of()["optfair.FairAssignment"]["inherited"]
 
 
-def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
-    """Outcomes with their environment, no data; the tables account for every run."""
+def public_collections() -> tuple[Any, Any]:
+    """Return the benchmark of public collections, and its record."""
     file = DOCS.parent / "benchmarks" / "public_collections.json"
     spec = importlib.util.spec_from_file_location(file.stem, file.with_suffix(".py"))
     assert spec is not None and spec.loader is not None
     made_by = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made_by)
-    record = json.loads(file.read_text(encoding="utf-8"))
+    return made_by, json.loads(file.read_text(encoding="utf-8"))
+
+
+def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
+    """Outcomes with their environment, no data; the tables account for every run."""
+    made_by, record = public_collections()
     runs = record["runs"]
     assert all(e["commit"] and e["processor"] and e["time_limit"] for e in record["environments"])
     assert all(set(r) <= {*made_by.KEPT, "cpu", "environment"} for r in runs)
@@ -119,6 +124,26 @@ def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
     joined = made_by.published([*made_by.unpacked(record), last])
     assert len(joined["runs"]) == len(runs) and joined["runs"][0]["outcome"] == "reported"
     assert joined["environments"][joined["runs"][0]["environment"]] == {"commit": "later"}
+
+
+def test_the_profiles_are_those_of_the_record() -> None:
+    """Every solver of a picture ran on all its problems; what is not proved is not answered."""
+    made_by, record = public_collections()
+    found = made_by.compared(made_by.unpacked(record))
+    assert {tolerance for _, tolerance in found} >= {1e-4, 1e-8}
+    runs = {(r["name"], r["solver"], r["tolerance"]): r for r in record["runs"]}
+    for (group, tolerance), c in found.items():
+        assert len(c.problems) >= made_by.FEWEST and len(c.solvers) > 1
+        assert len(c.runs) == len(c.problems) * len(c.solvers)
+        for run in c.runs:
+            row = runs[run.problem, run.solver, tolerance]
+            assert run.problem.startswith(f"{group}/")
+            assert run.answered == (row["outcome"] in made_by.GOOD)
+    (group, tolerance), c = next(iter(found.items()))
+    svg = made_by.pictured(c, "one", to_best=False)
+    assert svg.startswith("<svg") and all(s in svg for s in c.solvers)
+    few = [r for r in made_by.unpacked(record) if r["name"] in c.problems[:3]]
+    assert not made_by.compared(few)
 
 
 def test_the_page_on_optima_knows_its_problems() -> None:
