@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from optfair.backends.farkas import InfeasibilityProof, carriers
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.errors import Infeasible, OptfairError
+from optfair.proofs import check_proof
+from optfair.proofs.cones import Cone
 from optfair.proofs.reduction import Entries, Excluded, excluded, missed
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
@@ -61,6 +64,45 @@ class FacialContradiction(InfeasibilityProof):
         return f"{steps} over {', '.join(map(repr, self.conflict))}"
 
     __repr__ = __str__
+
+
+def form_of(record: dict[str, Any]) -> ConicForm:
+    """Return the cone program that `portable.form_record` wrote, by the same floats.
+
+    Raises
+    ------
+    Rejected
+        The record is no program, or a number in it is no float.
+    """
+    check_proof.Form(record)  # entries are in range, cones fit the rows
+
+    def floats(values: Any) -> Any:
+        exact = [check_proof.number(v) for v in values]
+        check_proof.require(
+            all(float(v) == v for v in exact), "a number of the program is no float"
+        )
+        return np.array(list(map(float, exact)), dtype=float)
+
+    b, q = floats(record["b"]), floats(record["q"])
+    (i, j, a), (k, j2, p) = record["A"], record["P"]
+    cones, at = [], 0
+    for kind, size, more in record["cones"]:
+        told: dict[str, Any] = {}
+        if kind == "psd":
+            told = {"order": more[0], "upper": bool(more[1])}
+        elif kind == "pow":
+            told = {"power": float(check_proof.number(more))}
+        cones.append(Cone(kind, at, at + size, **told))
+        at += size
+    return ConicForm(
+        sp.csc_array((floats(p), (k, j2)), shape=(q.size, q.size)),
+        q,
+        float(floats([record["offset"]])[0]),
+        sp.csc_array((floats(a), (i, j)), shape=(b.size, q.size)),
+        b,
+        tuple(cones),
+        sign=float(record["sign"]),
+    )
 
 
 def facial_contradiction(problem: Problem, *, plain: bool = False) -> FacialContradiction | None:

@@ -21,7 +21,7 @@ from optfair.backends.branching import (
     cases,
     integer_columns,
 )
-from optfair.backends.facial import FacialContradiction
+from optfair.backends.facial import FacialContradiction, form_of
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
@@ -37,7 +37,6 @@ from optfair.proofs.grade import PROVED, UNKNOWN, within
 from optfair.proofs.portable import (
     Move,
     feasible_exactly,
-    form_of,
     form_record,
     leaf_of,
     plain,

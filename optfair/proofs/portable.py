@@ -20,7 +20,7 @@ from optfair.proofs.columns import (
     linear_rows,
     propagated,
 )
-from optfair.proofs.cones import Cone, SecondOrder, length
+from optfair.proofs.cones import SecondOrder, length
 from optfair.proofs.rational import chosen_columns, solve_exactly
 from optfair.proofs.residual import in_dual
 from optfair.proofs.rounding import UNIT
@@ -86,47 +86,6 @@ def form_record(form: ConicForm, integer: Sequence[int] = ()) -> dict[str, Any]:
         "integer": [int(j) for j in integer],
         "names": {k: [int(at.start), int(at.stop)] for k, at in form.columns.items()},
     }
-
-
-def form_of(record: dict[str, Any]) -> ConicForm:
-    """Return the cone program that `form_record` wrote, by the same floats.
-
-    Raises
-    ------
-    Rejected
-        The record is no program, or a number in it is no float.
-    """
-    from optfair.solution.conic_form import ConicForm
-
-    check_proof.Form(record)  # entries are in range, cones fit the rows
-
-    def floats(values: Any) -> Floats:
-        exact = [check_proof.number(v) for v in values]
-        check_proof.require(
-            all(float(v) == v for v in exact), "a number of the program is no float"
-        )
-        return np.array(list(map(float, exact)), dtype=float)
-
-    b, q = floats(record["b"]), floats(record["q"])
-    (i, j, a), (k, j2, p) = record["A"], record["P"]
-    cones, at = [], 0
-    for kind, size, more in record["cones"]:
-        told: dict[str, Any] = {}
-        if kind == "psd":
-            told = {"order": more[0], "upper": bool(more[1])}
-        elif kind == "pow":
-            told = {"power": float(check_proof.number(more))}
-        cones.append(Cone(kind, at, at + size, **told))
-        at += size
-    return ConicForm(
-        sp.csc_array((floats(p), (k, j2)), shape=(q.size, q.size)),
-        q,
-        float(floats([record["offset"]])[0]),
-        sp.csc_array((floats(a), (i, j)), shape=(b.size, q.size)),
-        b,
-        tuple(cones),
-        sign=float(record["sign"]),
-    )
 
 
 @dataclass(frozen=True)
