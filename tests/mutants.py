@@ -1,13 +1,15 @@
 """Small changes to the code, each of which some test must notice: ``make mutants``.
 
-A mutant is one changed operator, comparison, constant or statement of one function. The tests of
-the folder that mirrors its own, and others that name its file, run once with a record of the
-functions each of them calls; then every mutant runs in a fork of that process, with the function
-replaced in memory, against those tests only that call it: the nearest first, of these the quickest. Which mutants are taken
-is drawn with a fixed seed. The files themselves are never edited. What became of each is kept in
-.mutants.jsonl: a run that is stopped, or out of time, is taken up by the next; one that survived is
-tried anew once its tests change. Survivors that are right are listed in mutants.toml, each with its
-reason. Exit: 1 when another one survives, 2 when some are not tried yet.
+A mutant is one changed operator, comparison, constant or statement of one function. The tests that
+name its file run once with a record of the functions each of them calls; then every mutant runs in a
+fork of that process, with the function replaced in memory, against those tests only that call it: the
+nearest first, of these the quickest. One that survives them and is not listed is tried again by all
+tests of the folder that mirrors its own and by those of the whole way to a proof. So many mutants of
+each file are drawn, with a fixed seed: SCOPE says how many, and --count -1 takes all of them. The
+files themselves are never edited. What became of each is kept in .mutants.jsonl: a run that is
+stopped, or out of time, is taken up by the next; one that survived is tried anew once its tests
+change. Survivors that are right are listed in mutants.toml, each with its reason. Exit: 1 when
+another one survives, 2 when some are not tried yet.
 """
 
 # ruff: noqa: T201
@@ -51,7 +53,7 @@ SCOPE = {
     "optfair/methods/*/adapters/*.py": 5,
     "optfair/methods/*/algorithms/*.py": 5,
 }
-# Tests of the whole way from a declaration to a proof, which every file is tried by.
+# Tests of the whole way from a declaration to a proof, which survivors of any file are tried by.
 WHOLE = (
     "tests/backends/test_solve.py",
     "tests/proofs/test_traps.py",
@@ -269,12 +271,13 @@ class Kept:
                 if isinstance(key, str):
                     self.calls[code, tests, key] = word
                 else:
-                    self.words[code, tuple(key)] = (tests, word)
+                    self.words[code, tuple(key), word == "killed" or tests] = word
 
     def word(self, m: Mutant, tests: tuple[str, ...]) -> str | None:
         """Return what became of a mutant; a survivor's word goes stale with its tests."""
-        then, word = self.words.get((_digest([m.file]), m.key), ("", None))
-        return word if word == "killed" or then == _digest(tests) else None
+        code = _digest([m.file])
+        killed = self.words.get((code, m.key, True))
+        return killed or self.words.get((code, m.key, _digest(tests)))
 
     def keep(self, m: Mutant, tests: tuple[str, ...], word: str) -> None:
         """Append what became of a mutant."""
@@ -428,11 +431,18 @@ def naming(file: str) -> list[Path]:
 
 
 def nets(files: Iterable[str]) -> tuple[str, ...]:
-    """Return the tests that files of one folder are tried by."""
+    """Return the tests that survivors of files of one folder are tried by."""
     found = {ROOT / t for t in WHOLE}
     for file in files:
         found |= {*folder_of(file).glob("test_*.py"), *naming(file)}
     return tuple(sorted(map(str, found)))
+
+
+def direct(files: Iterable[str]) -> tuple[str, ...]:
+    """Return the tests that files of one folder are tried by first."""
+    files = [f for f in files if mutants(f)]
+    named = {str(t) for f in files for t in naming(f)}
+    return tuple(sorted(named or {t for f in files for t in tests_of(f)}))
 
 
 def folder_of(file: str) -> Path:
@@ -455,6 +465,21 @@ def tried(wanted: list[Mutant], tests: tuple[str, ...], jobs: int, end: float) -
     os.waitpid(pid, 0)
 
 
+def _settled(
+    tests: dict[Mutant, tuple[str, ...]], turn: dict[Mutant, int], jobs: int, end: float
+) -> dict[Mutant, str]:
+    """Try what is not settled by its tests yet; return what became of each mutant."""
+    kept, groups = Kept(), dict[tuple[str, ...], list[Mutant]]()
+    for m in sorted(tests, key=turn.__getitem__):
+        if kept.word(m, tests[m]) is None:
+            groups.setdefault(tests[m], []).append(m)
+    for some, wanted in groups.items():
+        if time.monotonic() < end:
+            tried(wanted, some, jobs, end)
+    kept = Kept()
+    return {m: kept.word(m, own) or "not tried" for m, own in tests.items()}
+
+
 def _seconds() -> float:
     """Return the CPU seconds of this process and of all that it started."""
     return sum(os.times()[:4])
@@ -475,28 +500,25 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ[name] = "1"
     counts = {f.relative_to(ROOT).as_posix(): n for g, n in SCOPE.items() for f in ROOT.glob(g)}
     files = {str(Path(f)): counts.get(f, 40) for f in asked.files} or dict(sorted(counts.items()))
-    groups: dict[tuple[str, ...], list[Mutant]] = {}
     begun, known = time.monotonic(), listed()
     end = begun + 60.0 * asked.minutes
-    alike: dict[Path, list[str]] = {}
+    alike: dict[Path, list[Mutant]] = {}
+    near: dict[Mutant, tuple[str, ...]] = {}
+    far: dict[Mutant, tuple[str, ...]] = {}
     turn: dict[Mutant, int] = {}
     for file in files:
-        alike.setdefault(folder_of(file), []).append(file)
-    for together in alike.values():
-        every = [f for f in counts if folder_of(f) == folder_of(together[0])]
-        tests = tuple(asked.tests or nets(every or together))
-        for file in together:
-            own = drawn(file, files[file] if asked.count is None else asked.count)
-            own = [m for m in mutants(file) if m.key in known] if asked.listed else own
-            groups.setdefault(tests, []).extend(own)
-            turn |= {m: k for k, m in enumerate(own)}
-    for tests, wanted in groups.items():
-        kept = Kept()
-        left = sorted((m for m in wanted if kept.word(m, tests) is None), key=turn.__getitem__)
-        if left and time.monotonic() < end:
-            tried(left, tests, asked.jobs, end)
-    kept = Kept()
-    found = {m: kept.word(m, t) or "not tried" for t, wanted in groups.items() for m in wanted}
+        own = drawn(file, files[file] if asked.count is None else asked.count)
+        own = [m for m in mutants(file) if m.key in known] if asked.listed else own
+        alike.setdefault(folder_of(file), []).extend(own)
+        turn |= {m: k for k, m in enumerate(own)}
+    for folder, own in alike.items():
+        every = [f for f in counts if folder_of(f) == folder] or [m.file for m in own]
+        near |= dict.fromkeys(own, tuple(asked.tests or direct(every)))
+        far |= dict.fromkeys(own, tuple(asked.tests or nets(every)))
+    first = _settled(near, turn, asked.jobs, end)
+    live = [m for m, word in first.items() if word not in ("killed", "not tried")]
+    again = live if asked.listed else [m for m in live if m.key not in known]
+    found = first | _settled({m: far[m] for m in again}, turn, asked.jobs, end)
     live = {m: word for m, word in found.items() if word in ("survives", "no test runs it")}
     wrong = {m: w for m, w in live.items() if m.key not in known}
     if asked.listed:

@@ -47,3 +47,17 @@ def test_a_file_is_tried_by_the_tests_that_name_it() -> None:
     assert {"test_cones.py", "test_bounds.py"} <= names and "test_rational.py" not in names
     method = run.tests_of("optfair/methods/group_counterfactuals/adapters.py")
     assert all("methods/group_counterfactuals" in t for t in method) and method
+
+
+def test_survivors_are_tried_by_more_tests_than_those_that_name_their_file(tmp_path: Any) -> None:
+    files = ["optfair/proofs/cones.py", "optfair/proofs/residual.py"]
+    near, far = run.direct(files), run.nets(files)
+    assert {*near} < {*far} and {str(run.ROOT / t) for t in run.WHOLE} <= {*far}
+    kept = run.Kept(tmp_path / "kept.jsonl")
+    first, second = run.drawn(files[0], 2)
+    kept.keep(first, near, "survives")
+    kept.keep(second, near, "survives")
+    kept.keep(second, far, "killed")
+    again = run.Kept(kept.path)
+    assert (again.word(first, near), again.word(first, far)) == ("survives", None)
+    assert again.word(second, near) == again.word(second, far) == "killed"
