@@ -171,6 +171,10 @@ class ConicProof:
         apart = max(drift(values, ours), drift(multipliers, duals))
         return form_check(self.compiled.form, self.x, self.z, apart)
 
+    def entry_sizes(self, name: str, values: Values) -> Floats:
+        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
+        return self.compiled.entry_sizes(name, values)
+
     def line(self, ends: tuple[Problem, Problem], low: float, high: float) -> ValueLine | None:
         """Return the line under the optimal value between two values of a parameter."""
         name, quadratic = self.compiled.interface.name(), self.compiled.quadratic

@@ -73,6 +73,9 @@ class Owner:
     bound: bool = True
 
 
+_NONE = np.zeros(0, dtype=np.intp)
+
+
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A problem in the form one solver interface of CVXPY reads, with the way back.
@@ -158,7 +161,7 @@ class Compiled:
 
     def rows(self, term: str, *, bound: bool = True) -> Indices:
         """Return all rows of a constraint term, or those of an objective term."""
-        return self._rows.get((term, bound), np.zeros(0, dtype=np.intp))
+        return self._rows.get((term, bound), _NONE)
 
     @cached_property
     def _rows(self) -> dict[tuple[str, bool], Indices]:
@@ -171,6 +174,38 @@ class Compiled:
         """Return the rows of a constraint term that stand as they are written, entry by entry."""
         part, starts = self._terms[term]
         return None if part.plain is None else slice(starts[0], starts[0] + part.plain[0])
+
+    def entry_sizes(self, term: str, values: Mapping[str, Any]) -> Floats:
+        r"""Return what the terms of each entry of a constraint add up to, 0 where a side tells it.
+
+        An entry without a right-hand side, :math:`a_i^T x \le 0`, names no unit. A column counts for
+        its unit in the equilibrated rows, but not for more than the largest entry of its
+        variable: :math:`\sum_j |a_{ij}| \min(1/d_j, \|x_{v(j)}\|_\infty)`. A cone has one size; so have
+        the rows of a term that are not its entries, the least of theirs.
+        """
+        at = self.plain_rows(term)
+        own = self._main_rows.get(term, _NONE) if at is None else np.r_[at]
+        if not own.size or (self.form.b[own] != 0.0).all():
+            return np.zeros(())
+        x = np.zeros(self.form.q.size)
+        for name, columns in self.form.columns.items():
+            x[columns] = np.abs(np.asarray(values[name], dtype=float)).max(initial=0.0)
+        size = np.asarray(self.form.sizes[own] @ np.minimum(self.form.column_units, x))
+        size[self.form.b[own] != 0.0] = 0.0
+        shape = self.constraints[term].shape
+        if at is not None and own.size == np.prod(shape, dtype=int):
+            return size.reshape(shape, order="F")
+        single = (self.form.equal | self.form.nonnegative)[own].all()
+        stated = self.form.b[own].any()
+        return np.asarray(size.min() if single else 0.0 if stated else size.max())
+
+    @cached_property
+    def _main_rows(self) -> dict[str, Indices]:
+        found: dict[str, list[Indices]] = {}
+        for o in self.owners:
+            if o.main and o.bound:
+                found.setdefault(o.term, []).append(np.arange(o.start, o.stop))
+        return {term: np.concatenate(own) for term, own in found.items()}
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""

@@ -146,15 +146,15 @@ class ConstraintTerm(Term):
         """Return the largest violation relative to 1 + the size of the right-hand side."""
         return self.violations(values)[0]
 
-    def violations(self, values: Values, unit: float = 1.0) -> tuple[float, float]:
+    def violations(self, values: Values, unit: Any = 1.0) -> tuple[float, float]:
         """Return the largest violation, measured in two ways.
 
         Parameters
         ----------
         values : mapping
             Values by variable name.
-        unit : float
-            Size of a number in the data of the problem, at most 1.
+        unit : float or array
+            Size of a number in the data of the problem, at most 1; or of each entry.
 
         Returns
         -------
@@ -177,6 +177,9 @@ class ConstraintTerm(Term):
         own = np.asarray(self.scale, dtype=float)
         if own.ndim and own.shape != outside.shape:
             own = np.asarray(own.max(initial=0.0))
+        unit = np.asarray(unit, dtype=float)
+        if unit.ndim and unit.shape != outside.shape:
+            unit = np.asarray(unit.max(initial=0.0))
         each = outside / (unit + own)
         return worst / (1.0 + self.largest_side), float(each.max())
 

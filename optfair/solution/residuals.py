@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # A radius is worth telling when it is so many times the size of the solution, and of a number
 # in each of these columns.
 CLEAR = 1e3
+# Violation that is none in any unit: sizes of entries are not asked for.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class Residuals:
     ----------
     primal : dict
         Largest violation of each constraint, every entry relative to its own right-hand side
-        and the unit of the data (at most 1), and the distance of integer variables from
-        integers.
+        and the unit of the data (at most 1; of an entry without a right-hand side, at least the
+        size of its terms), and the distance of integer variables from integers.
     objective : float
         Stated minus declared objective at the values / max(unit, varying part).
     dual : float
@@ -255,6 +257,12 @@ def _measured(
     primal, loose = {}, {}
     for name, t in problem.constraints.items():
         loose[name], primal[name] = t.violations(values, unit)
+    if proof is not None and proof.problem is not problem:
+        proof = None  # a bound on another problem proves nothing here
+    known = getattr(proof, "entry_sizes", None)
+    for name, t in problem.constraints.items() if known is not None else ():
+        if np.isfinite(primal[name]) and primal[name] > ROUNDING:
+            primal[name] = t.violations(values, np.maximum(unit, known(name, values)))[1]
     for name, variable in problem.variables.items():
         x = np.asarray(values[name], dtype=float)
         more = {}
@@ -266,8 +274,6 @@ def _measured(
             more[f"{name} finite"] = np.inf
         primal |= more
         loose |= more
-    if proof is not None and proof.problem is not problem:
-        proof = None  # a bound on another problem proves nothing here
     check = None if proof is None else _check(proof, values, multipliers)
     source = "" if proof is None else proof.source
     own = problem.objective_unit

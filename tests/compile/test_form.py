@@ -360,3 +360,24 @@ def test_every_row_lies_in_a_cone(interface: str) -> None:
     assert s.objective == pytest.approx(
         cp.Problem(cp.Maximize(goal), rows).solve("CLARABEL"), rel=1e-4
     )
+
+
+def sided(row: float) -> tuple[Compiled, dict[str, Any]]:
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    rows = [row * x <= row * np.array([0.0, 3.0]), row * (x[0] - y) == 0, x <= 1e9]
+    rows += [cp.norm(row * x) <= row * y, cp.SOC(row * y, row * x), y <= 1]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(y - cp.sum(x)), rows))
+    return compile_problem(p, "CLARABEL"), {"x": np.array([0.25, 0.5]), "y": 0.75}
+
+
+def test_an_entry_without_a_right_hand_side_is_as_large_as_its_terms() -> None:
+    (one, point), (many, _) = sided(1.0), sided(1e6)
+    for name, least in (("c0", 0.5), ("c1", 0.5 + 0.75), ("c4", 0.75)):
+        size, scaled = one.entry_sizes(name, point), many.entry_sizes(name, point)
+        # in the units of the row, and however wide the box, not beyond the numbers of the point
+        assert np.all(size <= least) and size.max() > 0.0, name
+        assert np.allclose(scaled, 1e6 * size, rtol=1e-6), name
+    assert one.entry_sizes("c0", point).tolist()[1] == 0.0  # its side tells its unit
+    assert not one.entry_sizes("c2", point).any() and not one.entry_sizes("c5", point).any()
+    nothing = {name: 0.0 * np.asarray(value) for name, value in point.items()}
+    assert not any(np.any(many.entry_sizes(name, nothing)) for name in many.constraints)

@@ -189,3 +189,15 @@ def test_a_gap_is_relative_to_what_varies_or_to_the_unit() -> None:
     told = replace(s, proof=None)
     assert "proved" in repr(s) and f"reported by {s.solver}" in repr(told)
     assert told.certificate.verify().grade.by == s.solver
+
+
+def test_a_wide_box_does_not_excuse_a_row_without_a_right_hand_side() -> None:
+    for box in (2.0, 1e9):
+        for row in (1.0, 1e6):
+            x, y = cp.Variable(name="x"), cp.Variable(name="y")
+            rules = [row * (x - y) <= 0, x <= box, y <= 0.5]
+            s = of.from_cvxpy(cp.Problem(cp.Maximize(x - 0.5 * y), rules)).solve("highs")
+            assert s.is_optimal(1e-6)
+            off = replace(s, values={"x": 0.5 + 1e-3, "y": 0.5})
+            assert off.residuals().primal["c0"] >= 5e-4
+            assert not off.is_optimal(1e-4)
