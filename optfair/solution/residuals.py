@@ -259,10 +259,11 @@ def _measured(
         loose[name], primal[name] = t.violations(values, unit)
     if proof is not None and proof.problem is not problem:
         proof = None  # a bound on another problem proves nothing here
-    known = getattr(proof, "entry_sizes", None)
-    for name, t in problem.constraints.items() if known is not None else ():
-        if np.isfinite(primal[name]) and primal[name] > ROUNDING:
-            primal[name] = t.violations(values, np.maximum(unit, known(name, values)))[1]
+    known: Any = getattr(proof, "entry_sizes", None)  # of a proof of the compiled form
+    off = [name for name, size in primal.items() if ROUNDING < size < np.inf]
+    for name in [] if known is None else off:
+        own = np.maximum(unit, known(name, values))
+        primal[name] = problem.constraints[name].violations(values, own)[1]
     for name, variable in problem.variables.items():
         x = np.asarray(values[name], dtype=float)
         more = {}

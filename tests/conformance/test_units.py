@@ -144,6 +144,8 @@ OPEN = {
     "refused": [  # no answer passes verification
         # SCIP reads expressions, and holds rows to 1e-6 whatever their unit
         ("textbook/cardinality_portfolio", "all"),
+        # no solver closes the gap further than to 1e-5
+        ("group_counterfactual/gaussian_lmi_german", "all"),
     ],
     "graded lower": [  # its bound is not proved in these units
         # the radius is told in the unit of the data, and some columns count in another one
