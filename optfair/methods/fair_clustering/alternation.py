@@ -286,8 +286,9 @@ def _finished(run: Descent[Solution]) -> Alternation:
 
 # Swap moves between clusterings: a cluster that is missed least is opened again elsewhere.
 
-# Assignments after a swap before it is judged; clusters among which the one to close is drawn.
-TRIAL, CLOSED = 8, 3
+# Assignments after a swap before it is judged; clusters among which the one to close is drawn, and
+# rows among which the place to open is the one that saves most.
+TRIAL, CLOSED, OPENED = 8, 3, 8
 # Rows that regrets are estimated from, and places to open are drawn from.
 LOOKED_AT = 20_000
 
@@ -335,14 +336,18 @@ def swapped(
         nearest, at = reduced.argmin(axis=0), np.arange(rows.size)
         paid, low = far[nearest, at], reduced[nearest, at]
         reduced[nearest, at] = np.inf
-        regret = np.bincount(nearest, w[rows] * (reduced.min(axis=0) - low), K)
+        second = reduced.min(axis=0)
+        regret = np.bincount(nearest, w[rows] * (second - low), K)
         closed = int(rng.choice(np.argsort(regret)[:CLOSED]))
         chance = w[rows] * paid
         if not chance.sum() > 0.0:
             break
         moved, own = centers.copy(), prices.copy()
-        moved[closed] = problem.cost.points[rng.choice(rows, p=chance / chance.sum())]
         own[:, closed] = np.delete(prices, closed, axis=1).mean(axis=1)
+        places = problem.cost.points[rng.choice(rows, OPENED, p=chance / chance.sum())]
+        new = replace(problem.cost, centers=places).columns(rows) + own[groups[rows], closed]
+        saved = np.maximum(np.where(nearest == closed, second, low) - new, 0.0) @ w[rows]
+        moved[closed] = places[saved.argmax()]
         trial = onwards(moved, own, TRIAL)
         budget -= len(trial.history)
         if trial.status == "interrupted":

@@ -83,8 +83,8 @@ class FairKMeans(
         for, and 1 for given centers.
     search : {"restarts", "swap"}
         "swap": one start, then clusters that are missed least are closed and opened again at rows
-        drawn by cost, for as many assignments as the other starts would take. It pays from about
-        30 clusters on.
+        drawn by cost, of which the one that saves most is taken, for as many moves of the centers
+        as the other starts would make. It pays from about 30 clusters on.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
         the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 2,000

@@ -258,7 +258,8 @@ def first_descent(
     run = onwards(centers if begun is None else begun.centers, prices, None)
     if model.search != "swap" or run.status != "converged":
         return run
-    budget = (starts - 1) * len(run.history)
+    # passes in which rows choose softly and move centers take about as long as warm assignments
+    budget = (starts - 1) * (len(run.history) + (0 if begun is None else begun.moves))
     return swapped(problem, run, onwards, seed=seed, budget=budget, deadline=deadline)
 
 

@@ -57,6 +57,26 @@ def test_without_a_budget_a_swap_search_is_a_start() -> None:
     assert np.array_equal(one.cluster_centers_, swap.cluster_centers_)
 
 
+def test_soft_passes_of_a_start_count_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups = data(2_000)
+    begun, taken = [], []
+    softly, swapped = single_start.softly, single_start.swapped
+
+    def soft(*a: Any) -> Any:
+        begun.append(softly(*a))
+        return begun[-1]
+
+    def without(problem: Any, first: Any, onwards: Any, *, budget: int, **k: Any) -> Any:
+        taken.append((budget, len(first.history)))
+        return swapped(problem, first, onwards, budget=0, **k)
+
+    monkeypatch.setattr(single_start, "softly", soft)
+    monkeypatch.setattr(single_start, "swapped", without)
+    fitted(X, groups, n_init=4, search="swap")
+    (start,), ((budget, steps),) = begun, taken
+    assert start.moves > 0 and budget == 3 * (start.moves + steps)
+
+
 @pytest.mark.filterwarnings("ignore:the best start ended by time_limit")
 def test_a_time_limit_ends_the_search() -> None:
     X, groups = data()
