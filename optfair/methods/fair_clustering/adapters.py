@@ -405,8 +405,10 @@ def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> Infe
             "some group costs at least"
             f" {proof.solution.bound:.6g} times its bound in every assignment"
         )
+    others = [k for k, t in p.constraints.items() if t.scope <= {"masses"}]
+    beside = f", beside {', '.join(map(repr, others))}" if others else ""
     return Infeasible(
-        f"rules on costs cannot hold at these centers: {', '.join(map(repr, names))}",
+        f"rules on costs cannot hold at these centers: {', '.join(map(repr, names))}{beside}",
         evidence,
         "allow more, or start from other centers",
         certificate=proof if proof.verify() else None,

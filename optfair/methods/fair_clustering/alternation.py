@@ -22,6 +22,7 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     moved_centers,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.cost_rules import LinkTerm
 from optfair.numbers import (
     check_callable,
     check_count,
@@ -247,9 +248,11 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
             "declare the problem from X and centers with one of those",
         )
     if problem.demands.bars or problem.demands.by_group:
+        linked = any(isinstance(t, LinkTerm) for t in problem.constraints.values())
         raise DeclarationError(
             "alternate does not move centers under rules on costs",
-            remedy="use FairKMeans, which does",
+            "links between rows need it, and FairKMeans then uses it too" if linked else "",
+            "solve a FairAssignment at given centers" if linked else "use FairKMeans, which does",
         )
     if int(max_iter) != max_iter or max_iter < 1:
         raise DeclarationError(f"max_iter={max_iter!r} is not a positive integer", remedy="correct")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import cvxpy as cp
 import numpy as np
@@ -22,6 +22,7 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.cost_rules import (
     CostTerm,
+    check_links,
     group_costs,
     refuse_negative,
     stated_group_costs,
@@ -321,6 +322,18 @@ class FairAssignment(GroupedRows):
         )
         most = np.min(upper, axis=0) if upper else None
         return Demands(charge, most, self.data["goal"] == "group")
+
+    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Self:
+        """Return this problem with further constraints; see `Problem.with_constraints`.
+
+        Raises
+        ------
+        DeclarationError
+            Also links between rows that exclude each other, in whatever order they come.
+        """
+        made = super().with_constraints(constraints, **named)
+        check_links(made.constraints, made.cost)
+        return made
 
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand; the mass-dual algorithm prices rules on costs."""

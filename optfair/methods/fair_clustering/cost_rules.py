@@ -197,6 +197,64 @@ def refuse_negative(cost: SeparableCost, what: str) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class LinkTerm(ConstraintTerm):
+    """Links between rows: no rule on masses, and contradictions show before any solve.
+
+    Attributes
+    ----------
+    pairs : array (m, 2)
+        Rows that are linked.
+    together : bool
+        Whether they must be, or cannot be.
+    """
+
+    pairs: NDArray[np.intp] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
+    together: bool = True
+
+
+def check_links(constraints: Mapping[str, Any], cost: SeparableCost) -> None:
+    """Raise on links that exclude each other, or leave rows no cluster.
+
+    Raises
+    ------
+    DeclarationError
+        Rows that must be linked and cannot be; linked rows whose barred arcs leave no cluster.
+    """
+    links = [t for t in constraints.values() if isinstance(t, LinkTerm)]
+    if not links:
+        return
+    n = cost.rows
+    both = np.concatenate(
+        [np.zeros((0, 2), dtype=np.intp), *(t.pairs for t in links if t.together)]
+    )
+    graph = sp.coo_array((np.ones(len(both)), tuple(both.T)), shape=(n, n))
+    parts, part = sp.csgraph.connected_components(graph, directed=False)
+    for term in links:
+        same = part[term.pairs[:, 0]] == part[term.pairs[:, 1]]
+        clash = np.flatnonzero(same & (not term.together))
+        if clash.size:
+            i, j = term.pairs[clash[0]]
+            raise DeclarationError(
+                f"rows {i} and {j} must be linked and cannot be",
+                f"{clash.size} pairs are in both, directly or through others",
+                "take them out of one of the two",
+            )
+    for name, term in constraints.items():
+        arcs = term.charge.barred if isinstance(term, CostTerm) else None
+        if arcs is None:
+            continue
+        gathered = sp.csr_array((np.ones(n), (part, np.arange(n))), shape=(parts, n))
+        free = (gathered @ arcs.astype(float) == 0.0).any(axis=1)
+        stuck = np.flatnonzero(~free[part])
+        if stuck.size:
+            raise DeclarationError(
+                f"rows that must be linked have no cluster, such as {stuck[:5].tolist()}",
+                f"{name!r} bars every cluster to one of them or another",
+                "take the link out, or allow a cluster to all of them",
+            )
+
+
 @dataclass(frozen=True, repr=False)
 class _Links(Rule):
     pairs: Any
@@ -220,6 +278,13 @@ class _Links(Rule):
         return pairs.astype(np.intp)
 
 
+def _incidence(pairs: NDArray[np.intp], rows: int, sign: float) -> sp.csr_array:
+    """Return the first row of each pair plus ``sign`` times the second (m, n)."""
+    m = len(pairs)
+    signs, at = np.repeat([1.0, sign], m), np.tile(np.arange(m), 2)
+    return sp.csr_array((signs, (at, pairs.T.ravel())), shape=(m, rows))
+
+
 @dataclass(frozen=True, repr=False)
 class MustLink(_Links):
     """Two rows have the same fractions in every cluster."""
@@ -228,12 +293,18 @@ class MustLink(_Links):
 
     def bind(self, problem: Problem) -> Any:
         """Return one equality per pair and cluster."""
-        pairs = self.rows(problem)
-        A, m = problem["assignment"], len(pairs)
-        at = np.tile(np.arange(m), 2)
-        signs = np.repeat([1.0, -1.0], m)
-        apart = sp.csr_array((signs, (at, pairs.T.ravel())), shape=(m, A.shape[0]))
-        return apart @ A == 0
+        pairs, A = self.rows(problem), problem["assignment"]
+        apart = _incidence(pairs, A.shape[0], -1.0)
+        return LinkTerm(
+            "must link",
+            frozenset({"assignment"}),
+            Evidence("must link", "affine", "Zero", LP),
+            build=lambda: apart @ A == 0,
+            violation=lambda v: np.abs(apart @ np.asarray(v["assignment"])),
+            shape=(len(pairs), A.shape[1]),
+            latex=self.latex,
+            pairs=pairs,
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -243,27 +314,21 @@ class CannotLink(_Links):
     latex = r"A_{ik} + A_{jk} \le 1"
 
     def bind(self, problem: Problem) -> Any:
-        """Return one inequality per pair and cluster, after a look at what must be linked."""
-        pairs = self.rows(problem)
-        A, m = problem["assignment"], len(pairs)
-        n = A.shape[0]
-        linked = [r.rows(problem) for r in problem.rules.values() if isinstance(r, MustLink)]
-        if linked:
-            both = np.concatenate(linked)
-            graph = sp.coo_array((np.ones(len(both)), tuple(both.T)), shape=(n, n))
-            _, part = sp.csgraph.connected_components(graph, directed=False)
-            clash = np.flatnonzero(part[pairs[:, 0]] == part[pairs[:, 1]])
-            if clash.size:
-                i, j = pairs[clash[0]]
-                raise DeclarationError(
-                    f"rows {i} and {j} must be linked and cannot be",
-                    f"{clash.size} pairs are in both, directly or through others",
-                    "take them out of one of the two",
-                )
-        both_rows = sp.csr_array(
-            (np.ones(2 * m), (np.tile(np.arange(m), 2), pairs.T.ravel())), shape=(m, n)
+        """Return one inequality per pair and cluster."""
+        pairs, A = self.rows(problem), problem["assignment"]
+        both = _incidence(pairs, A.shape[0], 1.0)
+        return LinkTerm(
+            "cannot link",
+            frozenset({"assignment"}),
+            Evidence("cannot link", "affine", "Nonpositive", LP),
+            build=lambda: both @ A <= 1,
+            violation=lambda v: np.maximum(both @ np.asarray(v["assignment"]) - 1.0, 0.0),
+            shape=(len(pairs), A.shape[1]),
+            scale=1.0,
+            latex=self.latex,
+            pairs=pairs,
+            together=False,
         )
-        return both_rows @ A <= 1
 
     def verdict(self, solution: Solution) -> Verdict:
         """Say which pairs share a cluster, by fractions or by labels."""

@@ -126,19 +126,8 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
             remedy="solve a FairAssignment with rules on the masses",
         )
     limit = check_number(time_limit, "time_limit")
+    check_labelled(p)
     program = compile_rules(p).program
-    if not program.polyhedral:
-        raise DeclarationError(
-            "labels that obey curved rules are not made",
-            "whole numbers of rows are sought by linear programs",
-            'use linear rules, or labels="soft"',
-        )
-    if p.demands.bars or p.demands.by_group:
-        raise DeclarationError(
-            "labels that obey rules on costs are not made",
-            "whole numbers of rows in a cluster do not settle what they cost",
-            'leave these rules out, or use labels="soft"',
-        )
     costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
     unit = whole_counts(costs)
     masses = np.asarray(solution["masses"], dtype=float)
@@ -156,6 +145,30 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     own[costs.rows] = best.labels
     found = replace(best, labels=own)
     return _described(found, solution)
+
+
+def check_labelled(p: FairAssignment) -> None:
+    """Raise where labels that obey the rules are not made: curved rules, those on rows and costs."""
+    other = p.structure_refusal("mass-assignment")
+    if other:
+        raise DeclarationError(
+            "labels that obey rules on single rows are not made",
+            other,
+            'ask the FairAssignment for whole rows, with_integrality("assignment"), or leave these'
+            ' rules out, or use labels="soft"',
+        )
+    if not compile_rules(p).program.polyhedral:
+        raise DeclarationError(
+            "labels that obey curved rules are not made",
+            "whole numbers of rows are sought by linear programs",
+            'use linear rules, or labels="soft"',
+        )
+    if p.demands.bars or p.demands.by_group:
+        raise DeclarationError(
+            "labels that obey rules on costs are not made",
+            "whole numbers of rows in a cluster do not settle what they cost",
+            'leave these rules out, or use labels="soft"',
+        )
 
 
 def _described(found: Labelling, solution: Solution) -> HardLabels:

@@ -169,6 +169,71 @@ def test_links() -> None:
         p.with_constraints(same=fc.must_link([[0, 5], [5, 1]])).with_constraints(apart=near)
 
 
+SAME, APART = fc.must_link([[0, 1], [1, 2]]), fc.cannot_link([[0, 2]])
+
+
+@pytest.mark.parametrize("rules", [[SAME, APART], [APART, SAME], {"a": APART, "b": SAME}])
+def test_links_that_exclude_each_other_are_named_in_any_order(rules: Any) -> None:
+    X, groups, _ = data(n=30)
+    with pytest.raises(DeclarationError, match="rows 0 and 2 must be linked and cannot be"):
+        of.FairKMeans(3, fairness=rules).fit(X, groups=groups)
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=APART)
+    with pytest.raises(DeclarationError, match="rows 0 and 2"):
+        p.with_constraints(same=SAME)
+
+
+def test_links_whose_rows_share_no_cluster_are_refused() -> None:
+    X, groups, _ = data(n=30)
+    arcs = np.zeros((30, 2), dtype=bool)
+    arcs[0, 0] = arcs[2, 1] = True
+    for rules in ([SAME, fc.forbidden_arcs(arcs)], [fc.forbidden_arcs(arcs), SAME]):
+        with pytest.raises(DeclarationError, match=r"have no cluster, such as \[0, 1, 2\]"):
+            of.FairKMeans(2, fairness=rules).fit(X, groups=groups)
+    arcs[2, 1] = False
+    allowed = [SAME, fc.forbidden_arcs(arcs)]
+    solved = of.FairAssignment(X, groups=groups, centers=X[3:5], fairness=allowed).solve()
+    np.testing.assert_allclose(solved["assignment"][:3], [[0, 1]] * 3, atol=1e-7)
+    with pytest.raises(DeclarationError, match="solve a FairAssignment at given centers"):
+        of.FairKMeans(2, fairness=allowed, n_init=1).fit(X, groups=groups)
+
+
+def test_hard_labels_do_not_claim_to_obey_links() -> None:
+    X, groups, _ = data(n=30)
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=APART)
+    for labelled in (
+        lambda: fc.hard_labels(p.solve()),
+        lambda: of.FairKMeans(3, fairness=APART, labels="hard").fit(X, groups=groups),
+    ):
+        with pytest.raises(DeclarationError, match="rules on single rows are not made"):
+            labelled()
+
+
+def test_a_group_that_exceeds_the_capacity_it_may_use_is_proved_to() -> None:
+    X, _, _ = data(n=60)
+    groups = np.array(list("ab") * 30)
+    arcs = np.zeros((60, 2), dtype=bool)
+    arcs[groups == "a", 1] = True  # half of the weight in the first cluster, which holds 0.45
+    rules = [fc.forbidden_arcs(arcs), of.cluster_share(upper=[0.45, 0.6])]
+    with pytest.raises(of.Infeasible, match=r"at least 5 % of the weight") as caught:
+        of.FairKMeans(2, fairness=rules, n_init=1, random_state=0).fit(X, groups=groups)
+    assert "'fairness.1.upper'" in str(caught.value)
+    assert caught.value.certificate.verify().ok
+
+
+def test_capacities_count_weights() -> None:
+    X, groups, _ = data(n=200)
+    w = np.random.default_rng(0).uniform(0.5, 2.0, 200)
+    fair = [of.max_gap(0.1), of.cluster_share(upper=0.27)]
+    model = of.FairKMeans(4, fairness=fair, n_init=1, random_state=0)
+    model.fit(X, groups=groups, sample_weight=w)
+    held = w @ model.soft_assignment_ / w.sum()
+    assert 0.269 < held.max() <= 0.27 + 1e-9
+    p = of.FairAssignment(
+        X, groups=groups, centers=model.cluster_centers_, fairness=fair, sample_weight=w
+    )
+    assert model.objective_ == pytest.approx(p.solve("highs").objective, rel=1e-7)
+
+
 class _Half(dict[str, Any]):
     """Values that look like a solution."""
 

@@ -287,7 +287,8 @@ class ChargedRows:
             self.deadline = time.perf_counter() + left
         flow, objective, bound = self.solved(cost, before.found if before else None)
         gap = max(0.0, objective - bound) / max(self.unit, abs(objective))
-        return Assigned(objective, gap, flow.status, centers, flow)
+        out = flow.spilled > SPILL and flow.status == "optimal"
+        return Assigned(objective, gap, "out of reach" if out else flow.status, centers, flow)
 
     def solved(self, cost: SeparableCost, before: Any = None) -> tuple[ChargedFlow, float, float]:
         """Return the flow at the costs given, its objective and its bound."""

@@ -133,7 +133,8 @@ def descend(
         if step is None:
             status = "time_limit"
             break
-        if step.status in ("time_limit", "interrupted"):
+        # centers that leave rows out of reach lead nowhere: the proof is made where they are
+        if step.status in ("time_limit", "interrupted", "out of reach"):
             status = step.status
         if best is not None:
             if status and not np.isfinite(step.gap):  # cut short: the one before has a proof
