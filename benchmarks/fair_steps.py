@@ -1,7 +1,7 @@
-"""Fair clustering: assignments without a start, fits beside k-means and as streams, labels, swaps.
+"""Fair clustering: assignments, fits beside k-means, streams, labels, swaps, sites, capacities, links.
 
-    python benchmarks/fair_steps.py [--quick] [--json] [--only cold fits sources labels search stream]
-                                    [--rows N]
+    python benchmarks/fair_steps.py [--quick] [--json] [--only cold fits sources labels search stream sites
+                                    rules] [--rows N]
 
 Prints Markdown. Adult and hotel bookings are read from OPTFAIR_DATA. Seconds are CPU of one
 thread; k-means and the fit start from the same centers, in turn, and the least of the runs counts.
@@ -186,6 +186,49 @@ def search(data: str, K: int, seeds: int) -> Result:
     return {"name": f"{data}, K={K}", "K": K, "gains": gains, **found}
 
 
+def sites(n: int, K: int) -> Result:
+    """Choose K centers of n rows of Adult among 200 sites, so that the farthest row is near."""
+    X, groups = of.datasets.load("adult", fetch=False).numeric("sex", standardize=True)
+    some = np.random.default_rng(0).choice(len(X), n, replace=False)
+    p = of.fair_clustering.FairFacilityLocation(
+        X[some],
+        groups=groups[some],
+        sites=X[some[:200]],
+        n_centers=K,
+        goal="bottleneck",
+        fairness=of.max_gap(0.1),
+    )
+    begin = time.process_time()
+    found = of.fair_clustering.located_sites(p, gap=1e-9, time_limit=60.0)
+    seconds = time.process_time() - begin
+    proved = bool(found.verify())
+    return {"name": f"k-center, {n:,} rows, K={K}", "seconds": seconds, "proved": proved} | {
+        "objective": found.objective,
+        "bound": found.bound,
+        "gap": found.gap,
+    }
+
+
+def rules(name: str, n: int) -> Result:
+    """Fit under capacities by weight, or with links between n rows, a tenth of them linked."""
+    X, groups, centers = gaussian(n, 10, 2)
+    rng = np.random.default_rng(1)
+    pairs, weights = rng.permutation(n)[: n // 10].reshape(-1, 2), None
+    if name == "capacities":
+        weights = rng.uniform(0.5, 2.0, n)
+        further: Any = of.cluster_share(lower=0.05, upper=0.11)
+    else:
+        further = getattr(of.fair_clustering, name)(pairs)
+    model = of.FairKMeans(10, fairness=[of.max_gap(0.05), further], init=centers, max_iter=10)
+    begin = time.process_time()
+    model.fit(X, groups=groups, sample_weight=weights)
+    seconds = time.process_time() - begin
+    return {"name": f"{name}, {n:,} rows", "seconds": seconds, "iterations": model.n_iter_} | {
+        "gap": model.gap_,
+        "objective": model.objective_,
+    }
+
+
 def chunks(n: int, size: int = 50_000) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Make n rows of 8 columns of two groups, the same in every pass."""
     for start in range(0, n, size):
@@ -255,6 +298,18 @@ def report(found: Result) -> None:
     )
     for r in found["search"]:
         print(f"| {r['name']} | {r['gain']:.2f} | {r['least']:.2f} | {r['time']:.2f} |")
+    print("\n| sites | CPU s | radius | at least | gap | verified |\n|---|---:|---:|---:|---:|---|")
+    for r in found["sites"]:
+        print(
+            f"| {r['name']} | {r['seconds']:.1f} | {r['objective']:.6g} | {r['bound']:.6g}"
+            f" | {r['gap']:.0e} | {r['proved']} |"
+        )
+    print("\n| rules | CPU s | iterations | objective | gap |\n|---|---:|---:|---:|---:|")
+    for r in found["rules"]:
+        print(
+            f"| {r['name']} | {r['seconds']:.1f} | {r['iterations']} | {r['objective']:.8g}"
+            f" | {r['gap']:.0e} |"
+        )
     print("\n| streamed rows | CPU s | passes | ns a row and pass | MB | gap |")
     print("|---:|---:|---:|---:|---:|---:|")
     for r in found["stream"]:
@@ -268,11 +323,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a slice under 45 s")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parts = ["cold", "fits", "sources", "labels", "search", "stream"]
+    parts = ["cold", "fits", "sources", "labels", "search", "stream", "sites", "rules"]
     parser.add_argument("--only", nargs="+", choices=parts)
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of the larger stream")
     options = parser.parse_args()
-    wanted = options.only or parts[: 4 if options.quick else 6]
+    wanted = options.only or parts[: 4 if options.quick else 8]
     warnings.simplefilter("ignore")
     have = of.datasets.names()
     adult_there = have["adult"] != "needs OPTFAIR_DATA"
@@ -285,6 +340,13 @@ def main() -> None:
         found["search"] = [search(d, K, 5) for d in sets for K in (13, 33, 40)]
     if "stream" in wanted:
         found["stream"] = [in_child(stream, n) for n in (options.rows // 2, options.rows)]
+    if "sites" in wanted and adult_there:
+        sizes = ((500, 4),) if options.quick else ((500, 4), (2_000, 7), (5_000, 10))
+        found["sites"] = [sites(n, K) for n, K in sizes]
+    if "rules" in wanted:
+        large, few = (20_000, 500) if options.quick else (1_000_000, 5_000)
+        found["rules"] = [rules("capacities", large)]
+        found["rules"] += [rules(name, few) for name in ("must_link", "cannot_link")]
     if "cold" in wanted:
         found["cold"] = [cold(n) for n in (names[:1] if options.quick else names)]
     if "fits" in wanted:
@@ -312,6 +374,8 @@ def main() -> None:
         ]
         gains = [g for r in found["search"] if r["K"] >= 33 for g in r["gains"]]
         reached.append(("K >= 33: swaps lose, median %", -0.3, -float(np.median(gains))))
+    reached += [(f"{r['name']}: gap", 1e-9, r["gap"]) for r in found["sites"]]
+    reached += [(f"{r['name']}: gap", 1e-7, r["gap"]) for r in found["rules"]]
     if found["stream"]:
         half, full = found["stream"]
         reached.append(
