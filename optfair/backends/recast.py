@@ -231,9 +231,11 @@ def _feasible(problem: Problem, values: Values, request: Request) -> bool:
 
 
 def _values(way: Recast, solution: Solution) -> dict[str, Any]:
+    variables, known = way.problem.variables, solution.values  # what no term uses has no value
     if not way.in_logarithms:
-        return {n: solution.values[n] for n in way.problem.variables}
-    return {n: np.exp(solution.values[f"log {n}"]) for n in way.problem.variables}
+        return {n: known[n] if n in known else np.zeros(v.shape) for n, v in variables.items()}
+    logs = {n: known.get(f"log {n}", np.zeros(v.shape)) for n, v in variables.items()}
+    return {n: np.exp(v) for n, v in logs.items()}
 
 
 def _multipliers(
@@ -245,7 +247,10 @@ def _multipliers(
     objective's own :math:`\varphi'` divides all; they are ratios of gradients.
     """
     plain = {leaf_of(v): np.ravel(values[n], order="F") for n, v in problem.variables.items()}
-    moved = {leaf: np.ravel(solution.values[name], order="F") for leaf, name in way.names.items()}
+    moved = {
+        leaf: np.ravel(solution.values.get(name, np.zeros(leaf.size)), order="F")
+        for leaf, name in way.names.items()
+    }
     stretch = np.concatenate(list(plain.values())) if way.in_logarithms else np.array(1.0)
 
     def slope(before: Node, after: Node) -> float:

@@ -292,9 +292,15 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
 # --- term by term ------------------------------------------------------------------------------------
 
 
+def _goal(problem: Any) -> Any:
+    """Return the objective as one expression, 0 where there is none."""
+    terms = [built(t) for t in problem.objective.values()]
+    return sum(terms[1:], terms[0]) if terms else cp.Constant(0.0)
+
+
 def _objective(problem: Any, domain: Domain) -> tuple[Node, Domain]:
     """Return what is minimised, the negative of what is maximised, and where it is defined."""
-    found = read(sum(built(t) for t in problem.objective.values()), domain)
+    found = read(_goal(problem), domain)
     node = found.node
     node = node if problem.sense == "minimize" else Algebra(found.domain).scaled(-1.0, node)
     return node, found.domain
@@ -495,7 +501,7 @@ def _made(
             constraints[piece.name] = written(piece.after, flat) <= 0
     if way == "level":
         p, q = goal
-        asked = demanded(sum(built(t) for t in problem.objective.values()), Domain())
+        asked = demanded(_goal(problem), Domain())
         for k, node in enumerate(f.node for f in asked if affine(f.node)):
             constraints[f"{IMPLIED} {k}"] = written(node, flat) <= 0
         total = written(p, flat) - float(level) * written(q, flat)

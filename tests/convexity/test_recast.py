@@ -196,3 +196,27 @@ def test_quasiconvex_without_stated_bounds(goal: Any, rows: list[Any], truth: fl
     s = p.solve()
     assert s.is_optimal(1e-6) and s.objective == pytest.approx(truth, abs=1e-6)
     assert s.grade.sound and abs(s.bound - truth) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda x, y: [x * y >= 1, x >= 0.1, y >= 0.1],
+        lambda x, y: [x / y <= 2, y >= 1, x >= 0],
+        lambda x, y: [(x - 3 * y) / (y + 1) <= 2, y >= 0],
+        lambda x, y: [cp.sqrt(cp.abs(x)) <= 2],
+        lambda x, y: [cp.ceil(x) <= 3],
+    ],
+)
+@pytest.mark.parametrize("goal", [lambda x, y: x + y, None])
+def test_rows_in_other_words_need_no_objective_and_not_every_variable(goal: Any, rows: Any) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    every = rows(x, y)
+    names = [f"row {k}" for k in range(len(every))]
+    declared = of.from_cvxpy(cp.Problem(cp.Minimize(x + y), every), names)
+    p = declared.with_terms({}, declared.constraints) if goal is None else declared
+    assert p.problem_class is not None
+    if goal is None:
+        s = p.solve()
+        assert s.objective == 0.0 and set(s.values) == {"x", "y"}
+        assert all(t.relative_violation(s.values) <= 1e-6 for t in declared.constraints.values())
