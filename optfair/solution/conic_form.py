@@ -17,14 +17,12 @@ from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products
-from optfair.solution.equilibration import congruence
+from optfair.solution.equilibration import NOISE, congruence
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6
 # So are columns of curved programs whose largest coefficient is less than this, or its inverse more.
 COLUMN = 1e-5
-# Coefficients below such a share of the largest in their row and of that in their column.
-NOISE = 1e-13
 # Rounds in which rows and columns are brought near 1 in turn.
 BALANCING = 60
 # Violations of rows below this share of their terms are as good as none.

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -20,6 +20,8 @@ APART = 10.0
 SIDES, MANY = 40, 0.99
 # Weight of sides and costs beside the numbers of curved programs without blocks.
 LIGHT = 0.1
+# Coefficients below such a share of the largest in their row and of that in their column.
+NOISE = 1e-13
 # Steps of the least squares.
 STEPS = 200
 # Numbers of a program up to which units are looked for, and the largest exponent of a unit.
@@ -90,6 +92,8 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     for k, (values, row, column, other) in enumerate(parts):
         sizes = np.abs(values)
         used = (sizes > (usual if k == 1 else 0.0)) & np.isfinite(sizes)
+        if k in (0, 3) and not blocks:
+            used &= sizes > NOISE * _least_largest(sizes, row if other is None else other, column)
         row, column, at = row[used], column[used] + lines, np.arange(used.sum())
         half = np.append(single, True)[row]
         entries = [(np.ones(at.size), first[row]), (np.where(half, 0.0, 1.0), second[row])]
@@ -118,6 +122,16 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         middle = np.round(np.log2(np.median(near[near > _usual(near)])))
         rows, columns = rows - middle, columns + middle
     return np.exp2(rows), np.exp2(columns)
+
+
+def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:
+    """Return the lesser of the largest entry of the row and that of the column of each entry."""
+    found = []
+    for place in (row, column):
+        largest = np.zeros(place.max(initial=-1) + 1)
+        np.maximum.at(largest, place, sizes)
+        found.append(largest[place])
+    return np.minimum(*found)
 
 
 def _usual(sides: Floats) -> float:
