@@ -3,15 +3,17 @@
     python benchmarks/cvxpy_tests.py [FILE ...]
 
 Runs the tests that CVXPY ships, with `Problem.solve` replaced by a look at the problem that is solved, or
-only compiled, and prints
-one JSON object. Nothing is solved, so nothing is asserted either.
+only compiled, and prints one JSON object. Nothing is solved, so nothing is asserted either. An error
+that is none of ours is printed with the test it came from, and ends the run with exit code 1.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+import traceback
 import unittest
 import warnings
 from pathlib import Path
@@ -27,6 +29,7 @@ from optfair.convexity.proof import CurvatureProof, CurvatureWitness
 
 # Scalars of a problem that is looked at, looks for each test, and rounds of timing for each.
 SCALARS, LOOKS, ROUNDS = 2_000, 40, 3
+OURS = Path(of.__file__).parent
 
 
 class Looks:
@@ -35,6 +38,7 @@ class Looks:
     def __init__(self) -> None:
         self.problems = self.terms = self.proved = self.refused = 0
         self.called_nonconvex: list[str] = []
+        self.raw: list[str] = []
         self.plain = self.with_proofs = 0.0
         self.test, self.left = "", 0
 
@@ -56,6 +60,12 @@ class Looks:
                 with_proofs.append(time.process_time() - middle)
         except of.OptfairError:
             self.refused += 1
+            return
+        except Exception as e:
+            frames = traceback.extract_tb(e.__traceback__)
+            ours = [f for f in frames if OURS in Path(f.filename).parents]
+            place = f"{Path(ours[-1].filename).relative_to(OURS)}:{ours[-1].lineno}"
+            self.raw.append(f"{self.test}: {type(e).__name__} at {place}: {e}"[:300])
             return
         self.problems += 1
         if all(isinstance(answer, CurvatureProof) for answer in answers.values()):
@@ -100,7 +110,8 @@ def main(files: list[str]) -> None:
     warnings.simplefilter("ignore")
     chosen = [str(folder / f) for f in files] or [str(folder)]
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
-    quiet += ["--continue-on-collection-errors"]
+    # no settings of another project: of a folder above, where warnings may be errors
+    quiet += ["--continue-on-collection-errors", "-c", os.devnull, "--rootdir", str(folder)]
     out, sys.stdout = sys.stdout, sys.stderr
     try:
         pytest.main([*chosen, *quiet, "-n", "0", "--disable-warnings"], plugins=[looks])
@@ -114,11 +125,14 @@ def main(files: list[str]) -> None:
                 "terms proved": looks.proved,
                 "refused": looks.refused,
                 "called nonconvex": looks.called_nonconvex,
+                "raw errors": looks.raw,
                 "seconds of from_cvxpy": looks.plain,
                 "seconds of prove": looks.with_proofs,
             }
         )
     )
+    if looks.raw:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
 from optfair.backends.facial import excluded_by_faces
+from optfair.backends.far_out import beginnings, endless, nearing
 from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import choose
+from optfair.backends.registry import profile as known
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request
 from optfair.core.adopt import AdoptedProblem
@@ -347,6 +349,9 @@ class _Search:
         """Solve a basis of a small linear program in fractions; not for a solver that was named."""
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
+        if not solution.grade.sound and not self.named and left > 0.0 and not solution.attained:
+            self.answer = self._far_out(solution) or solution
+            return
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS
         if self.named or not (small and self.provable and left > 0.0):
             return
@@ -450,6 +455,10 @@ class _Search:
             self.claims[0].solution = best
             raise self.claims[0]
         late = time.perf_counter() + self.compiled > request.deadline
+        if not (late or self.problem.problem_class.convex):
+            fall = endless(self.problem, beginnings(self.problem, best, request))
+            if fall is not None:
+                raise fall
         feasible = self._feasible
         if feasible is not None and (late or stop == "interrupted"):
             status = replace(feasible.status, termination=stop)
@@ -466,6 +475,9 @@ class _Search:
                 solution=best,
             )
         if best is not None and not best.attained:
+            far = self._far_out(best)
+            if far is not None:
+                return far
             raise SolverFailure(
                 f"no result passed verification at tolerance {request.tolerance:g}, and no point is"
                 " optimal: the objective falls on, however far out",
@@ -481,6 +493,17 @@ class _Search:
             " attempt is the solution of this error",
             solution=best,
         )
+
+    def _far_out(self, best: Solution) -> Solution | None:
+        """Return a point as near to a limit that no point attains as was asked, with its bound."""
+        outcome = nearing(self.problem, best.values, self.request.tolerance)
+        if outcome is None:
+            return None
+        self.attempts.append(f"{best.solver}: moved far out, towards a limit that is not attained")
+        solution, _, complaints = _verified(
+            self.problem, known("interval-boxes"), self.request, outcome, self.spent, self.attempts
+        )
+        return None if complaints else solution
 
 
 def _adapter(profile: SolverProfile) -> Run:

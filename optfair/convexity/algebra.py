@@ -40,10 +40,16 @@ class Algebra:
     ----------
     domain : Domain
         Where nodes are looked at.
+
+    Attributes
+    ----------
+    signed : dict
+        Products -> their sign and their factors without signs, as `rules.signed_factors` remembers.
     """
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
+        self.signed: dict[Node, tuple[float, list[Factor]] | None] = {}
 
     def nonnegative(self, node: Node) -> bool:
         """Whether no entry can be negative."""

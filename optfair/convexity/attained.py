@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -87,14 +88,38 @@ def falls(node: Node, domain: Domain) -> bool:
 
 def _slopes(node: Node, domain: Domain, leaf: Leaf, j: int, way: float) -> Interval | None:
     """Return enclosures of the slopes of all entries far out along an entry of a leaf, one way."""
-    leaves = {}
+    boxes = {}
     for other in node.leaves:
         box = domain.box(other)
         low, high = np.maximum(box.low, -_RADIUS), np.minimum(box.high, _RADIUS)
-        unit = np.zeros((other.size, 1, 1))
         if other is leaf:
             low[j] = high[j] = way * _RADIUS
+        boxes[other] = Interval.of(low, high)
+    found = slopes_along(node, boxes, leaf, j, way)
+    return None if found is None else found[1]
+
+
+def slopes_along(
+    node: Node, boxes: Mapping[Leaf, Interval], leaf: Leaf, j: int, way: float
+) -> tuple[Interval, Interval] | None:
+    """Return enclosures of a node's entries and of their slopes along an entry of a leaf, one way.
+
+    Parameters
+    ----------
+    node : Node
+        What is enclosed.
+    boxes : mapping
+        Where every leaf lies.
+    leaf, j : Leaf, int
+        Along which entry.
+    way : float
+        1 up, -1 down.
+    """
+    leaves = {}
+    for other, box in boxes.items():
+        unit = np.zeros((other.size, 1, 1))
+        if other is leaf:
             unit[j] = way
-        leaves[other] = Gradient(Interval.of(low, high)[:, None], Interval.exactly(unit))
+        leaves[other] = Gradient(box[:, None], Interval.exactly(unit))
     found = evaluate(node, leaves)
-    return None if found is None else found.g
+    return None if found is None else (found.v, found.g)

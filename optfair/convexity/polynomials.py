@@ -19,6 +19,7 @@ Matrix = list[list[Fraction]]
 # Terms and degree that are multiplied out.
 TERMS, DEGREE = 600, 12
 ONE = Fraction(1)
+_NOTHING: Polynomial = {(): ONE}
 
 
 class TooLarge(Exception):
@@ -85,6 +86,8 @@ def multiplied(
     """Return a product of polynomials; ``merges`` is that of `expand`."""
     if len(a) * len(b) > 8 * TERMS:
         raise TooLarge
+    if a == _NOTHING:
+        return dict(b)
     out: Polynomial = {}
     for m, c in a.items():
         for n, d in b.items():

@@ -56,7 +56,7 @@ from optfair.core.quadratics import (
 # Rules of powers: monomials, ratios of powers, norms and means.
 
 
-def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Fraction]] | None:
+def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Fraction], Kind] | None:
     found = signed_factors(node, kind, a)
     if found is None:
         return None
@@ -69,7 +69,7 @@ def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Frac
     elif min(exponents) < 0 or sum(exponents) > 1:
         return None
     goals = [Goal(n, "convex" if kind == "convex" and p > 0 else "concave") for n, p in factors]
-    return goals, exponents
+    return goals, exponents, kind
 
 
 def _monomial_rule(
@@ -79,8 +79,8 @@ def _monomial_rule(
         found = _monomial(node, kind, a)
         if found is None:
             return None
-        signed = signed_factors(node, kind, a)
-        return found[0] if signed is not None and accepts(found[1], signed[0]) else None
+        goals, exponents, own = found
+        return goals if accepts(exponents, own) else None
 
     rule(name, states, example)(needs)
 

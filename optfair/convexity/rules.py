@@ -174,9 +174,16 @@ def signed_factors(
 
     Constants are dropped: they are positive factors. None where a base changes its sign.
     """
+    if node not in a.signed:
+        a.signed[node] = _signed(node, a)
+    found = a.signed[node]
+    return None if found is None else (along(kind, found[0]), list(found[1]))
+
+
+def _signed(node: Node, a: Algebra) -> tuple[float, list[tuple[Node, Fraction]]] | None:
     if not isinstance(node, Product):
         return None
-    sign, factors = 1.0, []
+    sign, factors = 1.0, list[tuple[Node, Fraction]]()
     for n, p in node.factors:
         value = constant_value(n) if not n.leaves else None
         r = a.domain.range(n)
@@ -191,7 +198,7 @@ def signed_factors(
             factors.append((a.call("abs", [n], n.size), p))
         else:
             return None
-    return (along(kind, sign), factors) if factors else None
+    return (sign, factors) if factors else None
 
 
 def is_exponential(node: Node) -> bool:

@@ -172,7 +172,7 @@ class Search:
         """Yield what a rule might need to be told."""
         node, kind = goal.node, goal.kind
         if name == "one positive eigenvalue":
-            yield from _sheets(node, a)
+            yield from _sheets(node, kind, a)
         elif name == "perspective":
             if isinstance(node, Product):
                 yield from (n for n, p in node.factors if p == 1 and affine(n) and n.leaves)
@@ -244,11 +244,13 @@ def _refuted(
     return bool((ends < 0.0).any())
 
 
-def _sheets(node: Node, a: Algebra) -> Iterator[Node]:
+def _sheets(node: Node, kind: Kind, a: Algebra) -> Iterator[Node]:
     """Yield affine functions of one sign that may cut a Lorentz cone."""
+    if kind == "convex":
+        return
     if isinstance(node, Call) and node.function == "log":
         base = node.args[0]
-    elif isinstance(node, Product) and len(node.factors) == 1:
+    elif isinstance(node, Product) and len(node.factors) == 1 and node.factors[0][1] < 1:
         base = node.factors[0][0]
     else:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -123,6 +124,13 @@ def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[
     """
     if not accepts(problem):
         return problem, names
+    with warnings.catch_warnings():  # of how CVXPY's own reduction uses CVXPY: nothing users wrote
+        warnings.filterwarnings("ignore", "Reading from a sparse CVXPY expression", RuntimeWarning)
+        warnings.filterwarnings("ignore", "Initializing a Constant with a nested list", UserWarning)
+        return _reduced(problem, names)
+
+
+def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
     step, leaves = Complex2Real(), dict[Any, Any]()
     step.canon_methods = Complex2RealCanonMethods()
     other = {

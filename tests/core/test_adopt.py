@@ -10,6 +10,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.core.classify import objective_term
@@ -76,6 +77,18 @@ def test_complex_variables_are_two_real_ones() -> None:
     moved = cp.Problem(goal, [cp.real(z[0]) >= 2, z[1] == (2 + step) * 1j])
     slope = (of.from_cvxpy(moved).solve(tolerance=1e-9).objective - s.objective) / step
     assert float(s.shadow_price["pin imaginary"]) == pytest.approx(slope, abs=1e-3)
+
+
+def test_complex_parameters_of_any_kind_are_taken_without_a_warning() -> None:
+    places = (np.array([0, 1]), np.array([0, 1]))
+    sparse = cp.Parameter((2, 2), complex=True, sparsity=places, name="sparse")
+    sparse.value_sparse = sp.coo_array((np.array([1 + 2j, 3 - 4j]), places), shape=(2, 2))
+    one = cp.Parameter((1, 1), hermitian=True, value=np.array([[3.0 + 0j]]), name="one")
+    x, t = cp.Variable((2, 2), complex=True, name="x"), cp.Variable(name="t")
+    near = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(x - sparse, "fro"))))
+    assert near.solve(tolerance=1e-6).objective == pytest.approx(0.0, abs=1e-6)
+    above = of.from_cvxpy(cp.Problem(cp.Minimize(t), [t * np.eye(1) >> one]))
+    assert above.solve(tolerance=1e-6).objective == pytest.approx(3.0, abs=1e-5)
 
 
 def test_hermitian_and_negative_semidefinite_variables() -> None:

@@ -1,0 +1,258 @@
+"""Points far out: near a limit that no point attains, and along a fall that never ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.backends.boxes import BoxProof, Program
+from optfair.backends.request import SMALL, Outcome, Request
+from optfair.convexity.attained import slopes_along
+from optfair.convexity.expression import Leaf
+from optfair.convexity.hessians import Boxes
+from optfair.convexity.intervals import Interval
+from optfair.convexity.prove import WRITTEN
+from optfair.convexity.reading import leaf_of
+from optfair.core.certificate import Certificate, Verdict
+from optfair.core.expressions import Values
+from optfair.errors import OptfairError, Unbounded, UnsupportedProblem
+from optfair.numbers import Floats
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+# How far along an axis points are looked at, and where a fall may begin.
+DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32))
+BEGINNINGS = (0.0, 1.0, 1e3)
+
+
+def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | None:
+    """Return a point whose objective comes as near to its least enclosure as is asked, None without.
+
+    From given values one entry after the other is moved out, as long as the objective improves. The
+    bound is that of the objective's range where the constraints hold: x^2/y >= 0 for y > 0.
+    """
+    begin = time.perf_counter()
+    program = _read(problem)
+    if program is None or problem.integers:
+        return None
+    tree = Boxes(program.entries, program.low, program.high, (np.array([-1], dtype=np.int8),))
+    bound = program.closed(tree)
+    if not np.isfinite(bound):
+        return None
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    reach = bound + 0.5 * tolerance * max(SMALL, abs(bound))
+    point = np.clip(_point(problem, program, values), program.low, program.high)
+
+    def value(x: Floats) -> float:
+        own = _values(problem, program, x)
+        off = (t.relative_violation(own) for t in problem.constraints.values())
+        with np.errstate(all="ignore"):
+            known = max(off, default=0.0) <= 0.1 * tolerance
+            f = sign * problem.objective_at(own) if known else np.inf
+        return f if np.isfinite(f) else np.inf
+
+    least = value(point)
+    for k, way in _endless_axes(program):
+        for distance in DISTANCES:
+            further = point.copy()
+            further[k] = way * distance
+            f = value(further)
+            if least <= reach or (f >= least and distance > abs(point[k])):
+                break
+            if f < least:
+                point, least = further, f
+    if least > reach:
+        return None
+    at = _values(problem, program, point)
+    return Outcome(
+        "optimal",
+        at,
+        {},
+        BoxProof(problem, tree, at),
+        {"solve": time.perf_counter() - begin},
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EndlessFall(Certificate):
+    """A feasible point and an axis along which constraints stay satisfied and the objective falls.
+
+    All slopes are enclosed over the whole ray: those of constraints are never positive, that of
+    the objective (of its negative where it is maximised) never above some negative number.
+
+    Attributes
+    ----------
+    problem : Problem
+        What is unbounded.
+    values : mapping
+        The point.
+    entry : int
+        Which scalar is moved, counted through all variables in order.
+    way : float
+        1 up, -1 down.
+    """
+
+    problem: Problem
+    values: Values
+    entry: int
+    way: float
+
+    @property
+    def rate(self) -> float:
+        """By how much the objective improves at least per unit, 0 where that is not known."""
+        program = _read(self.problem)
+        if program is None or not 0 <= self.entry < len(program.entries):
+            return 0.0
+        return _rate(program, _point(self.problem, program, self.values), self.entry, self.way)
+
+    @property
+    def direction(self) -> dict[str, Any]:
+        """The direction by variable name."""
+        sizes = [v.size for v in self.problem.variables.values()]
+        d = np.zeros(sum(sizes))
+        d[self.entry] = self.way
+        parts = np.split(d, np.cumsum(sizes)[:-1])
+        return {
+            name: np.reshape(part, v.shape, order="F")
+            for (name, v), part in zip(self.problem.variables.items(), parts, strict=True)
+        }
+
+    def verify(self) -> Verdict:
+        """Read the problem anew and enclose the slopes again."""
+        good = not self.problem.integers and self.rate > 0.0
+        return Verdict(good, () if good else ("some slope along the ray may have the other sign",))
+
+    def __str__(self) -> str:
+        name = next(n for n, d in self.direction.items() if np.any(d))
+        word = "rises" if self.way > 0 else "falls"
+        return f"as {name!r} {word}, the objective improves by at least {self.rate:.3g} per unit"
+
+    __repr__ = __str__
+
+
+def endless(problem: Problem, points: Iterator[Values]) -> Unbounded | None:
+    """Return that the objective improves without limit along an axis, None where that is not shown.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of few scalars.
+    points : iterator of mapping
+        Where the fall might begin, asked for one after the other.
+    """
+    program = _read(problem)
+    if program is None or problem.integers or not np.isinf(program.high - program.low).any():
+        return None
+    for values in points:
+        at = np.clip(_point(problem, program, values), program.low, program.high)
+        for k, way in _endless_axes(program):
+            for distance in BEGINNINGS:
+                x = at.copy()
+                x[k] += way * distance
+                if _rate(program, x, k, way) <= 0.0:
+                    continue
+                proof = EndlessFall(problem, _values(problem, program, x), k, way)
+                return Unbounded(
+                    f"the objective ({', '.join(map(repr, problem.objective))}) improves without"
+                    " limit",
+                    f"{proof}, from a feasible point: slopes enclosed along the whole ray",
+                    "bound the variables it depends on",
+                    ray=proof.direction,
+                    certificate=proof,
+                )
+    return None
+
+
+def beginnings(problem: Problem, best: Solution | None, request: Request) -> Iterator[Values]:
+    """Yield where a fall may begin: in the middle of the box, at the best point, at a feasible one."""
+    from optfair.backends.solve import solve_as_asked
+
+    program = _read(problem)
+    if program is None or program.domain.empty:
+        return
+    yield _values(problem, program, Interval(program.low, program.high).middle())
+    if best is not None:
+        yield best.values
+    if problem.constraints:
+        with contextlib.suppress(OptfairError):
+            yield solve_as_asked(problem.with_terms({}, problem.constraints), None, request).values
+
+
+def _read(problem: Problem) -> Program | None:
+    sizes = sum(v.size for v in problem.variables.values())
+    if sizes > WRITTEN or not problem.objective or any(t.parameters for t in problem.terms):
+        return None
+    try:
+        return Program.of(problem)
+    except UnsupportedProblem:
+        return None
+
+
+def _endless_axes(program: Program) -> Iterator[tuple[int, float]]:
+    for k in range(len(program.entries)):
+        if np.isposinf(program.high[k]):
+            yield k, 1.0
+        if np.isneginf(program.low[k]):
+            yield k, -1.0
+
+
+def _rate(program: Program, x: Floats, k: int, way: float) -> float:
+    """Return by how much the goal falls at least per unit from a point on, 0 where it may not."""
+    low, high = x.copy(), x.copy()
+    if way > 0:
+        high[k] = np.inf
+    else:
+        low[k] = -np.inf
+    leaf, j = program.entries[k]
+
+    def boxes(low: Floats, high: Floats) -> dict[Leaf, Interval]:
+        out: dict[Leaf, Interval] = {}
+        for other in dict.fromkeys(entry[0] for entry in program.entries):
+            own = [i for i, entry in enumerate(program.entries) if entry[0] is other]
+            out[other] = Interval.of(low[own], high[own])
+        return out
+
+    along, here = boxes(low, high), boxes(x, x)
+    with np.errstate(all="ignore"):
+        for fact in program.facts:
+            start = slopes_along(fact.node, here, leaf, j, way)
+            found = slopes_along(fact.node, along, leaf, j, way)
+            if start is None or found is None:
+                return 0.0
+            value, (over, slope) = start[0], found
+            holds = (value.high <= 0.0).all() and (slope.high <= 0.0).all()
+            if fact.zero:
+                holds = holds and (value.low >= 0.0).all() and (slope.low >= 0.0).all()
+            if not (holds and (_continuous(slope) or (over.high <= 0.0).all())):
+                return 0.0
+        goal = slopes_along(program.goal, along, leaf, j, way)
+    if goal is None or not (_continuous(goal[1]) or (goal[0].high < np.inf).all()):
+        return 0.0
+    rate = -float(goal[1].high.max())
+    return rate if 0.0 < rate < np.inf else 0.0
+
+
+def _continuous(slope: Interval) -> bool:
+    """Whether slopes are bounded, so that nothing jumps, as 1/x does at 0 from low to high."""
+    return bool(np.isfinite(slope.low).all() and np.isfinite(slope.high).all())
+
+
+def _point(problem: Problem, program: Program, values: Values) -> Floats:
+    """Return values as entries of the program."""
+    flat = {leaf_of(v): np.ravel(values[n], order="F") for n, v in problem.variables.items()}
+    return np.array([float(flat[leaf][j]) for leaf, j in program.entries])
+
+
+def _values(problem: Problem, program: Program, x: Floats) -> dict[str, Any]:
+    known = {entry: float(v) for entry, v in zip(program.entries, x, strict=True)}
+    return {
+        n: np.reshape([known[leaf_of(v), j] for j in range(v.size)], v.shape, order="F")
+        for n, v in problem.variables.items()
+    }
