@@ -180,7 +180,10 @@ def beginnings(problem: Problem, best: Solution | None, request: Request) -> Ite
     yield _values(problem, program, Interval(program.low, program.high).middle())
     if best is not None:
         yield best.values
-    if problem.constraints:
+    # rows that are convex only in other words are no problem of their own without an objective
+    if problem.constraints and all(
+        t.evidence.problem_class.convex for t in problem.constraints.values()
+    ):
         with contextlib.suppress(OptfairError):
             yield solve_as_asked(problem.with_terms({}, problem.constraints), None, request).values
 

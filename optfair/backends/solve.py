@@ -349,7 +349,7 @@ class _Search:
         """Solve a basis of a small linear program in fractions; not for a solver that was named."""
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
-        if not solution.grade.sound and not self.named and left > 0.0 and not solution.attained:
+        if not (self.named or solution.grade.sound or left <= 0.0 or solution.attained):
             self.answer = self._far_out(solution) or solution
             return
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS
@@ -496,6 +496,8 @@ class _Search:
 
     def _far_out(self, best: Solution) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
+        if self.named:  # the answer would not be that solver's
+            return None
         outcome = nearing(self.problem, best.values, self.request.tolerance)
         if outcome is None:
             return None

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
@@ -22,6 +23,7 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
+    linear,
     raw_product,
     scalars,
     subnodes,
@@ -271,6 +273,13 @@ def _sheets(node: Node, kind: Kind, a: Algebra) -> Iterator[Node]:
     yield from signed
     if len(signed) > 1:
         yield a.total(signed)
+    # where q has one positive eigenvalue, the polar of any point with q > 0 cuts the cone so
+    middles = [float(a.domain.range(n).middle()[0]) for n in q.entries]
+    at = [Fraction(v) for v in (*middles, 1.0)]
+    polar = [float(sum(m * v for m, v in zip(row, at, strict=True))) for row in q.matrix]
+    if np.isfinite(polar).all():
+        parts = [(sp.csr_array([[c]]), n) for c, n in zip(polar, q.entries, strict=False)]
+        yield linear(parts, np.array(polar[-1:]))
 
 
 def _parts(node: Node, a: Algebra) -> Iterator[tuple[Node, str]]:
