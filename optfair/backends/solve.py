@@ -19,8 +19,7 @@ from optfair.backends.exact import exactly
 from optfair.backends.facial import excluded_by_faces
 from optfair.backends.far_out import beginnings, endless, nearing
 from optfair.backends.profile import SolverProfile
-from optfair.backends.registry import choose
-from optfair.backends.registry import profile as known
+from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request
 from optfair.core.adopt import AdoptedProblem
@@ -502,9 +501,9 @@ class _Search:
         if outcome is None:
             return None
         self.attempts.append(f"{best.solver}: moved far out, towards a limit that is not attained")
-        solution, _, complaints = _verified(
-            self.problem, known("interval-boxes"), self.request, outcome, self.spent, self.attempts
-        )
+        boxes = next(p for p in profiles().values() if p.route == "boxes")
+        asked = self.problem, boxes, self.request
+        solution, _, complaints = _verified(*asked, outcome, self.spent, self.attempts)
         return None if complaints else solution
 
 
