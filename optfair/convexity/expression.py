@@ -405,7 +405,7 @@ def select(node: Node, rows: Sequence[int] | NDArray[Any]) -> Node:
     if at.size == node.size and (at == np.arange(node.size)).all():
         return node
     if isinstance(node, Product):
-        return _product(tuple((select(b, at), a) for b, a in node.factors))
+        return raw_product([(select(b, at), a) for b, a in node.factors])
     if isinstance(node, Call) and _entrywise(node):
         return _call(node.function, (select(node.args[0], at),), int(at.size))
     return linear([(selection(at, node.size), node)], np.zeros(at.size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import cvxpy as cp
@@ -17,6 +18,9 @@ from optfair.convexity.recast import logarithm_of, sides_of
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
 from optfair.errors import DataError
+
+# Seconds of computing that all changes may take together, and one of them.
+ALL, ONE = 5.0, 0.4
 
 
 def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[str, ...]:
@@ -42,9 +46,12 @@ def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[
         if c.variables()[0] is not d.variables()[0]
     ]
     found: list[str] = []
+    end = time.thread_time() + ALL
     for word, said in [*signs, *bounds][:10] + pairs[:12]:
         if len(found) == 2 or (found and isinstance(said, tuple)):
             break  # what one bound does is the nearer change
+        if time.thread_time() > end:
+            return tuple(found)
         if any(word.replace("= 1", "= 0") == f.partition(" if ")[2] for f in found):
             continue  # a weaker bound was enough
         rows = said if isinstance(said, tuple) else (said,)
@@ -54,7 +61,7 @@ def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[
             facts = [f for c in rows for f in read_constraint("hint", c, domain)]
             narrower = domain.extended(facts)
         try:
-            answer = proved_on(expression, narrower, None, 0.4, refute=False)
+            answer = proved_on(expression, narrower, None, ONE, refute=False)
         except DataError:
             continue
         if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
