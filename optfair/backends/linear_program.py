@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.request import RawPoint, refused_options
-from optfair.backends.terminal import in_thread
+from optfair.backends.terminal import ask_for_room, in_thread
 from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
 
@@ -37,6 +37,20 @@ class LinearProgramResult:
     x: Floats
     prices: Floats
     bound: float = -np.inf
+
+
+class _Highs(highspy.Highs):  # type: ignore[misc]
+    """HiGHS, silent until it is asked to speak: from 1.16 on it greets whoever makes one."""
+
+    def enableCallbacks(self) -> None:
+        """Start what its constructor starts."""
+        self.silent()
+        super().enableCallbacks()
+
+    def run(self) -> Any:
+        """Run where there is memory to run in."""
+        ask_for_room()
+        return super().run()
 
 
 _Status = highspy.HighsModelStatus
@@ -110,8 +124,7 @@ def solve_linear_program(
     columns are integer it branches until incumbent and bound differ by ``gap``, from the point
     ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
     """
-    solver = highspy.Highs()
-    solver.silent()
+    solver = _Highs()
     options = {
         "solver": "simplex",
         "threads": 1,
@@ -173,8 +186,7 @@ class HeldProgram:
         *,
         tolerance: float,
     ) -> None:
-        self._model = highspy.Highs()
-        self._model.silent()
+        self._model = _Highs()
         options = {
             "solver": "simplex",
             "threads": 1,
@@ -286,7 +298,7 @@ def solve_form(
             row_lower[c.start : c.stop] = form.b[c.start : c.stop]
     free = np.full(form.q.size, np.inf)
     held = kept is not None and kept.rows is form.A and not form.P.nnz and not integer.any()
-    solver = kept.solver if kept is not None and held else highspy.Highs()
+    solver = kept.solver if kept is not None and held else _Highs()
     if held:
         solver.resetOptions()
     solver.setOptionValue("output_flag", log)
@@ -401,9 +413,8 @@ class HeldRows:
         with np.errstate(over="ignore"):
             self._bound = form.b[self._single] / self._entry
         self._A = rows[self._other]
-        self._model = highspy.Highs()
+        self._model = _Highs()
         options = {
-            "output_flag": False,
             "threads": 1,
             "solver": "simplex",
             "presolve": "off",  # rows that it finds to exclude each other it solves again for a ray

@@ -449,15 +449,16 @@ class _Search:
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
         request, best = self.request, None if self.best is None else self.best[1]
+        late = time.perf_counter() + self.compiled > request.deadline
+        claim = self.claims[0].claim if self.claims else "unbounded"
+        if claim == "unbounded" and not (late or self.problem.problem_class.convex):
+            fall = endless(self.problem, beginnings(self.problem, best, request))
+            if fall is not None:
+                raise fall
         if self.claims:
             self._excluded()
             self.claims[0].solution = best
             raise self.claims[0]
-        late = time.perf_counter() + self.compiled > request.deadline
-        if not (late or self.problem.problem_class.convex):
-            fall = endless(self.problem, beginnings(self.problem, best, request))
-            if fall is not None:
-                raise fall
         feasible = self._feasible
         if feasible is not None and (late or stop == "interrupted"):
             status = replace(feasible.status, termination=stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextvars
+import mmap
 import signal
 import sys
 import threading
@@ -16,6 +17,8 @@ from typing import Any, TypeVar, cast
 PATIENCE = 1.0
 # Seconds that a thread has to begin.
 START = 10.0
+# Bytes that a solver begins with: where its own code finds none, it ends the process.
+ROOM = 1 << 28
 T = TypeVar("T")
 
 
@@ -50,6 +53,14 @@ def ctrl_c(*, leave: bool = True) -> Iterator[list[float]]:
         yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def ask_for_room() -> None:
+    """Raise `MemoryError` where this process may not have `ROOM` more bytes; nothing is kept."""
+    try:
+        mmap.mmap(-1, ROOM).close()
+    except OSError as e:
+        raise MemoryError(str(e)) from None
 
 
 def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -> T:
@@ -92,6 +103,7 @@ def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -
 
     with ctrl_c(leave=False) as pressed:
         # a Thread that finds no memory when it begins would be waited for without end
+        ask_for_room()
         try:
             _thread.start_new_thread(work, ())
         except RuntimeError as e:

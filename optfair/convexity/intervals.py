@@ -45,12 +45,14 @@ def exact_product(a: Any, b: Any) -> tuple[Any, Any]:
 
 def _down(value: Any, error: Any) -> Any:
     """Return floats that are not above value + error, of which only the sign matters."""
-    low = np.where(error >= 0.0, value, np.nextafter(value, -np.inf))
+    with np.errstate(over="ignore"):
+        low = np.where(error >= 0.0, value, np.nextafter(value, -np.inf))
     return np.where(np.isnan(value), -np.inf, low)
 
 
 def _up(value: Any, error: Any) -> Any:
-    high = np.where(error <= 0.0, value, np.nextafter(value, np.inf))
+    with np.errstate(over="ignore"):
+        high = np.where(error <= 0.0, value, np.nextafter(value, np.inf))
     return np.where(np.isnan(value), np.inf, high)
 
 
