@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,8 +59,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         On the solver's word, without a certificate.
     """
     begin = time.perf_counter()
-    model = ScipModel(quadratic_form(problem))
-    forms = model.forms
+    forms, unit = _in_units(quadratic_form(problem))
+    model = ScipModel(forms)
     options = _options(request, profile)
     model.set(options)  # a wrong option fails before anything is solved
     start, warm = request.start(problem)
@@ -75,12 +76,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     if raw.status == "infeasible":
         why = "its branch and bound excluded every region and leaves no certificate"
         raise claimed_infeasible(problem, profile.name, why)
-    if raw.status in ("unbounded", "infeasible_or_unbounded"):
-        best = None if raw.x is None else float(forms.total.value(raw.x)[0])
-        raise _unbounded(problem, profile, request, best)
+    best = None if raw.x is None else float(forms.total.value(raw.x)[0])
+    beyond = best is not None and abs(best) >= BEYOND
+    if beyond or raw.status in ("unbounded", "infeasible_or_unbounded"):
+        seen = f"a feasible point with objective {unit * best:.3g}" if best and beyond else ""
+        raise _unbounded(problem, profile, request, seen)
     proof = None
     if raw.bound is not None:
-        proof = ReportedBound(problem, raw.bound, profile.name)
+        proof = ReportedBound(problem, unit * raw.bound, profile.name)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
         values = with_whole(problem, forms.by_name(raw.x))
@@ -151,6 +154,18 @@ def _options(request: Request, profile: SolverProfile) -> dict[str, Any]:
     return chosen | {name: gap for name in GAPS if name not in request.options}
 
 
+def _in_units(forms: QuadraticForms) -> tuple[QuadraticForms, float]:
+    """Return forms whose objective is counted in its largest coefficient, and that power of two.
+
+    What ends a search, gaps and a size that is taken for unbounded, are numbers of one unit.
+    """
+    total = forms.total.map
+    size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
+    unit = float(np.exp2(np.floor(np.log2(size)))) if size > 0.0 else 1.0
+    objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
+    return replace(forms, objective=objective), unit
+
+
 def _start(
     problem: Problem, forms: QuadraticForms, start: dict[str, Floats], limit: float
 ) -> tuple[Floats | None, str]:
@@ -167,14 +182,11 @@ def _start(
 
 
 def _unbounded(
-    problem: Problem, profile: SolverProfile, request: Request, best: float | None
+    problem: Problem, profile: SolverProfile, request: Request, seen: str
 ) -> OptfairError:
-    """Tell unbounded from infeasible by dropping the objective.
-
-    ``best`` is the objective at a point the solver left, if it left one.
-    """
-    if best is not None and abs(best) >= BEYOND:
-        seen = f"{profile.name} found a feasible point with objective {best:.3g}"
+    """Tell unbounded from infeasible by dropping the objective, where nothing was ``seen`` of it."""
+    if seen:
+        seen = f"{profile.name} found {seen}"
     else:
         # raises Infeasible when it is that
         alone = run(problem.with_terms({}, problem.constraints), profile, request)

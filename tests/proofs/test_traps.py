@@ -131,7 +131,7 @@ def test_a_row_counts_in_its_own_unit(solver: str | None, unit: float) -> None:
 
 def test_an_unbounded_product_is_no_optimum() -> None:
     x = cp.Variable(2, name="x")
-    for scale in UNITS:
+    for scale in (1e-12, 1.0, 1e9):  # in which branch and bound counts its gaps
         p = adopted(cp.Minimize(-scale * x[0] * x[1]), [cp.sum(x) >= 1, x >= 0])
         with pytest.raises(of.Unbounded) as e:
             p.solve()
