@@ -229,11 +229,11 @@ def test_interrupting_a_milp_returns_its_incumbent(
 ) -> None:
     import _thread
 
-    import highspy
+    from optfair.backends import linear_program
 
     pressed: list[bool] = []
 
-    class PressedAtTheFirstIncumbent(highspy.Highs):  # type: ignore[misc]
+    class PressedAtTheFirstIncumbent(linear_program._Highs):
         def run(self) -> Any:
             def press(event: Any) -> None:
                 if not pressed:
@@ -243,7 +243,7 @@ def test_interrupting_a_milp_returns_its_incumbent(
             self.cbMipImprovingSolution.subscribe(press)
             return super().run()
 
-    monkeypatch.setattr(highspy, "Highs", PressedAtTheFirstIncumbent)
+    monkeypatch.setattr(linear_program, "_Highs", PressedAtTheFirstIncumbent)
     rng = np.random.default_rng(1)
     n = 150  # a gap of 0.005 is left after 15 seconds
     x = cp.Variable(n, name="x")
