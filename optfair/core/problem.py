@@ -290,8 +290,9 @@ class Problem(ProblemVerbs, Labels):
             return "" if own.curvature in words else f"a {own} is neither of {', '.join(words)}"
         if name == "few-bounded-variables":
             scalars = sum(v.size for v in self.variables.values())
-            if self.problem_class.convex or "nonlinear" not in self.problem_class.cones:
-                return f"a {self.problem_class} is better given to others"
+            pc = self.problem_class
+            if pc.convex or not pc.cones & {"nonlinear", "exp", "pow"}:
+                return f"a {pc} is better given to others"
             few = scalars <= FEW and not self.integers
             return "" if few else f"it has {scalars} scalars, or integers"
         for structure in self.structures:

@@ -89,6 +89,14 @@ def test_what_has_no_limit_is_not_proved() -> None:
     assert e.value.certificate.verify()
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_product_beside_an_exponential_cone(unit: float) -> None:
+    """Which solvers of quadratics do not take, nor those of cones."""
+    rows = [z >= 1, z <= 2, x >= 0, cp.exp(x) <= 5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(-unit * x * z), rows)).solve()
+    assert s.objective == pytest.approx(-2.0 * unit * np.log(5.0)) and str(s.grade) == "proved"
+
+
 @pytest.mark.parametrize("row", [x * cp.log(x) <= -0.36787944118, cp.sqrt(1 + x * x) <= 0.999])
 def test_what_ranges_exclude_has_no_point(row: Any) -> None:
     """By 1e-11 in the first: no bound is proved beside a point that tolerance lets through."""
