@@ -306,7 +306,8 @@ def units(options: Any) -> Rows:
                 "l": told["l"] * row_unit, "u": told["u"] * row_unit,
                 "lb": told["lb"] / column, "ub": told["ub"] / column,
             }  # fmt: skip
-            found = ended(other, m.optimum * cost, options.time_limit)
+            known = None if m.optimum is None else m.optimum * cost
+            found = ended(other, known, options.time_limit)
             found["sound"] = found["proved"] and bool(found.get("right"))
             table.append({"name": m.name, **found})
             tell(m.name, found.get("grade", found["ended"]), found["cpu"])
