@@ -215,8 +215,29 @@ def test_a_group_that_exceeds_the_capacity_it_may_use_is_proved_to() -> None:
     arcs[groups == "a", 1] = True  # half of the weight in the first cluster, which holds 0.45
     rules = [fc.forbidden_arcs(arcs), of.cluster_share(upper=[0.45, 0.6])]
     with pytest.raises(of.Infeasible, match=r"at least 5 % of the weight") as caught:
-        of.FairKMeans(2, fairness=rules, n_init=1, random_state=0).fit(X, groups=groups)
+        of.FairAssignment(X, groups=groups, centers=X[:2], fairness=rules).solve()
     assert "'fairness.1.upper'" in str(caught.value)
+    assert caught.value.certificate.verify().ok
+
+
+def test_a_fit_under_capacities_that_do_not_hold_a_group_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, _, _ = data(n=60)
+    groups = np.array(list("ab") * 30)
+    arcs = np.zeros((60, 2), dtype=bool)
+    arcs[groups == "a", 1] = True
+
+    def fit(room: float) -> Any:
+        rules = {"arcs": fc.forbidden_arcs(arcs), "room": of.cluster_share(upper=[room, 0.6])}
+        model = of.FairKMeans(2, fairness=rules, init=X[:2])
+        return model.fit(X, groups=groups)
+
+    assert fit(0.5).masses_[0, 0] == pytest.approx(0.5)  # a group that fills the room fits
+    monkeypatch.setattr("optfair.methods.fair_clustering.fair_kmeans.fit_held", None)
+    with pytest.raises(of.Infeasible, match="exclude each other") as caught:
+        fit(0.49)
+    assert set(caught.value.conflict) == {"arcs", "room.upper"}
     assert caught.value.certificate.verify().ok
 
 
