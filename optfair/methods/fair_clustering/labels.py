@@ -155,6 +155,8 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
 def check_labelled(p: FairAssignment) -> None:
     """Raise where labels that obey the rules are not made: curved rules, those on rows and costs."""
     other = p.structure_refusal("mass-assignment")
+    if p.links:
+        other = "rows are linked to others"
     if other:
         raise DeclarationError(
             "labels that obey rules on single rows are not made",
@@ -230,10 +232,12 @@ def _cost(p: FairAssignment, labels: NDArray[np.intp]) -> float:
 
 def _unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> DataError:
     """Name the groups without whose whole numbers of rows the rules could hold."""
-    names, blamed = p.group_names, []
-    for g in range(names.size):
-        if not counts.impossible(np.arange(names.size) != g, time_limit=SETTLED):
-            blamed.append(f"{str(names[g])!r} ({counts.counts[g]:.0f} rows)")
+    names = p.group_names
+    blamed = [
+        f"{str(name)!r} ({counts.counts[g]:.0f} rows)"
+        for g, name in enumerate(names)
+        if not counts.impossible(np.arange(names.size) != g, time_limit=SETTLED)
+    ]
     why = (
         f"whole rows of group {' or '.join(blamed)} do not divide as the rules ask"
         if blamed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,49 @@ def test_links() -> None:
     assert not near.verdict(_Half(half, p)).ok
     with pytest.raises(DeclarationError, match="must be linked and cannot be"):
         p.with_constraints(same=fc.must_link([[0, 5], [5, 1]])).with_constraints(apart=near)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_that_are_linked_are_merged_and_their_links_have_prices(weighted: bool) -> None:
+    X, groups, _ = data(n=60)
+    w = np.where(groups == "b", 3.0, 1.0) if weighted else None
+    links = {
+        "circle": fc.must_link([[0, 1], [1, 2], [2, 0], [9, 5], [5, 9]]),
+        "more": fc.must_link([[2, 30], [40, 41]]),
+    }
+    rules = [of.max_gap(0.1), of.cluster_share(lower=0.2)]
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=rules, sample_weight=w)
+    p = p.with_constraints(links)
+    s, general = p.solve(), p.solve("highs")
+    assert (s.solver, s.grade.word) == ("mass-dual", "proved") and s.certificate.verify()
+    assert s.objective == pytest.approx(general.objective, rel=1e-9)
+    assert s.gap <= 1e-9
+    assert s.objective > p.without("circle").without("more").solve().objective + 1e-3
+    A, m = s["assignment"], s.multipliers
+    assert np.abs(A[[0, 1, 2, 9]] - A[[1, 2, 30, 5]]).max() <= 1e-12
+    weights = p.data["weights"][:, None]
+    slope = weights * (p.cost.matrix() + m["mass definition"][p.data["groups"]])
+    slope += np.asarray(m["row sum"])[:, None] - m["nonnegativity"]
+    for name in links:
+        slope += p.constraints[name].apart.T @ m[name]
+    assert np.abs(slope).max() <= 1e-12 and m["nonnegativity"].min() >= 0.0
+    assert np.abs(m["more"]).max() > 0.0
+    other = replace(s, multipliers={**m, "more": m["more"] + 0.1})
+    assert not other.certificate.verify()
+
+
+def test_links_of_many_kinds_are_solved_in_general(monkeypatch: pytest.MonkeyPatch) -> None:
+    merging = "optfair.methods.fair_clustering.algorithms.linked_rows.MASSES"
+    X, groups, w = data(n=60)
+    pairs = np.arange(60).reshape(-1, 2)
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], sample_weight=w)
+    p = p.with_constraints(same=fc.must_link(pairs))
+    merged = p.solve()
+    monkeypatch.setattr(merging, 50)
+    s = p.solve()
+    assert (merged.solver, s.solver) == ("mass-dual", "highs") and s.gap <= 1e-7
+    assert s.objective == pytest.approx(merged.objective, rel=1e-9)
+    np.testing.assert_allclose(s["assignment"][::2], s["assignment"][1::2], atol=1e-7)
 
 
 SAME, APART = fc.must_link([[0, 1], [1, 2]]), fc.cannot_link([[0, 2]])
