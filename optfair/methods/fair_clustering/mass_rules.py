@@ -149,7 +149,7 @@ def check_room(problem: FairAssignment) -> None:
         return
     w, groups = problem.data["weights"], problem.data["groups"]
     G, K = problem["masses"].shape
-    room = np.stack([np.bincount(groups, w * free, G) for free in ~arcs.T], axis=1)
+    room = np.stack([np.bincount(groups, w * free, G) for free in ~arcs.T], axis=1).astype(float)
     # sums of weights are rounded: masses that fill the room are no conflict
     room += (problem.cost.rows + 4.0) * np.finfo(float).eps
     name = next(

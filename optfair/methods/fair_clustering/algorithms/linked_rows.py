@@ -51,7 +51,7 @@ class LinkedRows:
         graph = sp.coo_array((np.ones(len(pairs)), tuple(pairs.T)), shape=(n, n))
         count, unit = sp.csgraph.connected_components(graph, directed=False)
         self.unit, self.weights = np.asarray(unit, dtype=np.intp), weights
-        self.heavy = np.bincount(unit, weights, count)
+        self.heavy = np.asarray(np.bincount(unit, weights, count), dtype=float)
         if not self.heavy.all():
             raise SolverFailure("linked rows have no weight")
         self.merged = sp.csr_array((np.ones(n), (unit, np.arange(n))), shape=(count, n))
@@ -65,7 +65,7 @@ class LinkedRows:
 
     def cost(self, cost: SeparableCost) -> SeparableCost:
         """Return the mean costs of the rows of units."""
-        paid = self.merged @ (self.weights[:, None] * cost.matrix())
+        paid = np.asarray(self.merged @ (self.weights[:, None] * cost.matrix()))
         return SeparableCost("precomputed", paid / self.heavy[:, None])
 
     def program(self, rules: MassProgram) -> tuple[MassProgram, Any]:
@@ -91,7 +91,7 @@ class LinkedRows:
             {"masses": slice(0, size)},
         )
         masses = np.arange(size).reshape(len(self.kinds), self.clusters)
-        shares = np.bincount(self.kind, self.heavy, len(self.kinds))
+        shares = np.asarray(np.bincount(self.kind, self.heavy, len(self.kinds)), dtype=float)
         return MassProgram(made, masses, shares), lift
 
     def link_prices(self, apart: Any, needed: Floats) -> Floats:
