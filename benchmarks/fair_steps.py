@@ -209,11 +209,11 @@ def sites(n: int, K: int) -> Result:
     }
 
 
-def rules(name: str, n: int) -> Result:
-    """Fit under capacities by weight, or with links between n rows, a tenth of them linked."""
+def rules(name: str, n: int, linked: int) -> Result:
+    """Fit n rows under capacities by weight, or with pairs of them linked."""
     X, groups, centers = gaussian(n, 10, 2)
     rng = np.random.default_rng(1)
-    pairs, weights = rng.permutation(n)[: n // 10].reshape(-1, 2), None
+    pairs, weights = rng.permutation(n)[: 2 * linked].reshape(-1, 2), None
     if name == "capacities":
         weights = rng.uniform(0.5, 2.0, n)
         further: Any = of.cluster_share(lower=0.05, upper=0.11)
@@ -223,7 +223,12 @@ def rules(name: str, n: int) -> Result:
     begin = time.process_time()
     model.fit(X, groups=groups, sample_weight=weights)
     seconds = time.process_time() - begin
-    return {"name": f"{name}, {n:,} rows", "seconds": seconds, "iterations": model.n_iter_} | {
+    counted = f", {linked:,} pairs" if linked else ""
+    return {
+        "name": f"{name}, {n:,} rows{counted}",
+        "seconds": seconds,
+        "iterations": model.n_iter_,
+    } | {
         "gap": model.gap_,
         "objective": model.objective_,
     }
@@ -344,9 +349,9 @@ def main() -> None:
         sizes = ((500, 4),) if options.quick else ((500, 4), (2_000, 7), (5_000, 10))
         found["sites"] = [sites(n, K) for n, K in sizes]
     if "rules" in wanted:
-        large, few = (20_000, 500) if options.quick else (1_000_000, 5_000)
-        found["rules"] = [rules("capacities", large)]
-        found["rules"] += [rules(name, few) for name in ("must_link", "cannot_link")]
+        large, some, few = (20_000, 4_000, 500) if options.quick else (1_000_000, 200_000, 5_000)
+        found["rules"] = [rules("capacities", large, 0), rules("must_link", some, some // 2)]
+        found["rules"].append(rules("cannot_link", few, few // 2))
     if "cold" in wanted:
         found["cold"] = [cold(n) for n in (names[:1] if options.quick else names)]
     if "fits" in wanted:

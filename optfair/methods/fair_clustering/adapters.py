@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import ot
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.request import Outcome, Request
@@ -29,18 +30,19 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import (
     factors_of,
 )
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, solve_linked
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
     POLYHEDRAL,
     solve_mass_dual,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import lowered
-from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 from optfair.proofs.bounds import LowerBound
-from optfair.proofs.rounding import loss
+from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ def run_mass_dual(problem: Problem, profile: SolverProfile, request: Request) ->
     rules, demands = compile_rules(p), p.demands
     if demands.bars or demands.by_group:
         return _run_charged(p, rules, demands, request, begin)
+    if p.links:
+        return _run_linked(p, rules, request, begin)
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
     with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
@@ -276,6 +280,114 @@ class MassProof(PricedProof):
             return LowerBound(found.bound, found.unpaid)
 
         return value_line((first, last), low, high, self.z, bound)
+
+
+# Rows that must be together: units of them take the place of rows.
+
+
+def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin: float) -> Outcome:
+    pairs = np.concatenate([t.pairs for t in p.links.values()])
+    w, groups, shape = p.data["weights"], p.data["groups"], (p.shares.size, p.cost.clusters)
+    linked = LinkedRows(pairs, groups, w, shape)
+    compiled_at = time.perf_counter()
+    aim = POLYHEDRAL if rules.program.polyhedral else CURVED
+    with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
+        result = solve_linked(
+            linked,
+            rules.program,
+            p.cost,
+            warm_prices(p, request),
+            tolerance=min(aim, 0.4 * request.tolerance),
+            deadline=request.deadline,
+            report=report,
+        )
+    times = begin, compiled_at, time.perf_counter()
+    A = result.fractions
+    values = {"assignment": A, "masses": gathered_masses(A, groups, w, p.shares.size)}
+    return LinkedProof(p, rules, result.y, result.z, linked=linked).outcome(result, values, times)
+
+
+def _linked_again(problem: Any, y: Floats, z: Floats, linked: LinkedRows) -> LinkedProof:
+    return LinkedProof(problem, compile_rules(problem), y, z, linked=linked)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedProof(PricedProof):
+    r"""Bound of an assignment of linked rows, recomputed from the rows.
+
+    .. math::
+        q_{\text{rows}}(\Lambda)
+            = \sum_u \min_k \textstyle\sum_{i \in u} w_i (D_{ik} + \Lambda_{g_i k})
+
+    over units u of rows that must be together. Each row takes its share of the reduced costs of
+    its unit, and the multipliers of the links add up to the difference.
+    """
+
+    linked: Any = None
+
+    def __reduce__(self) -> Any:
+        return _linked_again, (self.problem, self.y, self.z, self.linked)
+
+    def _rows(self, prices: Floats) -> tuple[Floats, Floats]:
+        """Return the weighted reduced costs of the rows (n x K), and the size of their parts."""
+        p = self.problem
+        D, paid = p.cost.matrix(), prices[p.data["groups"]]
+        w = p.data["weights"][:, None]
+        return w * (D + paid), w * (np.abs(D) + np.abs(paid))
+
+    def _spread(self) -> tuple[Floats, Floats]:
+        """Return the reduced costs of the rows, and their shares of those of their units."""
+        rows, _ = self._rows(self.prices)
+        linked = self.linked
+        share = self.problem.data["weights"] / linked.heavy[linked.unit]
+        return rows, share[:, None] * (linked.merged @ rows)[linked.unit]
+
+    def row_multipliers(self) -> Floats:
+        """Return the multipliers of the row sums."""
+        return np.asarray(-self._spread()[1].min(axis=1))
+
+    def sign_multipliers(self) -> Floats:
+        """Return the multipliers of the signs (n x K)."""
+        shared = self._spread()[1]
+        return np.asarray(shared - shared.min(axis=1, keepdims=True))
+
+    def link_multipliers(self) -> dict[str, Floats]:
+        """Return the multipliers of the links, by name."""
+        links = self.problem.links
+        rows, shared = self._spread()
+        apart = sp.csr_array(sp.vstack([t.apart for t in links.values()]))
+        prices = self.linked.link_prices(apart, shared - rows)
+        ends = np.cumsum([len(t.pairs) for t in links.values()])[:-1]
+        return dict(zip(links, np.split(prices, ends), strict=True))
+
+    def recovered(
+        self, values: dict[str, Floats]
+    ) -> tuple[dict[str, Floats], Mapping[str, Any], PricedProof]:
+        """Return values and multipliers as they are handed back, and this proof of them."""
+        values, plain, _ = super().recovered(values)
+        own = {k: (lambda k=k: plain[k]) for k in plain}
+        links = {k: (lambda k=k: _frozen(self.link_multipliers()[k])) for k in self.problem.links}
+        multipliers = LazyValues({**own, **links})
+        object.__setattr__(self, "own", multipliers)
+        return values, multipliers, self
+
+    def bound(self, prices: Floats, rules: float) -> tuple[float, float]:
+        """Return q, rounded down, from the value of the rules; and the size of its numbers."""
+        p, linked = self.problem, self.linked
+        rows, size = self._rows(prices)
+        # a sum over the rows of a unit is off by their roundings at most
+        most = int(np.bincount(linked.unit).max())
+        off = (2.0 * p.cost.rounding + gamma(most + 8.0)) * (linked.merged @ size)
+        low = (linked.merged @ rows - off).min(axis=1)
+        total = float(np.abs(low).sum())
+        unit = 1.0 + max(total, float(np.abs(prices).max(initial=0.0)))
+        return rules + float(low.sum()) - loss(p.cost.rows, total + abs(rules)), unit
+
+    def _drift(self, multipliers: Mapping[str, Any]) -> float:
+        """Return how far multipliers somebody handed in are from those that follow from Λ."""
+        if multipliers is self.own:
+            return 0.0
+        return max(super()._drift(multipliers), drift(multipliers, self.link_multipliers()))
 
 
 # Rules on costs: what is barred has a penalty, and costs of groups have prices.

@@ -22,7 +22,6 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     moved_centers,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.methods.fair_clustering.cost_rules import LinkTerm
 from optfair.numbers import (
     check_callable,
     check_count,
@@ -248,7 +247,7 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
             "declare the problem from X and centers with one of those",
         )
     if problem.demands.bars or problem.demands.by_group:
-        linked = any(isinstance(t, LinkTerm) for t in problem.constraints.values())
+        linked = bool(problem.links)
         raise DeclarationError(
             "alternate does not move centers under rules on costs",
             "links between rows need it, and FairKMeans then uses it too" if linked else "",

@@ -22,6 +22,7 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.cost_rules import (
     CostTerm,
+    LinkTerm,
     check_links,
     group_costs,
     refuse_negative,
@@ -336,10 +337,23 @@ class FairAssignment(GroupedRows):
         return made
 
     def structure_refusal(self, name: str) -> str:
-        """Return why a structure does not stand; the mass-dual algorithm prices rules on costs."""
+        """Return why a structure does not stand; the mass-dual algorithm prices rules on costs.
+
+        It merges rows that must be together, where nothing is asked of costs.
+        """
         if name != "mass-assignment":
             return super().structure_refusal(name)
-        return Problem.structure_refusal(self.charged(self.cost), name)
+        plain = self.charged(self.cost)
+        links = self.links.values()
+        if not (self.demands.bars or self.demands.by_group) and all(t.together for t in links):
+            kept = {k: t for k, t in plain.constraints.items() if k not in self.links}
+            plain = plain._child(constraints=MappingProxyType(kept))
+        return Problem.structure_refusal(plain, name)
+
+    @property
+    def links(self) -> dict[str, LinkTerm]:
+        """Terms that link rows to others, by name."""
+        return {k: t for k, t in self.constraints.items() if isinstance(t, LinkTerm)}
 
     def charged(self, cost: SeparableCost, goal: str = "mean") -> FairAssignment:
         """Return the problem without rules on costs, at the costs and with the goal given."""

@@ -207,10 +207,13 @@ class LinkTerm(ConstraintTerm):
         Rows that are linked.
     together : bool
         Whether they must be, or cannot be.
+    apart : sparse (m, n)
+        First row of each pair, plus or minus the second.
     """
 
     pairs: NDArray[np.intp] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
     together: bool = True
+    apart: Any = None
 
 
 def check_links(constraints: Mapping[str, Any], cost: SeparableCost) -> None:
@@ -304,6 +307,7 @@ class MustLink(_Links):
             shape=(len(pairs), A.shape[1]),
             latex=self.latex,
             pairs=pairs,
+            apart=apart,
         )
 
 
@@ -328,6 +332,7 @@ class CannotLink(_Links):
             latex=self.latex,
             pairs=pairs,
             together=False,
+            apart=both,
         )
 
     def verdict(self, solution: Solution) -> Verdict:
@@ -439,7 +444,8 @@ def must_link(pairs: Any) -> MustLink:
 
     .. math:: A_{ik} = A_{jk} \quad \forall (i, j), k
 
-    Class: LP, solved by a general solver: m·K rows for m pairs.
+    Class: LP. Rows that are linked, directly or through others, are merged where no other rule is on
+    costs or single rows; a general solver gets m·K rows for m pairs otherwise.
 
     Parameters
     ----------

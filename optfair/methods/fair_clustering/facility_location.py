@@ -175,6 +175,13 @@ class FairFacilityLocation(GroupedRows):
                 f" the rows weigh {total:g}",
                 "raise them, or open more sites",
             )
+        if room is not None and whole and weights.max() > room.max() * (1.0 + 1e-12):
+            i = int(weights.argmax())
+            raise DataError(
+                f"no site has the capacity for row {i}, which is to stay whole",
+                f"it weighs {weights[i] * total:g}, the largest capacity is {room.max() * total:g}",
+                "raise that, or leave whole=True out: rows are then split",
+            )
         super().__init__(
             {
                 "cost": cost,

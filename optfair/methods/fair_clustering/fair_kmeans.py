@@ -25,7 +25,8 @@ from optfair.methods.fair_clustering.kmeans_fit import (
     fit_held,
     number_of_starts,
 )
-from optfair.methods.fair_clustering.labels import check_labelled, hard_labels
+from optfair.methods.fair_clustering.labels import check_whole, hard_labels
+from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
@@ -275,7 +276,8 @@ class FairKMeans(
                 'search="swap" does not go with algorithm="paper"', remedy='use "exact"'
             )
         if self.labels == "hard":
-            check_labelled(problem)
+            check_whole(problem)
+        check_room(problem)
         starts = number_of_starts(self, len(rows), init)
         given = None if sample_weight is None else np.asarray(sample_weight)
         self.restarts_, best, _ = fit_held(self, problem, init, starts, given)

@@ -15,7 +15,8 @@ from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.count_tree import Labelling
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     IntegerSearch,
-    whole_counts,
+    WholeCounts,
+    whole_rows,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -26,6 +27,10 @@ Floats = NDArray[np.float64]
 
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-9
+# Wall seconds in which branching on counts alone may settle that there are none.
+SETTLED = 1.0
+# How fractions are asked for in place of whole rows.
+SOFT = 'labels="soft"'
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +134,18 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     check_labelled(p)
     program = compile_rules(p).program
     costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
-    unit = whole_counts(costs)
+    whole = whole_rows(p.data["groups"], p.data["weights"], p.shares.size)
     masses = np.asarray(solution["masses"], dtype=float)
-    if unit is None:
+    if whole is None:
         labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
         objective = _cost(p, labels)
         found = Labelling(labels, objective, solution.bound, masses)
         return _described(found, solution)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
-    search = IntegerSearch(program, costs, unit, prices, solution.bound)
+    search = IntegerSearch(program, costs, *whole, prices, solution.bound)
     best = search.best(masses, gap, max(limit - (time.perf_counter() - begin), 0.0))
     if best is None:
-        raise _unreachable(p, search, masses)
+        raise _unreachable(p, search)
     own = np.empty(costs.size, dtype=np.intp)
     own[costs.rows] = best.labels
     found = replace(best, labels=own)
@@ -150,6 +155,8 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
 def check_labelled(p: FairAssignment) -> None:
     """Raise where labels that obey the rules are not made: curved rules, those on rows and costs."""
     other = p.structure_refusal("mass-assignment")
+    if p.links:
+        other = "rows are linked to others"
     if other:
         raise DeclarationError(
             "labels that obey rules on single rows are not made",
@@ -169,6 +176,31 @@ def check_labelled(p: FairAssignment) -> None:
             "whole numbers of rows in a cluster do not settle what they cost",
             'leave these rules out, or use labels="soft"',
         )
+
+
+def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
+    """Raise where no whole numbers of rows obey the rules, whatever the centers.
+
+    Parameters
+    ----------
+    p : FairAssignment
+        Rules on its masses; what rows cost plays no part.
+    soft : str
+        How the caller is asked for fractions.
+
+    Raises
+    ------
+    DataError
+        With the groups whose number of rows forbids it. Where rows of a group weigh differently
+        nothing is refused: labels then miss the rules by little, and say by how much.
+    """
+    check_labelled(p)
+    whole = whole_rows(p.data["groups"], p.data["weights"], p.shares.size)
+    if whole is None:
+        return
+    counts = WholeCounts(compile_rules(p).program, *whole)
+    if counts.impossible(time_limit=SETTLED):
+        raise _unreachable(p, counts, soft)
 
 
 def _described(found: Labelling, solution: Solution) -> HardLabels:
@@ -198,20 +230,23 @@ def _cost(p: FairAssignment, labels: NDArray[np.intp]) -> float:
     return p.cost.mean(p.data["weights"], np.eye(p.cost.clusters)[labels])
 
 
-def _unreachable(p: FairAssignment, search: IntegerSearch, masses: Floats) -> DataError:
+def _unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> DataError:
     """Name the groups without whose whole numbers of rows the rules could hold."""
-    names, blamed = p.group_names, []
-    for g in range(names.size):
-        whole = np.arange(names.size) != g
-        if search.first(masses, whole, time_limit=1.0) is not None:
-            blamed.append(f"{str(names[g])!r} ({search.counts[g]:.0f} rows)")
+    names = p.group_names
+    blamed = [
+        f"{str(name)!r} ({counts.counts[g]:.0f} rows)"
+        for g, name in enumerate(names)
+        if not counts.impossible(np.arange(names.size) != g, time_limit=SETTLED)
+    ]
     why = (
         f"whole rows of group {' or '.join(blamed)} do not divide as the rules ask"
         if blamed
         else "whole rows of several groups together do not divide as the rules ask"
     )
     return DataError(
-        "no labels of whole rows that obey the rules were found",
+        "no labels of whole rows obey the rules"
+        if counts.impossible(time_limit=SETTLED)
+        else "no labels of whole rows that obey the rules were found",
         why,
-        'allow more (a larger eps, a smaller balance), or use labels="soft", whose fractions obey',
+        f"allow more (a larger eps, a smaller balance), or use {soft}, whose fractions obey",
     )

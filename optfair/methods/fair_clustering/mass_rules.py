@@ -19,7 +19,8 @@ from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError, Infeasible
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.assignment import GroupedRows
+from optfair.methods.fair_clustering.assignment import FairAssignment, GroupedRows
+from optfair.methods.fair_clustering.cost_rules import CostTerm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem as AnyProblem
@@ -133,6 +134,40 @@ def _conflict(
         certificate=proof if proof is not None and proof.verify() else None,
         conflict=names,
     )
+
+
+def check_room(problem: FairAssignment) -> None:
+    """Raise where forbidden arcs leave a group no masses that obey the rules, whatever the costs.
+
+    Raises
+    ------
+    Infeasible
+        With the rules in conflict: capacities below the weight of those who may go nowhere else.
+    """
+    arcs = problem.demands.charge.barred
+    if arcs is None:
+        return
+    w, groups = problem.data["weights"], problem.data["groups"]
+    G, K = problem["masses"].shape
+    room = np.stack([np.bincount(groups, w * free, G) for free in ~arcs.T], axis=1).astype(float)
+    # sums of weights are rounded: masses that fill the room are no conflict
+    room += (problem.cost.rows + 4.0) * np.finfo(float).eps
+    name = next(
+        k
+        for k, t in problem.constraints.items()
+        if isinstance(t, CostTerm) and t.charge.barred is not None
+    )
+    M = problem["masses"]
+    term = ConstraintTerm(
+        name,
+        frozenset({"masses"}),
+        Evidence(name, "affine", "Nonpositive", LP),
+        build=lambda: room >= M,
+        violation=lambda v: np.maximum(np.asarray(v["masses"]) - room, 0.0),
+        shape=(G, K),
+    )
+    constraints = (*(t for t in problem.constraints.values() if t.scope <= {"masses"}), term)
+    _compile(M, (), constraints, tuple(float(s) for s in problem.data["shares"]))
 
 
 # Prices of group masses from a solution found before.

@@ -344,8 +344,8 @@ def softly(
 
 
 def general(problem: FairAssignment) -> bool:
-    """Whether some rule needs a general solver, as links between rows do."""
-    return bool(problem.structure_refusal("mass-assignment"))
+    """Whether assignments are solved as problems: links between rows, rules on single rows."""
+    return bool(problem.links or problem.structure_refusal("mass-assignment"))
 
 
 def _general_fit(
@@ -356,7 +356,7 @@ def _general_fit(
     time_limit: float | None,
     report: Step,
 ) -> tuple[Restart, Fit]:
-    """Run one start by general solvers; see `alternate`."""
+    """Run one start by solving problems; see `alternate`."""
     run = alternate(
         problem.with_centers(centers),
         max_iter=model.max_iter,

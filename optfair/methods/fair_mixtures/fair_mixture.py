@@ -20,6 +20,7 @@ from optfair.methods.fair_mixtures.fitted_mixture import (
     Intake,
     Labels,
     MixturePrediction,
+    check_whole_labels,
     fair_label_prices,
     keep_components,
     keep_numbers,
@@ -374,6 +375,8 @@ class FairMixture(
         check_settings(self)
         data = taken_in(self, X, groups, sample_weight)
         s, first = data.sample, data
+        if self.label_rule == "hard" and data.grouped:
+            check_whole_labels(data, rules_of(self), self.n_components)
         some = kept_rows(s.index, s.weights)
         if some is not None:  # as many rows as of a source start the fit
             first = replace(data, sample=s.some(some))

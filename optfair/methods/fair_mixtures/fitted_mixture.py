@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError
-from optfair.methods.fair_clustering.labels import HardLabels, hard_labels
+from optfair.methods.fair_clustering.labels import HardLabels, check_whole, hard_labels
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     BLOCK,
@@ -140,6 +140,14 @@ def priced_labels(components: Components, sample: Sample, prices: Floats) -> NDA
         joint = components.log_prob(sample.rows[part])
         labels[part] = (joint - prices[sample.index[part]]).argmax(axis=1)
     return labels
+
+
+def check_whole_labels(data: Any, rules: dict[str, Any], components: int) -> None:
+    """Raise where no labels of whole rows obey the rules; see `check_whole`."""
+    s = data.sample
+    costless = np.zeros((s.count, components))
+    p = fair_labels_problem(costless, np.asarray(data.names)[s.index], s.weights, rules)
+    check_whole(p, 'label_rule="fair"')
 
 
 def fair_label_prices(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,49 @@ def test_links() -> None:
         p.with_constraints(same=fc.must_link([[0, 5], [5, 1]])).with_constraints(apart=near)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_that_are_linked_are_merged_and_their_links_have_prices(weighted: bool) -> None:
+    X, groups, _ = data(n=60)
+    w = np.where(groups == "b", 3.0, 1.0) if weighted else None
+    links = {
+        "circle": fc.must_link([[0, 1], [1, 2], [2, 0], [9, 5], [5, 9]]),
+        "more": fc.must_link([[2, 30], [40, 41]]),
+    }
+    rules = [of.max_gap(0.1), of.cluster_share(lower=0.2)]
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=rules, sample_weight=w)
+    p = p.with_constraints(links)
+    s, general = p.solve(), p.solve("highs")
+    assert (s.solver, s.grade.word) == ("mass-dual", "proved") and s.certificate.verify()
+    assert s.objective == pytest.approx(general.objective, rel=1e-9)
+    assert s.gap <= 1e-9
+    assert s.objective > p.without("circle").without("more").solve().objective + 1e-3
+    A, m = s["assignment"], s.multipliers
+    assert np.abs(A[[0, 1, 2, 9]] - A[[1, 2, 30, 5]]).max() <= 1e-12
+    weights = p.data["weights"][:, None]
+    slope = weights * (p.cost.matrix() + m["mass definition"][p.data["groups"]])
+    slope += np.asarray(m["row sum"])[:, None] - m["nonnegativity"]
+    for name in links:
+        slope += p.constraints[name].apart.T @ m[name]
+    assert np.abs(slope).max() <= 1e-12 and m["nonnegativity"].min() >= 0.0
+    assert np.abs(m["more"]).max() > 0.0
+    other = replace(s, multipliers={**m, "more": m["more"] + 0.1})
+    assert not other.certificate.verify()
+
+
+def test_links_of_many_kinds_are_solved_in_general(monkeypatch: pytest.MonkeyPatch) -> None:
+    merging = "optfair.methods.fair_clustering.algorithms.linked_rows.MASSES"
+    X, groups, w = data(n=60)
+    pairs = np.arange(60).reshape(-1, 2)
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], sample_weight=w)
+    p = p.with_constraints(same=fc.must_link(pairs))
+    merged = p.solve()
+    monkeypatch.setattr(merging, 50)
+    s = p.solve()
+    assert (merged.solver, s.solver) == ("mass-dual", "highs") and s.gap <= 1e-7
+    assert s.objective == pytest.approx(merged.objective, rel=1e-9)
+    np.testing.assert_allclose(s["assignment"][::2], s["assignment"][1::2], atol=1e-7)
+
+
 SAME, APART = fc.must_link([[0, 1], [1, 2]]), fc.cannot_link([[0, 2]])
 
 
@@ -215,8 +259,29 @@ def test_a_group_that_exceeds_the_capacity_it_may_use_is_proved_to() -> None:
     arcs[groups == "a", 1] = True  # half of the weight in the first cluster, which holds 0.45
     rules = [fc.forbidden_arcs(arcs), of.cluster_share(upper=[0.45, 0.6])]
     with pytest.raises(of.Infeasible, match=r"at least 5 % of the weight") as caught:
-        of.FairKMeans(2, fairness=rules, n_init=1, random_state=0).fit(X, groups=groups)
+        of.FairAssignment(X, groups=groups, centers=X[:2], fairness=rules).solve()
     assert "'fairness.1.upper'" in str(caught.value)
+    assert caught.value.certificate.verify().ok
+
+
+def test_a_fit_under_capacities_that_do_not_hold_a_group_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, _, _ = data(n=60)
+    groups = np.array(list("ab") * 30)
+    arcs = np.zeros((60, 2), dtype=bool)
+    arcs[groups == "a", 1] = True
+
+    def fit(room: float) -> Any:
+        rules = {"arcs": fc.forbidden_arcs(arcs), "room": of.cluster_share(upper=[room, 0.6])}
+        model = of.FairKMeans(2, fairness=rules, init=X[:2])
+        return model.fit(X, groups=groups)
+
+    assert fit(0.5).masses_[0, 0] == pytest.approx(0.5)  # a group that fills the room fits
+    monkeypatch.setattr("optfair.methods.fair_clustering.fair_kmeans.fit_held", None)
+    with pytest.raises(of.Infeasible, match="exclude each other") as caught:
+        fit(0.49)
+    assert set(caught.value.conflict) == {"arcs", "room.upper"}
     assert caught.value.certificate.verify().ok
 
 

@@ -116,6 +116,10 @@ def test_capacities_are_in_units_of_the_rows() -> None:
         ({"goal": "mean"}, "unknown goal 'mean'"),
         ({"fairness": "fair"}, "not a rule"),
         ({"whole": 3}, "whole"),
+        (
+            {"whole": True, "capacities": 5.0, "sample_weight": [6.0] + [1.0] * 11},
+            "row 0, which is to stay whole",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_work(wrong: dict[str, Any], words: str) -> None:

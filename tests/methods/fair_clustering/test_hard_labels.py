@@ -115,6 +115,23 @@ def test_groups_that_do_not_divide_are_named() -> None:
         hard_labels(p.solve())
 
 
+def test_what_no_whole_rows_obey_is_refused_before_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(4).normal(size=(60, 2))
+    g = np.array(["few"] * 23 + ["many"] * 37)  # 23 and 37 have no common divisor
+    w = np.where(g == "few", 2.0, 1.0)
+    rules = [of.perfect_fairness(), of.cluster_share(lower=0.1)]
+    models = "optfair.methods"
+    monkeypatch.setattr(f"{models}.fair_clustering.fair_kmeans.fit_held", None)
+    monkeypatch.setattr(f"{models}.fair_mixtures.fair_mixture.fit_mixture", None)
+    for model, soft in (
+        (of.FairKMeans(3, fairness=rules, labels="hard"), 'labels="soft"'),
+        (of.FairMixture(3, rules=rules, label_rule="hard"), 'label_rule="fair"'),
+    ):
+        with pytest.raises(of.DataError, match="no labels of whole rows obey the rules") as caught:
+            model.fit(X, groups=g, sample_weight=w)
+        assert "'few' (23 rows)" in str(caught.value) and soft in str(caught.value)
+
+
 def test_what_it_does_not_take() -> None:
     import cvxpy as cp
 

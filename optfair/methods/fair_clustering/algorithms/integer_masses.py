@@ -25,22 +25,91 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 
-def whole_counts(costs: CostRows) -> Floats | None:
-    """Return the weight of a row in each group, None where rows of a group weigh differently.
+def whole_rows(groups: Integers, weights: Floats, count: int) -> tuple[Floats, Floats] | None:
+    """Return the weight of a row in each group and how many there are (G,).
 
-    Rows of weight 0 do not count.
+    None where rows of a group weigh differently; rows of weight 0 do not count.
     """
-    unit = np.zeros(costs.group_count)
-    for g in range(costs.group_count):
-        own = costs.weights[costs.members(g)]
-        own = own[own > 0.0]
-        if own.size == 0 or np.ptp(own) > 1e-9 * own.max():
-            return None
-        unit[g] = own.mean()
-    return unit
+    held = weights > 0.0
+    groups, weights = groups[held], weights[held]
+    rows = np.bincount(groups, minlength=count).astype(float)
+    least, most = np.full(count, np.inf), np.zeros(count)
+    np.minimum.at(least, groups, weights)
+    np.maximum.at(most, groups, weights)
+    if not rows.all() or (most - least > 1e-9 * most).any():
+        return None
+    return np.bincount(groups, weights, count) / rows, rows
 
 
-class IntegerSearch:
+class WholeCounts:
+    r"""Whole numbers of rows :math:`N_{gk}` whose masses :math:`w_g N_{gk}` obey the rules.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Polyhedral rules.
+    unit, counts : arrays (G,)
+        Weight of a row in each group, and how many there are; see `whole_rows`.
+    """
+
+    def __init__(self, program: MassProgram, unit: Floats, counts: Floats) -> None:
+        self.program, self.unit, self.counts = program, unit, counts
+
+    def impossible(
+        self, whole: NDArray[np.bool_] | None = None, time_limit: float = np.inf
+    ) -> bool:
+        """Whether branching ends without counts, whole in some groups or in all, that obey."""
+        cost, matrix, low, high = self._rules(0)
+        found = solve_linear_program(
+            np.zeros(cost.size),
+            matrix,
+            low,
+            high,
+            self._lower(0),
+            np.full(cost.size, np.inf),
+            tolerance=1e-9,
+            time_limit=time_limit,
+            integer=self._integer(cost.size, whole),
+        )
+        return found.status == "infeasible"
+
+    def _rules(self, more: int) -> tuple[Floats, sp.csc_array, Floats, Floats]:
+        """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns)."""
+        program, form = self.program, self.program.form
+        G, K = program.masses.shape
+        unit = np.ones(form.q.size)
+        unit[program.masses] = self.unit[:, None]
+        A = sp.csc_array(form.A @ sp.diags_array(unit))
+        scale = row_scale(A)
+        simplex = sp.csc_array(
+            (np.ones(G * K), (np.repeat(np.arange(G), K), program.masses.ravel())),
+            shape=(G, form.q.size),
+        )
+        rows = sp.vstack([sp.diags_array(scale) @ A, simplex])
+        matrix = sp.hstack([rows, sp.csc_array((rows.shape[0], more))], format="csc")
+        high = form.b * scale
+        low = np.full(high.size, -np.inf)
+        for c in form.cones:
+            if c.kind == "zero":
+                low[c.start : c.stop] = high[c.start : c.stop]
+        cost = np.concatenate([form.q * unit / float(self.unit.mean()), np.zeros(more)])
+        return cost, matrix, np.concatenate([low, self.counts]), np.concatenate([high, self.counts])
+
+    def _lower(self, more: int) -> Floats:
+        lower = np.zeros(self.program.form.q.size + more)
+        free = np.ones(self.program.form.q.size, dtype=bool)
+        free[self.program.masses] = False
+        lower[: free.size][free] = -np.inf
+        return lower
+
+    def _integer(self, size: int, whole: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
+        integer = np.zeros(size, dtype=bool)
+        groups = np.ones(self.unit.size, dtype=bool) if whole is None else whole
+        integer[self.program.masses[groups].ravel()] = True
+        return integer
+
+
+class IntegerSearch(WholeCounts):
     r"""Minimise over whole numbers of rows :math:`N_{gk}`, which fix masses :math:`w_g N_{gk}`.
 
     For fixed masses the rows' problem is a transportation problem, whose vertices assign whole
@@ -52,20 +121,24 @@ class IntegerSearch:
         Polyhedral rules.
     costs : CostRows
         The rows.
-    unit : array (G,)
-        Weight of a row in each group; see `whole_counts`.
+    unit, counts : arrays (G,)
+        Weight of a row in each group, and how many there are; see `whole_rows`.
     prices, bound : array (G, K), float
         Prices of the soft optimum, and the bound that they prove.
     """
 
     def __init__(
-        self, program: MassProgram, costs: CostRows, unit: Floats, prices: Floats, bound: float
+        self,
+        program: MassProgram,
+        costs: CostRows,
+        unit: Floats,
+        counts: Floats,
+        prices: Floats,
+        bound: float,
     ) -> None:
-        self.program, self.costs, self.unit = program, costs, unit
-        self.prices, self.bound = prices, bound
+        super().__init__(program, unit, counts)
+        self.costs, self.prices, self.bound = costs, prices, bound
         self.pricing = price(costs, prices)
-        held = costs.weights > 0.0
-        self.counts = np.bincount(costs.groups[held], minlength=unit.size).astype(float)
 
     def first(
         self, masses: Floats, whole: NDArray[np.bool_] | None = None, time_limit: float = np.inf
@@ -163,45 +236,10 @@ class IntegerSearch:
         found = None if counts is None else self.labelled(counts)
         return tree.run(found, gap, end) if tree.fits and time_limit > 0.0 else found
 
-    def _rules(self, more: int) -> tuple[Floats, sp.csc_array, Floats, Floats]:
-        """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns)."""
-        program, form = self.program, self.program.form
-        G, K = program.masses.shape
-        unit = np.ones(form.q.size)
-        unit[program.masses] = self.unit[:, None]
-        A = sp.csc_array(form.A @ sp.diags_array(unit))
-        scale = row_scale(A)
-        simplex = sp.csc_array(
-            (np.ones(G * K), (np.repeat(np.arange(G), K), program.masses.ravel())),
-            shape=(G, form.q.size),
-        )
-        rows = sp.vstack([sp.diags_array(scale) @ A, simplex])
-        matrix = sp.hstack([rows, sp.csc_array((rows.shape[0], more))], format="csc")
-        high = form.b * scale
-        low = np.full(high.size, -np.inf)
-        for c in form.cones:
-            if c.kind == "zero":
-                low[c.start : c.stop] = high[c.start : c.stop]
-        cost = np.concatenate([form.q * unit / float(self.unit.mean()), np.zeros(more)])
-        return cost, matrix, np.concatenate([low, self.counts]), np.concatenate([high, self.counts])
-
     def _counts(self) -> sp.csc_array:
         at = self.program.masses.ravel()
         entries = (np.ones(at.size), (np.arange(at.size), at))
         return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
-
-    def _lower(self, more: int) -> Floats:
-        lower = np.zeros(self.program.form.q.size + more)
-        free = np.ones(self.program.form.q.size, dtype=bool)
-        free[self.program.masses] = False
-        lower[: free.size][free] = -np.inf
-        return lower
-
-    def _integer(self, size: int, whole: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:
-        integer = np.zeros(size, dtype=bool)
-        groups = np.ones(self.unit.size, dtype=bool) if whole is None else whole
-        integer[self.program.masses[groups].ravel()] = True
-        return integer
 
 
 def _fixed(program: MassProgram, masses: Floats) -> MassProgram:
