@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 from fractions import Fraction
 from typing import Any
@@ -322,6 +323,7 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     often = np.bincount(rows.indices, minlength=m)
     kept: list[int] = []
     reduced: list[tuple[int, dict[int, Fraction]]] = []
+    place: dict[int, int] = {}  # pivot -> which of the reduced has it
     work = 0
     for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
         own = slice(rows.indptr[i], rows.indptr[i + 1])
@@ -329,20 +331,30 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
         row = {j: Fraction(a) for j, a in pairs if a}
         if residual[i]:
             row[m] = residual[i]
-        for pivot, other in reduced:
-            if pivot in row:
-                factor = row[pivot] / other[pivot]
-                for j, a in other.items():
-                    left = row.pop(j, Fraction(0)) - factor * a
-                    if left:
-                        row[j] = left
-                work += len(other)
-                if work > ELIMINATED:
-                    return None
+        # a reduced row has no pivot of an earlier one, so in their order none comes back
+        due = [place[j] for j in row if j in place]
+        heapq.heapify(due)
+        while due:
+            pivot, other = reduced[heapq.heappop(due)]
+            if pivot not in row:
+                continue  # cancelled, or met twice
+            factor = row[pivot] / other[pivot]
+            for j, a in other.items():
+                if j in place and j not in row:
+                    heapq.heappush(due, place[j])
+                left = row.pop(j, Fraction(0)) - factor * a
+                if left:
+                    row[j] = left
+            work += len(other)
+            if work > ELIMINATED:
+                return None
         leads = [j for j in row if j != m]
         if leads:
             kept.append(i)
-            reduced.append((min(leads, key=often.__getitem__), row))
+            if len(kept) > EQUATIONS:
+                return None
+            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
+            reduced.append((pivot, row))
         elif row:
             return None
     return sorted(kept)
