@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+# Passes over the rows that only move the bounds they imply.
+IDLE = 3
+
 
 @dataclass(frozen=True, eq=False)
 class Unpaid:
@@ -144,9 +147,11 @@ def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxe
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(found).any()
 
-    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
+    ends = boxes.lower, boxes.upper
+    near = boxes.tighter(*propagated(rows, *ends, suffice, idle=IDLE))
     if near.unpaid(found).any() and (more := rotated_rows(form))[1].size:
-        near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
+        ends = near.lower, near.upper
+        near = near.tighter(*propagated(rows.below(*more), *ends, suffice, idle=IDLE))
     return near
 
 
@@ -225,18 +230,21 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         if (near != z).any():
             z = near
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
+    own, start = found, z  # a residual, and the multipliers it is that of
     if some and boxes.unpaid(found).any():
         found, spent = peeled_in_turn(form, found, z, boxes)
     if some and boxes.unpaid(found).any():
         if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
             return held
         z, found, spent = closed(form, found, x, z, boxes)
-    elif boxes is not bare and (less := cheaper(form, found, x, z, spent, boxes, bare)):
-        (z, found, spent), boxes, best = less, bare, np.inf
-    open_ones = boxes.unpaid(found)
     total = total_of(form, x, z, found, spent, boxes)
-    if not (spent or some) and (dear := _dear(form, x, found, boxes)).size:
-        found = sharper(form, found, x, z, form.q, dear)
+    dear = boxes is not bare and not boxes.unpaid(found).any()
+    if dear and (less := cheaper(form, own, x, start, total, bare)) is not None:
+        z, found, spent = less
+        total = total_of(form, x, z, found, spent, boxes)
+    open_ones = boxes.unpaid(found)
+    if not (spent or some) and (at := _dear(form, x, found, boxes)).size:
+        found = sharper(form, found, x, z, form.q, at)
         total = max(total, total_of(form, x, z, found, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:

@@ -173,31 +173,47 @@ class _Moves:
     def __init__(self, form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes):
         self.form, self.x, self.boxes = form, x, boxes
         self.best = (z, found, 0.0)
+        # what a move leaves over is not the residual of the multipliers it starts from: searches
+        # go on from multipliers with their own, or the cost of the move would be lost
+        self.own = (z, found)
         open_ones = boxes.unpaid(found)
         self.left = float(found.size[open_ones].sum())
         here = float(found.size[open_ones] @ np.abs(x[open_ones]))
         self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
-        cost = max(DEAR * here, self.slight, SLIGHT * abs(form.objective(x)))
-        self.least = total_of(form, x, z, found, 0.0, boxes) - cost
+        share = SLIGHT * abs(form.objective(x))
+        told = total_of(form, x, z, found, 0.0, boxes)
+        self.least = told - max(DEAR * here, self.slight, share)
+        self.enough = told - 1e-3 * max(self.slight, share)
+        self.tried: Floats | None = None  # around which equations were closed first
 
-    def offer(self, z: Floats, found: Residual, spent: float) -> None:
+    def offer(self, z: Floats, found: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
         total = total_of(self.form, self.x, z, found, spent, self.boxes)
         left = float(found.size[self.boxes.unpaid(found)].sum())
-        if total >= self.least and (left < self.left or left == 0.0):
-            self.best, self.left = (z, found, spent), left
-            self.least = total if left == 0.0 else self.least
+        if not (total >= self.least and (left < self.left or left == 0.0)):
+            return False
+        self.best, self.left = (z, found, spent), left
+        self.least = total if left == 0.0 else self.least
+        return True
 
-    def close(self) -> None:
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left, at next to no cost."""
+        return self.left == 0.0 and self.least >= self.enough
+
+    def close(self, most: int | None = None) -> None:
         """Close the unpaid columns by equations, around these multipliers and polished ones."""
-        z, found, _ = self.best
-        for near, start in self._starts(z, found):
-            self.offer(near, start, 0.0)
+        z, found = self.own
+        done = int(z is self.tried)
+        for near, start in itertools.islice(self._starts(z, found), done, most):
+            if self.offer(near, start, 0.0):
+                self.own = (near, start)
             lower, upper = self.boxes.of(start)
             again = (self.form, start, self.x, near, self.form.q, lower, upper)
             self.offer(near, *repaired(*again))
-            if self.left == 0.0 and self.best[2] <= 1e-3 * self.slight:
+            if self.settled:
                 return
+        self.tried = z
 
     def _starts(self, z: Floats, found: Residual) -> Iterator[tuple[Floats, Residual]]:
         """Yield multipliers as they are, polished, and both without what may be rounding."""
@@ -210,14 +226,15 @@ class _Moves:
     def tilt(self) -> None:
         """Tilt all multipliers by a linear program."""
         form, x, boxes = self.form, self.x, self.boxes
-        z, found, _ = self.best
+        z, found = self.own
         start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
         near = tilted(form, nearer, x, start, *boxes.of(nearer))
         if near is not None:
             near = in_dual(form.cones, near)
             again = residual_of(form, x, near, form.q)
             again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
-            self.offer(near, *peeled_in_turn(form, again, near, boxes))
+            if self.offer(near, *peeled_in_turn(form, again, near, boxes)):
+                self.own = (near, again)
 
 
 def closed(
@@ -226,32 +243,26 @@ def closed(
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 
     A few columns are closed by equations; else, and where that is not enough, all multipliers
-    are tilted first, which takes a linear program.
+    are tilted, which takes a linear program, and equations are closed around others, too.
     """
     moves = _Moves(form, found, x, z, boxes)
     if np.count_nonzero(boxes.unpaid(found)) <= FEW:
-        moves.close()
-    if moves.left > 0.0:
+        moves.close(1)
+    if not moves.settled:
         moves.tilt()
-    if moves.left > 0.0:
+    if not moves.settled:
         moves.close()
     return moves.best
 
 
 def cheaper(
-    form: ConicForm,
-    found: Residual,
-    x: Floats,
-    z: Floats,
-    spent: float,
-    boxes: Boxes,
-    bare: Boxes,
+    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, bare: Boxes
 ) -> tuple[Floats, Residual, float] | None:
     """Return a move that leaves nothing to the bounds that rows imply, where these are dear.
 
-    In mixed units they are far out: what is rounding in one column is much there.
+    In mixed units they are far out: what is rounding in one column is much there. The residual is
+    that of the multipliers, not what a move has left; the total is what they prove without this.
     """
-    total = total_of(form, x, z, found, spent, boxes)
     slight = SLIGHT * max(abs(total), form.unit)
     if not total_of(form, x, z, found, 0.0, bare) - total > slight:
         return None

@@ -305,6 +305,14 @@ def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> lis
     return found
 
 
+def independent_by_far(M: Any) -> bool:
+    """Whether more equations than are solved densely have an unknown of their own."""
+    rows = sp.csr_array(M)
+    alone = np.bincount(rows.indices, minlength=rows.shape[1])[rows.indices] == 1
+    own = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[alone]
+    return bool(np.unique(own).size > EQUATIONS)
+
+
 def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     r"""Return equations of :math:`M \Delta = -r` that imply the others, by exact elimination.
 
@@ -395,7 +403,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
         elif own.size > QUICK:
             step = _shortest(own, side)
         if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
-            step = scipy.linalg.lstsq(own, side, cond=1e-9)[0]
+            step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
     except (np.linalg.LinAlgError, ValueError):
         return None
     moved = np.zeros(rows.shape[1])
