@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-# Passes over the rows that only move the bounds they imply.
-IDLE = 3
-
 
 @dataclass(frozen=True, eq=False)
 class Unpaid:
@@ -147,11 +144,9 @@ def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxe
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(found).any()
 
-    ends = boxes.lower, boxes.upper
-    near = boxes.tighter(*propagated(rows, *ends, suffice, idle=IDLE))
+    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
     if near.unpaid(found).any() and (more := rotated_rows(form))[1].size:
-        ends = near.lower, near.upper
-        near = near.tighter(*propagated(rows.below(*more), *ends, suffice, idle=IDLE))
+        near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
     return near
 
 

@@ -226,7 +226,6 @@ def propagated(
     wanted: Any,
     rounds: int = ROUNDS,
     trace: Trace | None = None,
-    idle: int = ROUNDS,
 ) -> tuple[Floats, Floats]:
     r"""Return bounds that rows imply, by the activities of their other columns.
 
@@ -248,11 +247,8 @@ def propagated(
     trace : list, optional
         Gets (rows, columns, sides, values) of the bounds that each step found together; column
         -1 for sides of rows behind others.
-    idle : int
-        Most passes in turn that only move bounds: where there were none, such passes find none.
     """
     lower, upper = lower.copy(), upper.copy()
-    known_ends, moving = 0, 0
     A = rows.A
     if not A.nnz:
         return lower, upper
@@ -315,11 +311,6 @@ def propagated(
         if crossed.any():  # no point at all: any bounds do, and these are near
             lower[crossed], upper[crossed] = before[0][crossed], before[1][crossed]
         if not (linked or _gained(before, (lower, upper))):
-            break
-        there = int(np.isfinite(lower).sum() + np.isfinite(upper).sum())
-        moving = 0 if linked or there > known_ends else moving + 1
-        known_ends = there
-        if moving >= idle:
             break
     return lower, upper
 

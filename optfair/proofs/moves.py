@@ -184,7 +184,6 @@ class _Moves:
         told = total_of(form, x, z, found, 0.0, boxes)
         self.least = told - max(DEAR * here, self.slight, share)
         self.enough = told - 1e-3 * max(self.slight, share)
-        self.tried: Floats | None = None  # around which equations were closed first
 
     def offer(self, z: Floats, found: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
@@ -201,11 +200,11 @@ class _Moves:
         """Whether nothing is left, at next to no cost."""
         return self.left == 0.0 and self.least >= self.enough
 
-    def close(self, most: int | None = None) -> None:
-        """Close the unpaid columns by equations, around these multipliers and polished ones."""
-        z, found = self.own
-        done = int(z is self.tried)
-        for near, start in itertools.islice(self._starts(z, found), done, most):
+    def close(
+        self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
+    ) -> None:
+        """Close the unpaid columns by equations, around multipliers and polished ones."""
+        for near, start in itertools.islice(self._starts(*around), first, most):
             if self.offer(near, start, 0.0):
                 self.own = (near, start)
             lower, upper = self.boxes.of(start)
@@ -213,7 +212,6 @@ class _Moves:
             self.offer(near, *repaired(*again))
             if self.settled:
                 return
-        self.tried = z
 
     def _starts(self, z: Floats, found: Residual) -> Iterator[tuple[Floats, Residual]]:
         """Yield multipliers as they are, polished, and both without what may be rounding."""
@@ -246,12 +244,16 @@ def closed(
     are tilted, which takes a linear program, and equations are closed around others, too.
     """
     moves = _Moves(form, found, x, z, boxes)
-    if np.count_nonzero(boxes.unpaid(found)) <= FEW:
-        moves.close(1)
+    given, few = moves.own, np.count_nonzero(boxes.unpaid(found)) <= FEW
+    if few:
+        moves.close(given, most=1)
     if not moves.settled:
         moves.tilt()
-    if not moves.settled:
-        moves.close()
+    near = moves.own
+    if few and not moves.settled:
+        moves.close(given, first=1)
+    if moves.left > 0.0 and not (few and near is given):
+        moves.close(near)
     return moves.best
 
 
