@@ -93,7 +93,7 @@ def one(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str
 
 def cpu_seconds() -> float:
     """Return those of this process and of the ended ones it started, for solvers in a worker."""
-    return sum(os.times()[:4])
+    return time.process_time() + sum(os.times()[2:4])
 
 
 def apart(name: str, solver: str, tolerance: float, time_limit: float) -> dict[str, Any]:
@@ -210,6 +210,16 @@ def reasons(rows: Sequence[dict[str, Any]]) -> Table:
     return ["not verified", "solver", "tolerance", "outcome", "why"], lines
 
 
+def repeated(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return head and lines of the runs that took the place of an earlier one, with its outcome."""
+    lines = [
+        [r["name"], r["solver"], f"{r['tolerance']:g}", r["before"], r["outcome"]]
+        for r in rows
+        if r.get("before")
+    ]
+    return ["made again", "solver", "tolerance", "before", "now"], lines
+
+
 def compared(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, float], Comparison]:
     """Return the runs of each collection and tolerance as comparisons, as far as they are fair.
 
@@ -268,9 +278,9 @@ def pictured(comparison: Comparison, name: str, *, to_best: bool) -> str:
 
 
 def rendered(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the tables in Markdown: shares by collection, and why each other answer is none."""
+    """Return the tables in Markdown: shares, why each other answer is none, what was made again."""
     lines: list[str] = []
-    for head, table in (summary(rows), reasons(rows)):
+    for head, table in (summary(rows), reasons(rows), repeated(rows)):
         if table:
             lines += ["", *(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head)))]
             lines += [f"| {' | '.join(cells)} |" for cells in table]
@@ -278,7 +288,10 @@ def rendered(rows: Sequence[dict[str, Any]]) -> str:
 
 
 # What a published record keeps of a run.
-KEPT = ("name", "solver", "tolerance", "outcome", "by", "grade", "objective", "agrees", "why")
+KEPT = (
+    *("name", "solver", "tolerance", "outcome", "before"),
+    *("by", "grade", "objective", "agrees", "why"),
+)
 
 
 def unpacked(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -288,10 +301,18 @@ def unpacked(record: dict[str, Any]) -> list[dict[str, Any]]:
 
 def published(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return a record to keep: machines, versions and commits once, and outcomes, the last of each run."""
-    rows = list({(r["name"], r["solver"], r["tolerance"]): r for r in rows}.values())
+    last: dict[tuple[str, str, float], dict[str, Any]] = {}
+    for r in rows:
+        key = (r["name"], r["solver"], r["tolerance"])
+        known = last.get(key, r)
+        earlier = [known.get("before")]
+        if known["environment"] != r["environment"]:  # made again: what it takes the place of
+            earlier.append(known["outcome"])
+        r = {"before": ", ".join(filter(None, earlier))} | r
+        last[key] = r
     machines: list[dict[str, str]] = []
     runs = []
-    for r in sorted(rows, key=lambda r: (r["tolerance"], r["solver"], r["name"])):
+    for r in sorted(last.values(), key=lambda r: (r["tolerance"], r["solver"], r["name"])):
         if r["environment"] not in machines:
             machines.append(r["environment"])
         run = {k: r[k] for k in KEPT if r.get(k) not in (None, "")}

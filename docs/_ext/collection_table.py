@@ -30,7 +30,7 @@ def benchmark() -> Any:
 
 
 class Collections(Facts):
-    """Shares by collection, solver and tolerance; why other answers are not verified."""
+    """Shares by collection, solver and tolerance; why not all are verified; what was made again."""
 
     def content_nodes(self) -> list[nodes.Node]:
         for file in (SCRIPT, RECORD):
@@ -40,11 +40,13 @@ class Collections(Facts):
         for (head, lines), widths in (
             (made_by.summary(record["runs"]), [16, 12, 10, 8, 12, 10, 8, 8]),
             (made_by.reasons(record["runs"]), [18, 12, 10, 10, 60]),
+            (made_by.repeated(record["runs"]), [24, 12, 10, 20, 12]),
         ):
             out += [_table(head, lines, widths)] if lines else []
-        for environment in record["environments"]:
+        for k, environment in enumerate(record["environments"]):
             text = ", ".join(f"{k} {v}" for k, v in environment.items())
-            out.append(nodes.paragraph("", f"Measured with {text}."))
+            count = sum(run["environment"] == k for run in record["runs"])
+            out.append(nodes.paragraph("", f"{count} runs were measured with {text}."))
         return out
 
 

@@ -180,6 +180,8 @@ class UnattainedOptimum(Certificate):
         fault = self.proof.fault(Entries.of(self.form).at_most(self.form.q, self.limit))
         if self.proof.others is None:
             fault = "that no multipliers exclude the limit is not shown"
+        if self.form.P.nnz:
+            fault = "the objective is not linear"
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from optfair.backends.branching import (
     cases,
     integer_columns,
 )
-from optfair.backends.facial import FacialContradiction, form_of
+from optfair.backends.facial import FacialContradiction, UnattainedOptimum, form_of
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
@@ -59,6 +59,8 @@ TIGHT = 1e-6
 # Proofs that no point exists: by multipliers of the rows, and by a chain of zeros.
 FACIAL = "facial reduction"
 EXCLUDING = ("infeasible", FACIAL)
+# That no point attains a limit, nor multipliers exclude it: two such chains.
+UNATTAINED = "unattained optimum"
 # What infeasibility says nothing about: the objective, and what variables are called.
 OBJECTIVE, CALLED = ("q", "P", "offset", "sign"), ("names",)
 
@@ -81,9 +83,9 @@ class SavedProof(Certificate):
     @cached_property
     def _checked(self) -> tuple[str, str]:
         """What is proved, or why it is not."""
-        facial = self.document.get("kind") == FACIAL
+        chained = self.document.get("kind") in (FACIAL, UNATTAINED)
         try:
-            return (_replayed if facial else check_proof.check)(self.document), ""
+            return (_replayed if chained else check_proof.check)(self.document), ""
         except check_proof.Rejected as e:
             return "", str(e)
 
@@ -159,8 +161,8 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
     Parameters
     ----------
     certificate : Certificate
-        Of optimality, infeasibility (by Farkas, by branching or by facial reduction) or
-        unboundedness.
+        Of optimality, infeasibility (by Farkas, by branching or by facial reduction),
+        unboundedness, or an optimum that is not attained.
     path : str or Path
         File name. An existing file is not overwritten.
 
@@ -186,18 +188,27 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
 
 
 def _replayed(document: dict[str, Any]) -> str:
-    """Return what a chain of zeros proves, recomputed in fractions; raise `Rejected` when nothing."""
+    """Return what chains of zeros prove, recomputed in fractions; raise `Rejected` when nothing."""
     try:
         rest = {k: v for k, v in document.items() if k != "digest"}
         kept = check_proof.digest(rest) == document["digest"]
         check_proof.require(kept, "its numbers are not those it was saved with")
-        entries = Entries.of(form_of(document["form"]))
-        found = Excluded.of(document["proof"])
-        fault = found.fault(entries)
+        form, proof = form_of(document["form"]), document["proof"]
+        found, missed = Excluded.of(proof), None
+        if document["kind"] == UNATTAINED:
+            limit = check_proof.number(proof["limit"])
+            check_proof.require(float(limit) == limit, "the limit is no float")
+            missed = UnattainedOptimum(form, float(limit), found)
+            fault = "; ".join(missed.verify().reasons)
+        else:
+            fault = found.fault(Entries.of(form))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise check_proof.Rejected(f"it is malformed: {type(e).__name__}: {e}") from None
     check_proof.require(not fault, fault)
-    by = f"no point satisfies the constraints, by {len(found.links)} steps of facial reduction"
+    steps = f"by {len(found.links)} steps of facial reduction"
+    if missed is not None:
+        return f"proved: no point attains {missed.value:.10g}, {steps}; no multipliers exclude it"
+    by = f"no point satisfies the constraints, {steps}"
     weak = "; no vector separates them strictly" if found.others is not None else ""
     return f"proved: {by}{weak}"
 
@@ -214,6 +225,10 @@ def _document(certificate: Certificate) -> dict[str, Any]:
     if isinstance(certificate, FacialContradiction):
         about = {"constraints": list(certificate.conflict)}
         return _framed(FACIAL, about, form_record(certificate.form), certificate.proof.record())
+    if isinstance(certificate, UnattainedOptimum):
+        limit = {"limit": plain(certificate.limit)}
+        body = certificate.proof.record() | limit
+        return _framed(UNATTAINED, {}, form_record(certificate.form), body)
     if isinstance(certificate, InfeasibilityProof) and not isinstance(
         certificate, TangentContradiction
     ):
@@ -240,7 +255,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         return document
     raise UnsupportedProblem(
         f"a {type(certificate).__name__} cannot be written as a proof file",
-        "such files hold multipliers of a compiled program, trees of them, and rays",
+        "such files hold multipliers of a compiled program, trees of them, chains of zeros, and rays",
     )
 
 

@@ -10,8 +10,6 @@ as a bound: what the multipliers leave over must be paid with bounds that every 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,40 +20,32 @@ from numpy.typing import NDArray
 from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
+from optfair.proofs.moves import (
+    SLIGHT,
+    Boxes,
+    cheaper,
+    closed,
+    lightly_peeled,
+    peeled_in_turn,
+    total_of,
+)
 from optfair.proofs.residual import (
     NEAR,
     Residual,
     absorbed,
     in_dual,
-    peeled,
     polished,
     repaired,
     residual_of,
     sharper,
-    tilted,
 )
-from optfair.proofs.rounding import (
-    UNIT,
-    dot,
-)
+from optfair.proofs.rounding import UNIT, dot
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-# How much more than the residual is worth at the point its repair may cost, and how much of the
-# size of the objective it may cost at any rate.
-DEAR, SPARE = 1e3, 1e-10
-# Share of the objective that a tilt may cost.
-SLIGHT = 2e-8
-# Multipliers below such a share of the largest cost, times their rows, may be rounding.
-NOISE = (1e-11, 1e-8)
-# Times that columns which a move opens are made 0 with the others.
-ROUNDS = 5
-# So many unpaid columns are closed by equations before anything larger is solved.
-FEW = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,47 +150,6 @@ def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxe
     return near
 
 
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    r"""Bounds on the columns, and what curvature pays where there are none.
-
-    With :math:`P \succeq \operatorname{diag}(\mu)` the objective grows by at least
-    :math:`\tfrac12 \mu_j (y_j - x_j)^2` away from x, and
-
-    .. math::
-        \min_y\; r y + \tfrac12 \mu (y - x)^2 = r x - \frac{r^2}{2 \mu}
-        \ge \min_{|y - x| \le w} r y, \quad w \ge \frac{|r|}{2 \mu},
-
-    so a column is charged for a residual r as if it had these, around x, where they are nearer
-    than its bounds: either charge alone is valid, and so is the less.
-    """
-
-    lower: Floats
-    upper: Floats
-    x: Floats | None = None
-    floor: Floats | None = None
-
-    def tighter(self, lower: Floats, upper: Floats) -> Boxes:
-        """Return the same with other bounds."""
-        return replace(self, lower=lower, upper=upper)
-
-    def of(self, found: Residual) -> tuple[Floats, Floats]:
-        """Return the bounds by which a residual is charged."""
-        if self.floor is None or self.x is None:
-            return self.lower, self.upper
-        at = self.floor > 0.0
-        width = np.full(at.size, np.inf)
-        with np.errstate(over="ignore"):
-            width[at] = found.size[at] / self.floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
-        near, far = np.nextafter(self.x - width, -np.inf), np.nextafter(self.x + width, np.inf)
-        # their least corner is what is charged: ends that cross make it more, never less
-        return np.maximum(self.lower, near), np.minimum(self.upper, far)
-
-    def unpaid(self, found: Residual) -> NDArray[np.bool_]:
-        """Return the columns whose residual meets a bound that is not there."""
-        return found.unpaid(*self.of(found))
-
-
 def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = None) -> LowerBound:
     """Return what a primal-dual pair proves about the optimum.
 
@@ -264,8 +213,9 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     if some:
         found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
         some = bool(boxes.unpaid(found).any())
-    if some and (peeled_off := _lightly_peeled(form, found, x, z, boxes)):
+    if some and (peeled_off := lightly_peeled(form, found, x, z, boxes)):
         found, spent = peeled_off
+    bare = boxes
     if some and boxes.unpaid(found).any():
         boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
@@ -275,17 +225,22 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         if (near != z).any():
             z = near
             found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
+    own, start = found, z  # a residual, and the multipliers it is that of
     if some and boxes.unpaid(found).any():
-        found, spent = _peeled(form, found, z, boxes)
+        found, spent = peeled_in_turn(form, found, z, boxes)
     if some and boxes.unpaid(found).any():
         if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
             return held
-        z, found, spent = _moved(form, found, x, z, boxes)
+        z, found, spent = closed(form, found, x, z, boxes)
+    total = total_of(form, x, z, found, spent, boxes)
+    dear = boxes is not bare and not boxes.unpaid(found).any()
+    if dear and (less := cheaper(form, own, x, start, total, bare)) is not None:
+        z, found, spent = less
+        total = total_of(form, x, z, found, spent, boxes)
     open_ones = boxes.unpaid(found)
-    total = _total(form, x, z, found, spent, boxes)
-    if not (spent or some) and (dear := _dear(form, x, found, boxes)).size:
-        found = sharper(form, found, x, z, form.q, dear)
-        total = max(total, _total(form, x, z, found, spent, boxes))
+    if not (spent or some) and (at := _dear(form, x, found, boxes)).size:
+        found = sharper(form, found, x, z, form.q, at)
+        total = max(total, total_of(form, x, z, found, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:
         curved = np.diff(sp.csc_array(form.P).indptr) > 0
@@ -312,29 +267,6 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     return LowerBound(total, unpaid)
 
 
-def _without_noise(
-    form: ConicForm, x: Floats, z: Floats, boxes: Boxes
-) -> Iterator[tuple[Floats, Residual]]:
-    """Yield multipliers without entries that may be rounding, and what these leave.
-
-    An entry counts by what it adds to a column, beside the largest number there.
-    """
-    costs = np.abs(form.q) + (np.abs(form.P @ x) if form.P.nnz else 0.0)
-    share = np.abs(z) * form.sizes.max(axis=1).toarray().ravel()
-    before = z
-    for noise in NOISE:
-        small = (share <= noise * float(costs.max(initial=0.0))) | (not costs.any())
-        for c in form.cones:  # an entry of a matrix is nothing by itself
-            if c.kind not in ("zero", "nonneg", "soc"):
-                small[c.start : c.stop] = small[c.start : c.stop].all()
-        near = np.where(small, 0.0, z)
-        if (near != before).any():
-            before, near = near, in_dual(form.cones, near)
-            found = residual_of(form, x, near, form.q)
-            at = np.flatnonzero(boxes.unpaid(found))
-            yield near, sharper(form, found, x, near, form.q, at)
-
-
 def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
     """Return the columns whose residual costs much because of its rounding, if they are few."""
     lower, upper = boxes.of(found)
@@ -355,129 +287,10 @@ def _on_face(
     if face is None:
         return None
     near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
-    total = _total(form, x, z, found, 0.0, boxes)
+    total = total_of(form, x, z, found, 0.0, boxes)
     slight = SLIGHT * max(abs(total), form.unit)
     good = not near.fault and near.unpaid is None and near.value >= total - slight
     return near if good else None
-
-
-class _Moves:
-    """Multipliers near given ones, with fewer unpaid columns, that cost little enough.
-
-    A proof that costs much more than what it pays for says less than none.
-    """
-
-    def __init__(self, form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes):
-        self.form, self.x, self.boxes = form, x, boxes
-        self.best = (z, found, 0.0)
-        open_ones = boxes.unpaid(found)
-        self.left = float(found.size[open_ones].sum())
-        here = float(found.size[open_ones] @ np.abs(x[open_ones]))
-        self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
-        cost = max(DEAR * here, self.slight, SLIGHT * abs(form.objective(x)))
-        self.least = _total(form, x, z, found, 0.0, boxes) - cost
-
-    def offer(self, z: Floats, found: Residual, spent: float) -> None:
-        """Take others that leave less; of those that leave nothing, what says most."""
-        total = _total(self.form, self.x, z, found, spent, self.boxes)
-        left = float(found.size[self.boxes.unpaid(found)].sum())
-        if total >= self.least and (left < self.left or left == 0.0):
-            self.best, self.left = (z, found, spent), left
-            self.least = total if left == 0.0 else self.least
-
-    def close(self) -> None:
-        """Close the unpaid columns by equations, around these multipliers and polished ones."""
-        z, found, _ = self.best
-        for near, start in self._starts(z, found):
-            self.offer(near, start, 0.0)
-            lower, upper = self.boxes.of(start)
-            again = (self.form, start, self.x, near, self.form.q, lower, upper)
-            self.offer(near, *repaired(*again))
-            if self.left == 0.0 and self.best[2] <= 1e-3 * self.slight:
-                return
-
-    def _starts(self, z: Floats, found: Residual) -> Iterator[tuple[Floats, Residual]]:
-        """Yield multipliers as they are, polished, and both without what may be rounding."""
-        plain = _without_noise(self.form, self.x, z, self.boxes)
-        for near, left in itertools.chain([(z, found)], plain):
-            yield near, left
-            bounds = self.boxes.of(left)
-            yield polished(self.form, left, self.x, near, self.form.q, *bounds)
-
-    def tilt(self) -> None:
-        """Tilt all multipliers by a linear program."""
-        form, x, boxes = self.form, self.x, self.boxes
-        z, found, _ = self.best
-        start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
-        near = tilted(form, nearer, x, start, *boxes.of(nearer))
-        if near is not None:
-            near = in_dual(form.cones, near)
-            again = residual_of(form, x, near, form.q)
-            again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
-            self.offer(near, *_peeled(form, again, near, boxes))
-
-
-def _moved(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
-) -> tuple[Floats, Residual, float]:
-    """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
-
-    A few columns are closed by equations; else, and where that is not enough, all multipliers
-    are tilted first, which takes a linear program.
-    """
-    moves = _Moves(form, found, x, z, boxes)
-    if np.count_nonzero(boxes.unpaid(found)) <= FEW:
-        moves.close()
-    if moves.left > 0.0:
-        moves.tilt()
-    if moves.left > 0.0:
-        moves.close()
-    return moves.best
-
-
-def _peeled(form: ConicForm, found: Residual, z: Floats, boxes: Boxes) -> tuple[Residual, float]:
-    """Return the residual without unpaid columns, where rows take these one by one, and the cost."""
-    zeroed = boxes.unpaid(found)
-    for _ in range(ROUNDS):
-        moved = peeled(form, found, z, zeroed) if zeroed.any() else None
-        if moved is None:
-            break
-        after = boxes.unpaid(moved[0])
-        if not after.any():
-            return moved
-        zeroed = zeroed | after  # columns that were paid on one side only
-    return found, 0.0
-
-
-def _lightly_peeled(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
-) -> tuple[Residual, float] | None:
-    """Return the residual without unpaid columns where rows take all of it for next to nothing.
-
-    Definitions of one column by others do: asked first, they spare what rows imply of bounds.
-    """
-    moved = _peeled(form, found, z, boxes)
-    if boxes.unpaid(moved[0]).any():
-        return None
-    loss = _total(form, x, z, found, 0.0, boxes) - _total(form, x, z, *moved, boxes)
-    size = float(np.abs(form.q) @ np.abs(x)) + abs(form.objective(x) - form.offset)
-    return moved if loss <= SPARE * size else None
-
-
-def _total(
-    form: ConicForm,
-    x: Floats,
-    z: Floats,
-    found: Residual,
-    spent: float,
-    boxes: Boxes,
-) -> float:
-    """Return a float below what multipliers prove, the unpaid columns left out."""
-    lower, upper = boxes.of(found)
-    paid = found.cost(lower, upper, ~found.unpaid(lower, upper))
-    value, spared = value_of(form, x, z)
-    total = value - spared + paid - spent
-    return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
 
 
 def _natural(form: ConicForm, at: Ints) -> float:
@@ -495,19 +308,6 @@ def _natural(form: ConicForm, at: Ints) -> float:
     if form.P.nnz:
         share[np.diff(sp.csc_array(form.P)[:, at].indptr) > 0] = 1.0
     return float(1.0 / share[share > 0.0].min(initial=1.0))
-
-
-def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
-    """Return a center and radius of -½ x'Px - b'z + offset."""
-    center, radius = dot(form.b, z)
-    value = form.offset - center
-    radius += 4.0 * UNIT * (abs(form.offset) + abs(center))
-    if form.P.nnz:
-        Px, off = form.bending(x)
-        bent, rounding = dot(x, Px)
-        value -= 0.5 * bent
-        radius += 0.5 * (rounding + float(np.abs(x) @ off) * (1.0 + 1e-9)) + UNIT * abs(bent)
-    return value, radius * (1.0 + 1e-9)
 
 
 @dataclass(frozen=True, eq=False)

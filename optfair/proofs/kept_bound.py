@@ -9,8 +9,8 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.bounds import value_of
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated
+from optfair.proofs.moves import value_of
 from optfair.proofs.residual import residual_of
 from optfair.proofs.rounding import UNIT, gamma
 

@@ -24,6 +24,7 @@ from optfair.proofs.rounding import (
     exact_sums,
     gamma,
     independent,
+    independent_by_far,
     reached,
 )
 
@@ -394,7 +395,8 @@ def _repair(
     M, used = _equations(rows, at, room)
     M = sp.csr_array(M)
     step = correction(M, found.size[at], room[used])
-    if step is None:  # equations that follow from others are left out, where that is exact
+    # equations that follow from others are left out, where that is exact
+    if step is None and not independent_by_far(M):
         exact = _exact_residual(form, q, x, z, at)
         kept = None if exact is None else independent(M, exact)
         step = correction(M[kept], found.size[at][kept], room[used]) if kept else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 from fractions import Fraction
 from typing import Any
@@ -304,6 +305,14 @@ def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> lis
     return found
 
 
+def independent_by_far(M: Any) -> bool:
+    """Whether more equations than are solved densely have an unknown of their own."""
+    rows = sp.csr_array(M)
+    alone = np.bincount(rows.indices, minlength=rows.shape[1])[rows.indices] == 1
+    own = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[alone]
+    return bool(np.unique(own).size > EQUATIONS)
+
+
 def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     r"""Return equations of :math:`M \Delta = -r` that imply the others, by exact elimination.
 
@@ -322,6 +331,7 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
     often = np.bincount(rows.indices, minlength=m)
     kept: list[int] = []
     reduced: list[tuple[int, dict[int, Fraction]]] = []
+    place: dict[int, int] = {}  # pivot -> which of the reduced has it
     work = 0
     for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
         own = slice(rows.indptr[i], rows.indptr[i + 1])
@@ -329,20 +339,30 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
         row = {j: Fraction(a) for j, a in pairs if a}
         if residual[i]:
             row[m] = residual[i]
-        for pivot, other in reduced:
-            if pivot in row:
-                factor = row[pivot] / other[pivot]
-                for j, a in other.items():
-                    left = row.pop(j, Fraction(0)) - factor * a
-                    if left:
-                        row[j] = left
-                work += len(other)
-                if work > ELIMINATED:
-                    return None
+        # a reduced row has no pivot of an earlier one, so in their order none comes back
+        due = [place[j] for j in row if j in place]
+        heapq.heapify(due)
+        while due:
+            pivot, other = reduced[heapq.heappop(due)]
+            if pivot not in row:
+                continue  # cancelled, or met twice
+            factor = row[pivot] / other[pivot]
+            for j, a in other.items():
+                if j in place and j not in row:
+                    heapq.heappush(due, place[j])
+                left = row.pop(j, Fraction(0)) - factor * a
+                if left:
+                    row[j] = left
+            work += len(other)
+            if work > ELIMINATED:
+                return None
         leads = [j for j in row if j != m]
         if leads:
             kept.append(i)
-            reduced.append((min(leads, key=often.__getitem__), row))
+            if len(kept) > EQUATIONS:
+                return None
+            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
+            reduced.append((pivot, row))
         elif row:
             return None
     return sorted(kept)
@@ -383,7 +403,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
         elif own.size > QUICK:
             step = _shortest(own, side)
         if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
-            step = scipy.linalg.lstsq(own, side, cond=1e-9)[0]
+            step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
     except (np.linalg.LinAlgError, ValueError):
         return None
     moved = np.zeros(rows.shape[1])

@@ -150,9 +150,49 @@ def test_an_optimum_that_no_point_attains_is_told(unit: float) -> None:
     assert near.attained and unattained(near) is None
 
 
-def test_limits_from_above_too() -> None:
+def falling(unit: float = 1.0) -> Any:
+    """Return a program whose optimum 3, from below, no point attains."""
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
-    p = of.from_cvxpy(cp.Problem(cp.Maximize(3 - x), [cp.bmat([[x, 1], [1, y]]) >> 0]))
+    block = cp.bmat([[x, unit], [unit, y]]) >> 0
+    return of.from_cvxpy(cp.Problem(cp.Maximize(3 - x), [block]), ["block"])
+
+
+def test_an_optimum_that_no_point_attains_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "proof.json"
+    falling().diagnose()["unattained"].evidence.save(file)
+    saved = of.load_proof(file)
+    assert saved.verify() and str(saved.verify().grade) == "proved"
+    assert "no point attains 3, by" in str(saved) and "no multipliers exclude it" in str(saved)
+    assert saved.faults(falling()) == ()
+    (why,) = saved.faults(falling(2.0))
+    assert "a proof of another problem" in why
+    told = CliRunner().invoke(app, ["verify", str(file)])
+    assert told.exit_code == 0 and "no point attains 3" in told.output
+    with pytest.raises(check_proof.Rejected, match="kind 'unattained optimum' is not decided"):
+        check_proof.check(saved.document)
+
+    def fault(change: Callable[[Any], object]) -> str:
+        document = copy.deepcopy(saved.document)
+        change(document)
+        del document["digest"]
+        return " ".join(
+            SavedProof(document | {"digest": check_proof.digest(document)}).verify().reasons
+        )
+
+    assert not fault(lambda d: None)
+    # a limit that points reach, one that multipliers exclude, and what is no number
+    assert fault(lambda d: d["proof"].update(limit=1))
+    assert fault(lambda d: d["proof"].update(limit=-1))
+    assert "no float" in fault(lambda d: d["proof"].update(limit="0x1/0x3"))
+    assert "malformed" in fault(lambda d: d["proof"].pop("limit"))
+    assert "is not shown" in fault(lambda d: d["proof"].update(others=None))
+    assert "not linear" in fault(lambda d: d["form"].update(P=[[0], [0], [1]]))
+    # the row of the limit is none of the program
+    assert "no combination" in fault(lambda d: d.update(kind="facial reduction"))
+
+
+def test_limits_from_above_too() -> None:
+    p = falling()
     found = p.diagnose()["unattained"]
     assert found.numbers["limit"] == pytest.approx(3.0) and "below" in found.lines[0]
 

@@ -124,6 +124,12 @@ def test_the_record_of_collections_is_one_that_the_command_writes() -> None:
     joined = made_by.published([*made_by.unpacked(record), last])
     assert len(joined["runs"]) == len(runs) and joined["runs"][0]["outcome"] == "reported"
     assert joined["environments"][joined["runs"][0]["environment"]] == {"commit": "later"}
+    # and says what it was before
+    assert joined["runs"][0]["before"].split(", ")[-1] == runs[0]["outcome"]
+    told = [line[0] for line in made_by.repeated(joined["runs"])[1]]
+    assert (
+        told == [r["name"] for r in joined["runs"] if r.get("before")] and runs[0]["name"] in told
+    )
 
 
 def test_the_profiles_are_those_of_the_record() -> None:

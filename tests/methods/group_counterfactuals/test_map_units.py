@@ -71,6 +71,26 @@ def test_members_reach_the_target_where_costs_are_in_units_too(name: str) -> Non
     assert short(p, p.map(p.solve()), X) <= 0.0
 
 
+@pytest.mark.parametrize("seed", [0, 4, 33])
+def test_symmetric_maps_are_proved_where_features_are_twelve_orders_apart(seed: int) -> None:
+    # an entry of the map between far features has coefficients of 1e12: what its multiplier leaves
+    # over is only rounding, but the bounds are as far out as for all others
+    rng = np.random.default_rng(seed)
+    units = np.array([1e-6, 1e2, 1e6])
+    X, w = rng.standard_normal((12, 3)), rng.standard_normal(3)
+    p = MODELS["psd"](
+        X * units,
+        score=(w / units, 0.0),
+        threshold=float(np.quantile(X @ w, 0.8)) + 0.5,
+        feature_costs=1.0 / units**2,
+        K=2.0,
+        k=2.0,
+    )
+    s = p.solve("lazy-rows", tolerance=1e-6)
+    assert s.is_optimal(1e-6) and str(s.grade) == "proved"
+    assert s.objective - s.bound <= 1e-6 * s.objective
+
+
 def test_a_chance_counts_features_in_small_units() -> None:
     X, w, given = far("one small", feature_costs=1.0 / np.square(FAR["one small"]))
     X[:, 2] *= 1e-3  # nine orders apart

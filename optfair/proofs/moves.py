@@ -1,0 +1,273 @@
+"""Multipliers near given ones, whose residual is paid for: by bounds that exist, or by a move."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optfair.proofs.residual import (
+    Residual,
+    in_dual,
+    peeled,
+    polished,
+    repaired,
+    residual_of,
+    sharper,
+    tilted,
+)
+from optfair.proofs.rounding import UNIT, dot
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Floats = NDArray[np.float64]
+
+# How much more than the residual is worth at the point its repair may cost, and how much of the
+# size of the objective it may cost at any rate.
+DEAR, SPARE = 1e3, 1e-10
+# Share of the objective that a tilt may cost.
+SLIGHT = 2e-8
+# Multipliers below such a share of the largest cost, times their rows, may be rounding.
+NOISE = (1e-11, 1e-8)
+# Times that columns which a move opens are made 0 with the others.
+ROUNDS = 5
+# So many unpaid columns are closed by equations before anything larger is solved.
+FEW = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    r"""Bounds on the columns, and what curvature pays where there are none.
+
+    With :math:`P \succeq \operatorname{diag}(\mu)` the objective grows by at least
+    :math:`\tfrac12 \mu_j (y_j - x_j)^2` away from x, and
+
+    .. math::
+        \min_y\; r y + \tfrac12 \mu (y - x)^2 = r x - \frac{r^2}{2 \mu}
+        \ge \min_{|y - x| \le w} r y, \quad w \ge \frac{|r|}{2 \mu},
+
+    so a column is charged for a residual r as if it had these, around x, where they are nearer
+    than its bounds: either charge alone is valid, and so is the less.
+    """
+
+    lower: Floats
+    upper: Floats
+    x: Floats | None = None
+    floor: Floats | None = None
+
+    def tighter(self, lower: Floats, upper: Floats) -> Boxes:
+        """Return the same with other bounds."""
+        return replace(self, lower=lower, upper=upper)
+
+    def of(self, found: Residual) -> tuple[Floats, Floats]:
+        """Return the bounds by which a residual is charged."""
+        if self.floor is None or self.x is None:
+            return self.lower, self.upper
+        at = self.floor > 0.0
+        width = np.full(at.size, np.inf)
+        with np.errstate(over="ignore"):
+            width[at] = found.size[at] / self.floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
+        near, far = np.nextafter(self.x - width, -np.inf), np.nextafter(self.x + width, np.inf)
+        # their least corner is what is charged: ends that cross make it more, never less
+        return np.maximum(self.lower, near), np.minimum(self.upper, far)
+
+    def unpaid(self, found: Residual) -> NDArray[np.bool_]:
+        """Return the columns whose residual meets a bound that is not there."""
+        return found.unpaid(*self.of(found))
+
+
+def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
+    """Return a center and radius of -½ x'Px - b'z + offset."""
+    center, radius = dot(form.b, z)
+    value = form.offset - center
+    radius += 4.0 * UNIT * (abs(form.offset) + abs(center))
+    if form.P.nnz:
+        Px, off = form.bending(x)
+        bent, rounding = dot(x, Px)
+        value -= 0.5 * bent
+        radius += 0.5 * (rounding + float(np.abs(x) @ off) * (1.0 + 1e-9)) + UNIT * abs(bent)
+    return value, radius * (1.0 + 1e-9)
+
+
+def total_of(
+    form: ConicForm,
+    x: Floats,
+    z: Floats,
+    found: Residual,
+    spent: float,
+    boxes: Boxes,
+) -> float:
+    """Return a float below what multipliers prove, the unpaid columns left out."""
+    lower, upper = boxes.of(found)
+    paid = found.cost(lower, upper, ~found.unpaid(lower, upper))
+    value, spared = value_of(form, x, z)
+    total = value - spared + paid - spent
+    return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
+
+
+def peeled_in_turn(
+    form: ConicForm, found: Residual, z: Floats, boxes: Boxes
+) -> tuple[Residual, float]:
+    """Return the residual without unpaid columns, where rows take these one by one, and the cost."""
+    zeroed = boxes.unpaid(found)
+    for _ in range(ROUNDS):
+        moved = peeled(form, found, z, zeroed) if zeroed.any() else None
+        if moved is None:
+            break
+        after = boxes.unpaid(moved[0])
+        if not after.any():
+            return moved
+        zeroed = zeroed | after  # columns that were paid on one side only
+    return found, 0.0
+
+
+def lightly_peeled(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
+) -> tuple[Residual, float] | None:
+    """Return the residual without unpaid columns where rows take all of it for next to nothing.
+
+    Definitions of one column by others do: asked first, they spare what rows imply of bounds.
+    """
+    moved = peeled_in_turn(form, found, z, boxes)
+    if boxes.unpaid(moved[0]).any():
+        return None
+    loss = total_of(form, x, z, found, 0.0, boxes) - total_of(form, x, z, *moved, boxes)
+    size = float(np.abs(form.q) @ np.abs(x)) + abs(form.objective(x) - form.offset)
+    return moved if loss <= SPARE * size else None
+
+
+def _without_noise(
+    form: ConicForm, x: Floats, z: Floats, boxes: Boxes
+) -> Iterator[tuple[Floats, Residual]]:
+    """Yield multipliers without entries that may be rounding, and what these leave.
+
+    An entry counts by what it adds to a column, beside the largest number there.
+    """
+    costs = np.abs(form.q) + (np.abs(form.P @ x) if form.P.nnz else 0.0)
+    share = np.abs(z) * form.sizes.max(axis=1).toarray().ravel()
+    before = z
+    for noise in NOISE:
+        small = (share <= noise * float(costs.max(initial=0.0))) | (not costs.any())
+        for c in form.cones:  # an entry of a matrix is nothing by itself
+            if c.kind not in ("zero", "nonneg", "soc"):
+                small[c.start : c.stop] = small[c.start : c.stop].all()
+        near = np.where(small, 0.0, z)
+        if (near != before).any():
+            before, near = near, in_dual(form.cones, near)
+            found = residual_of(form, x, near, form.q)
+            at = np.flatnonzero(boxes.unpaid(found))
+            yield near, sharper(form, found, x, near, form.q, at)
+
+
+class _Moves:
+    """Multipliers near given ones, with fewer unpaid columns, that cost little enough.
+
+    A proof that costs much more than what it pays for says less than none.
+    """
+
+    def __init__(self, form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes):
+        self.form, self.x, self.boxes = form, x, boxes
+        self.best = (z, found, 0.0)
+        # what a move leaves over is not the residual of the multipliers it starts from: searches
+        # go on from multipliers with their own, or the cost of the move would be lost
+        self.own = (z, found)
+        open_ones = boxes.unpaid(found)
+        self.left = float(found.size[open_ones].sum())
+        here = float(found.size[open_ones] @ np.abs(x[open_ones]))
+        self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
+        share = SLIGHT * abs(form.objective(x))
+        told = total_of(form, x, z, found, 0.0, boxes)
+        self.least = told - max(DEAR * here, self.slight, share)
+        self.enough = told - 1e-3 * max(self.slight, share)
+
+    def offer(self, z: Floats, found: Residual, spent: float) -> bool:
+        """Take others that leave less; of those that leave nothing, what says most."""
+        total = total_of(self.form, self.x, z, found, spent, self.boxes)
+        left = float(found.size[self.boxes.unpaid(found)].sum())
+        if not (total >= self.least and (left < self.left or left == 0.0)):
+            return False
+        self.best, self.left = (z, found, spent), left
+        self.least = total if left == 0.0 else self.least
+        return True
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left, at next to no cost."""
+        return self.left == 0.0 and self.least >= self.enough
+
+    def close(
+        self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
+    ) -> None:
+        """Close the unpaid columns by equations, around multipliers and polished ones."""
+        for near, start in itertools.islice(self._starts(*around), first, most):
+            if self.offer(near, start, 0.0):
+                self.own = (near, start)
+            lower, upper = self.boxes.of(start)
+            again = (self.form, start, self.x, near, self.form.q, lower, upper)
+            self.offer(near, *repaired(*again))
+            if self.settled:
+                return
+
+    def _starts(self, z: Floats, found: Residual) -> Iterator[tuple[Floats, Residual]]:
+        """Yield multipliers as they are, polished, and both without what may be rounding."""
+        plain = _without_noise(self.form, self.x, z, self.boxes)
+        for near, left in itertools.chain([(z, found)], plain):
+            yield near, left
+            bounds = self.boxes.of(left)
+            yield polished(self.form, left, self.x, near, self.form.q, *bounds)
+
+    def tilt(self) -> None:
+        """Tilt all multipliers by a linear program."""
+        form, x, boxes = self.form, self.x, self.boxes
+        z, found = self.own
+        start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
+        near = tilted(form, nearer, x, start, *boxes.of(nearer))
+        if near is not None:
+            near = in_dual(form.cones, near)
+            again = residual_of(form, x, near, form.q)
+            again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
+            if self.offer(near, *peeled_in_turn(form, again, near, boxes)):
+                self.own = (near, again)
+
+
+def closed(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
+) -> tuple[Floats, Residual, float]:
+    """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
+
+    A few columns are closed by equations; else, and where that is not enough, all multipliers
+    are tilted, which takes a linear program, and equations are closed around others, too.
+    """
+    moves = _Moves(form, found, x, z, boxes)
+    given, few = moves.own, np.count_nonzero(boxes.unpaid(found)) <= FEW
+    if few:
+        moves.close(given, most=1)
+    if not moves.settled:
+        moves.tilt()
+    near = moves.own
+    if few and not moves.settled:
+        moves.close(given, first=1)
+    if moves.left > 0.0 and not (few and near is given):
+        moves.close(near)
+    return moves.best
+
+
+def cheaper(
+    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, bare: Boxes
+) -> tuple[Floats, Residual, float] | None:
+    """Return a move that leaves nothing to the bounds that rows imply, where these are dear.
+
+    In mixed units they are far out: what is rounding in one column is much there. The residual is
+    that of the multipliers, not what a move has left; the total is what they prove without this.
+    """
+    slight = SLIGHT * max(abs(total), form.unit)
+    if not total_of(form, x, z, found, 0.0, bare) - total > slight:
+        return None
+    near = closed(form, found, x, z, bare)
+    good = not bare.unpaid(near[1]).any() and total_of(form, x, *near, bare) > total
+    return near if good else None
