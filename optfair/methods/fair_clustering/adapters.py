@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -286,9 +287,7 @@ class MassProof(PricedProof):
 
 
 def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin: float) -> Outcome:
-    pairs = np.concatenate([t.pairs for t in p.links.values()])
-    w, groups, shape = p.data["weights"], p.data["groups"], (p.shares.size, p.cost.clusters)
-    linked = LinkedRows(pairs, groups, w, shape)
+    linked = _linked(p)
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
     with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
@@ -303,12 +302,15 @@ def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin
         )
     times = begin, compiled_at, time.perf_counter()
     A = result.fractions
-    values = {"assignment": A, "masses": gathered_masses(A, groups, w, p.shares.size)}
-    return LinkedProof(p, rules, result.y, result.z, linked=linked).outcome(result, values, times)
+    masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
+    values = {"assignment": A, "masses": masses}
+    return LinkedProof(p, rules, result.y, result.z).outcome(result, values, times)
 
 
-def _linked_again(problem: Any, y: Floats, z: Floats, linked: LinkedRows) -> LinkedProof:
-    return LinkedProof(problem, compile_rules(problem), y, z, linked=linked)
+def _linked(p: FairAssignment) -> LinkedRows:
+    pairs = np.concatenate([t.pairs for t in p.links.values()])
+    shape = p.shares.size, p.cost.clusters
+    return LinkedRows(pairs, p.data["groups"], p.data["weights"], shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,10 +325,10 @@ class LinkedProof(PricedProof):
     its unit, and the multipliers of the links add up to the difference.
     """
 
-    linked: Any = None
-
-    def __reduce__(self) -> Any:
-        return _linked_again, (self.problem, self.y, self.z, self.linked)
+    @cached_property
+    def linked(self) -> LinkedRows:
+        """The units, from the links of the problem."""
+        return _linked(self.problem)
 
     def _rows(self, prices: Floats) -> tuple[Floats, Floats]:
         """Return the weighted reduced costs of the rows (n x K), and the size of their parts."""

@@ -54,7 +54,7 @@ class LinkedRows:
         self.heavy = np.asarray(np.bincount(unit, weights, count), dtype=float)
         if not self.heavy.all():
             raise SolverFailure("linked rows have no weight")
-        self.merged = sp.csr_array((np.ones(n), (unit, np.arange(n))), shape=(count, n))
+        self.merged: Any = sp.csr_array((np.ones(n), (unit, np.arange(n))), shape=(count, n))
         share = np.zeros((count, G))
         np.add.at(share, (self.unit, groups), weights)
         table = np.round(share / self.heavy[:, None], DIGITS)
