@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.backends.far_out import DISTANCES
 from optfair.backends.request import LEAST, SMALL, Outcome, Request
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
@@ -187,28 +188,36 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         raise SolverFailure("no point was met at which the objective is defined")
     proved: Found | None = None
     met, further = upper, 0.4  # what is reached, if only along a ray
+    first = seen = abs(upper)  # sizes of numbers that an objective near 0 is one of
     for k in range(LEVELS):
         met = min(met, upper)
-        if met < -LEAST:
+        if met < -LEAST * (first or 1.0):
             raise SolverFailure(
                 "the objective has no limit that levels prove",
                 f"{sign * met:.3g} is reached along a ray",
                 "bound the variables it depends on",
             )
-        unit = max(SMALL, abs(upper))
+        seen = max(seen, abs(upper))
+        unit = max(SMALL * (seen or 1.0), abs(upper))
         if upper - lower <= 0.5 * request.tolerance * unit:
             break
         # just below what is known to be reached; now and then halfway to what is not
         level = met - further * request.tolerance * unit
-        if k % 3 == 2 and np.isfinite(lower):
+        if level <= lower or (k % 3 == 2 and np.isfinite(lower)):
             level = (met + lower) / 2
         here = way.at(level)
         try:
             solution = solve_as_asked(here.inner, None, inside)
         except SolverFailure:
             break
-        except Unbounded:  # lower levels are reached along a ray
+        except Unbounded as e:  # lower levels are reached along a ray
             met, further = level, 8.0 * further
+            for further_on in _along(way, best, e.ray):
+                reached = sign * objective(further_on)
+                if reached < upper and _feasible(problem, further_on, request):
+                    upper, best = reached, further_on
+                if reached <= level:
+                    break
             continue
         values = _values(here, solution)
         if solution.bound > 0.0:
@@ -220,9 +229,17 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
             break
     if proved is None:
         raise SolverFailure("no level was proved to be out of reach", solution=None)
-    gap = upper - lower
-    status = "optimal" if gap <= request.tolerance * max(SMALL, abs(upper)) else "inaccurate"
+    close = request.tolerance * max(SMALL * (seen or 1.0), abs(upper))
+    status = "optimal" if upper - lower <= close else "inaccurate"
     return (proved[0], proved[1], best), status
+
+
+def _along(way: Recast, values: Values, ray: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """Yield points ever farther out along a ray from a point."""
+    if ray is None or way.in_logarithms:
+        return
+    for distance in DISTANCES:
+        yield {n: v + distance * np.asarray(ray.get(n, 0.0)) for n, v in values.items()}
 
 
 def _feasible(problem: Problem, values: Values, request: Request) -> bool:

@@ -78,6 +78,18 @@ def test_quasiconvex_problems_are_solved_with_a_bound(goal: Any, rows: Any, trut
     assert sign * s.bound <= sign * truth + 1e-9
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("most", [4.0, np.inf])
+def test_levels_are_of_the_unit_of_the_objective(unit: float, most: float) -> None:
+    """(x - 3y)/(y + 1) is 0 where the search begins, and at least -3 if y has no upper bound."""
+    goal = cp.Minimize(unit * (x - 3 * y) / (y + 1))
+    p = of.from_cvxpy(cp.Problem(goal, [x >= 0, x <= 2, y >= 0, y <= most]))
+    s = p.solve()
+    truth = -2.4 * unit if np.isfinite(most) else -3.0 * unit
+    assert s.objective == pytest.approx(truth, rel=1e-6) and s.bound <= truth
+    assert str(s.grade) == "proved" and s.certificate.verify() and s.values["y"] < 1e15
+
+
 def test_a_denominator_that_may_be_negative_is_not_multiplied_away() -> None:
     """min z with 1/z <= 1 and z >= -5 has the optimum -5, not 1."""
     z = cp.Variable(name="z")
