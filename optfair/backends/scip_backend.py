@@ -31,6 +31,8 @@ GAPS = ("limits/gap", "limits/absgap")
 FEASIBILITY = "numerics/feastol"
 # A feasible point with an objective beyond this ends the search: it is taken for unbounded.
 BEYOND = 1e15
+# How far from 1 the largest coefficient of an objective may be.
+ORDINARY = 1e3
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -158,10 +160,13 @@ def _in_units(forms: QuadraticForms) -> tuple[QuadraticForms, float]:
     """Return forms whose objective is counted in its largest coefficient, and that power of two.
 
     What ends a search, gaps and a size that is taken for unbounded, are numbers of one unit.
+    Coefficients within `ORDINARY` of 1 stay as they are.
     """
     total = forms.total.map
     size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
-    unit = float(np.exp2(np.floor(np.log2(size)))) if size > 0.0 else 1.0
+    if 1.0 / ORDINARY <= size <= ORDINARY or size == 0.0:
+        return forms, 1.0
+    unit = float(np.exp2(np.floor(np.log2(size))))
     objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
     return replace(forms, objective=objective), unit
 
