@@ -114,15 +114,21 @@ def fact_files(kind: str) -> Mapping[str, Path]:
     return _listed(tuple(stamps))
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
+def _stamp(folder: Path) -> tuple[int, ...]:
     """Return when a folder and the folders in it changed last."""
+    changed = os.stat(folder).st_mtime_ns
+    return changed, *(os.stat(inner).st_mtime_ns for inner in _inner(folder, changed))
+
+
+@lru_cache(maxsize=64)
+def _inner(folder: Path, changed: int) -> tuple[str, ...]:
+    """Return the folders in a folder that changed last at that time."""
     with os.scandir(folder) as entries:
-        inner = sorted((e.name, e.stat().st_mtime_ns) for e in entries if e.is_dir())
-    return (("", folder.stat().st_mtime_ns), *inner)
+        return tuple(sorted(e.path for e in entries if e.is_dir()))
 
 
 @lru_cache(maxsize=8)  # every solve asks for the solvers; walking the folders takes longer
-def _listed(stamps: tuple[tuple[Path, tuple[tuple[str, int], ...]], ...]) -> Mapping[str, Path]:
+def _listed(stamps: tuple[tuple[Path, tuple[int, ...]], ...]) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     for folder, _ in stamps:
         for path in sorted(folder.rglob("*.toml")):

@@ -42,6 +42,8 @@ _STATUS = {
 
 # Times the seconds that are left after which the process of a solver with a clock is ended.
 LATE = 1.2
+# Entries up to which an interior-point method ends sooner than a thread that listens begins.
+BRIEF = 300
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -152,8 +154,9 @@ def _call(
     late = 0 < profile.coarse < size and left < np.inf
     if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size):
         seconds, cache = LATE * left, None
+    brief = bool(profile.stoppable) and size <= BRIEF and not keeps
     stop: Callable[[], object] = lambda: None
-    if profile.stoppable and seconds is None and not warm.given:
+    if profile.stoppable and seconds is None and not (warm.given or brief):
         cache = {} if cache is None else cache
         kind = importlib.import_module(f"optfair.backends.{profile.stoppable}").Stoppable
         solver = kind(data["dims"], cache.get(profile.cvxpy_name))
@@ -183,7 +186,7 @@ def _call(
                         data, verbose=log, solver_opts=options, **further
                     )
 
-            result = in_thread(ask, stop)
+            result = ask() if brief else in_thread(ask, stop)
             paths = list(profile.reports.values())
             raw = interface.invert(result, SolverInverseData(inverse, interface, options))
             answer = Answer(raw, {path: reported(result, path) for path in paths})

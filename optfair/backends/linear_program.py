@@ -48,9 +48,17 @@ class _Highs(highspy.Highs):  # type: ignore[misc]
         super().enableCallbacks()
 
     def run(self) -> Any:
-        """Run where there is memory to run in."""
+        """Run where there is memory to run in, and where others ran with another number of threads.
+
+        Threads are kept for the whole process: a program that CVXPY solved by all of them would
+        leave every later one here refused.
+        """
         ask_for_room()
-        return super().run()
+        status = super().run()
+        if status == highspy.HighsStatus.kError and self.getModelStatus() == _Status.kNotset:
+            highspy.Highs.resetGlobalScheduler(True)
+            status = super().run()
+        return status
 
 
 _Status = highspy.HighsModelStatus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -309,7 +310,7 @@ class _Search:
         """Ask a solver, then for more; return whether nobody else need be asked."""
         own = self.problem.problem_class.name
         retries = (r for r in profile.retry if not r.classes or own in r.classes)
-        for request in (self.request, *map(self.request.retried, retries)):
+        for request in itertools.chain([self.request], map(self.request.retried, retries)):
             first = request is self.request
             ready = self.compiled if first else 0.0  # somebody else compiles anew
             if self.asked and time.perf_counter() + ready > self.request.deadline:

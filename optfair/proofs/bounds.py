@@ -188,7 +188,7 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
     """Return the bound of multipliers with many digits, where floats have too few for a proof."""
-    left = np.abs(form.q + form.across.rows @ z).max(initial=0.0)
+    left = np.abs(form.q + form.across.times(z)).max(initial=0.0)
     if not left <= NEAR * np.abs(z).max(initial=0.0):
         return found  # they are not nearly right
     told = form.dual_objective(x, z)

@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 UNIT = 2.0**-53
 # What a product that underflows may lose, with room for a few of them.
 LOST = 1e-320
+# Places of a matrix up to which products are made by all of them, zeros too.
+DENSE = 4_096
 # Beyond this size a factor cannot be split into two halves.
 LARGEST = 1e150
 # Below this size a product loses digits that its second half would hold.
@@ -98,10 +100,23 @@ class Products:
         self.sizes: Any = abs(self.rows)
         count = np.diff(self.rows.indptr).astype(float)
         self._share, self._lost = gamma(2.0 * count + 4.0), count * LOST
+        m, n = self.rows.shape
+        # a sparse product takes longer to begin than a small one to compute; zeros round nothing
+        small = m * n <= DENSE and self.rows.has_canonical_format
+        self._rows = self.rows.toarray() if small else self.rows
+        self._sizes = np.abs(self._rows) if small else self.sizes
 
     def __call__(self, x: Floats) -> tuple[Floats, Floats]:
         """Return a center and a radius that enclose the exact product."""
-        return self.rows @ x, self._share * (self.sizes @ np.abs(x)) + self._lost
+        return self.times(x), self._share * self.terms(np.abs(x)) + self._lost
+
+    def times(self, x: Floats) -> Floats:
+        """Return the product, as floats have it."""
+        return np.asarray(self._rows @ x)
+
+    def terms(self, size: Floats) -> Floats:
+        """Return the sum of the sizes of the terms of every row, of a vector of such sizes."""
+        return np.asarray(self._sizes @ size)
 
 
 def reached(sizes: Any, step: Floats) -> Floats:

@@ -29,10 +29,12 @@ BALANCING = 60
 NEGLIGIBLE = 1e-12
 # Passes that bring the largest entry of every row and column near 1.
 EQUILIBRATIONS = 8
+# Typical coefficients of an objective that a simplex method is handed as they stand.
+ORDINARY = 1e3
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
 FACTS = {
     "P": ("curvature", "bending"),
-    "A": ("columns_of_rows", "rows", "sizes", "across"),
+    "A": ("columns_of_rows", "rows", "sizes", "products", "across"),
     "cones": ("equal", "nonnegative"),
 }
 
@@ -106,16 +108,17 @@ class ConicForm:
 
     def objective(self, x: Floats) -> float:
         """Return the compiled objective at x, without the declared sign."""
-        bent = 0.5 * x @ (self.P @ x) if self.P.nnz else 0.0
+        bent = 0.5 * x @ self.bending.times(x) if self.P.nnz else 0.0
         return float(bent + self.q @ x + self.offset)
 
     def slack(self, x: Floats) -> Floats:
         """Return s = b - A x."""
-        return np.asarray(self.b - self.rows @ x, dtype=float)
+        return np.asarray(self.b - self.products.times(x), dtype=float)
 
     def dual_objective(self, x: Floats, z: Floats) -> float:
         """Return the Lagrangian bound -½xᵀPx - bᵀz + offset of a dual feasible pair."""
-        return float(-0.5 * x @ (self.P @ x) - self.b @ z + self.offset)
+        bent = 0.5 * x @ self.bending.times(x) if self.P.nnz else 0.0
+        return float(-bent - self.b @ z + self.offset)
 
     def residuals(self, x: Floats, z: Floats) -> ConicResiduals:
         """Return the relative residuals of the pair (x, z).
@@ -125,12 +128,11 @@ class ConicForm:
         """
         s = self.slack(x)
         primal, outside, jordan, leak = self._cones(s, z)
-        Px = self.P @ x
-        columns = self.across
-        r = Px + self.q + columns.rows @ z
+        Px = self.bending.times(x)
+        r = Px + self.q + self.across.times(z)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
-        rounding = 16.0 * np.finfo(float).eps * (columns.sizes @ np.abs(z))
+        rounding = 16.0 * np.finfo(float).eps * self.across.terms(np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))
@@ -182,10 +184,11 @@ class ConicForm:
         if not at.size:
             return 0.0
         sides = np.abs(self.b[at])
-        size = np.maximum((self.sizes @ np.abs(x))[at], sides)
+        size = np.maximum(self.products.terms(np.abs(x))[at], sides)
         if (outside[at] <= NEGLIGIBLE * size).all():  # units of columns would only make it less
             return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
-        size = np.maximum((self.sizes @ np.maximum(np.abs(x), self.column_units))[at], sides)
+        own = np.maximum(np.abs(x), self.column_units)
+        size = np.maximum(self.products.terms(own)[at], sides)
         return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
 
     @cached_property
@@ -326,14 +329,17 @@ class ConicForm:
 
         Solvers hold dual residuals to absolute tolerances: costs of 1e11 make them fail, costs
         of 1e-5 make them careless. A simplex method must not lose small costs under one large
-        one, so its typical coefficient counts; an interior-point method wants nothing large. A
-        power of two changes no digit.
+        one, so its typical coefficient counts, and one that is within `ORDINARY` is let be: its
+        own scaling knows better which pivots follow. An interior-point method wants nothing
+        large. A power of two changes no digit.
         """
         sizes = np.abs(np.concatenate([self.q, self.P.data]))
         sizes = sizes[sizes > 0.0]
         if not sizes.size:
             return 1.0
         size = np.median(sizes) if which == "typical" else sizes.max()
+        if which == "typical" and 1.0 / ORDINARY <= size <= ORDINARY:
+            return 1.0
         return float(2.0 ** -np.round(np.log2(size)))
 
     def _least(self, r: Floats, x: Floats) -> float:
@@ -376,12 +382,17 @@ class ConicForm:
     @cached_property
     def rows(self) -> Any:
         """The rows row by row: sparse csr (m, n)."""
-        return sp.csr_array(self.A)
+        return self.products.rows
+
+    @cached_property
+    def products(self) -> Products:
+        """What the rows multiply: Ax with its rounding."""
+        return Products(self.A)
 
     @cached_property
     def sizes(self) -> Any:
         """The entries of the rows in size: sparse csr (m, n)."""
-        return abs(self.rows)
+        return self.products.sizes
 
     @cached_property
     def across(self) -> Products:
