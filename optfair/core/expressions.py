@@ -79,8 +79,7 @@ class Evaluator:
     """
 
     def __init__(self, expression: Any, names: Mapping[int, str]) -> None:
-        self._expression = expression
-        self._names = names
+        self.stated, self.names = expression, names
         self._lock = threading.Lock()
         self._copy: Any = None
         self._leaves: dict[Any, str] = {}
@@ -90,9 +89,9 @@ class Evaluator:
 
     @cached_property
     def _steps(self) -> _Steps | None:
-        e = self._expression
+        e = self.stated
         roots = e.args if self._compares else () if isinstance(e, Constraint) else (e,)
-        steps = _Steps(roots, self._names)
+        steps = _Steps(roots, self.names)
         return steps if roots and steps.known else None
 
     def holding(self, held: Mapping[int, Any]) -> Evaluator:
@@ -115,17 +114,17 @@ class Evaluator:
                     leaf.save_value(self._held[i])
                 for leaf, name in self._leaves.items():
                     # unlike ``.value =`` this takes NaN: a broken point must evaluate, not raise
-                    leaf.save_value(_fitted(values, name, leaf))
+                    leaf.save_value(fitted(values, name, leaf))
                 return what(self._copy)
             finally:
                 for leaf in (*self._leaves, *self._parameters):
                     leaf.save_value(None)
 
     def _prepare(self) -> None:
-        e, swaps = self._expression, {}
+        e, swaps = self.stated, {}
         for variable in e.variables():
             leaf = swaps[id(variable)] = cp.Variable(variable.shape, name=variable.name())
-            self._leaves[leaf] = self._names[variable.id]
+            self._leaves[leaf] = self.names[variable.id]
         for parameter in e.parameters():
             own = swaps[id(parameter)] = cp.Parameter(parameter.shape, name=parameter.name())
             self._parameters[own] = parameter.id
@@ -148,7 +147,7 @@ class Evaluator:
                 return np.asarray(self.read(values, lambda e: e.value), dtype=float)
             return dense(self._steps.at(values, self._held)[0])
         except np.linalg.LinAlgError:
-            return np.full(self._expression.shape, np.nan)
+            return np.full(self.stated.shape, np.nan)
 
     def violation(self, values: Values) -> Floats:
         """Return how far a constraint is violated, elementwise."""
@@ -158,9 +157,9 @@ class Evaluator:
                 if sides is None:
                     return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
             except np.linalg.LinAlgError:
-                return np.full(self._expression.shape, np.nan)
+                return np.full(self.stated.shape, np.nan)
             over = sides[0] - sides[1]
-        return np.abs(over) if isinstance(self._expression, Equality) else np.maximum(over, 0.0)
+        return np.abs(over) if isinstance(self.stated, Equality) else np.maximum(over, 0.0)
 
 
 class _Steps:
@@ -202,7 +201,7 @@ class _Steps:
         """Return the numbers of the roots at values by name, and of parameters by id."""
         cells = self._cells.copy()
         for cell, name, leaf in self._leaves:
-            cells[cell] = _fitted(values, name, leaf)
+            cells[cell] = fitted(values, name, leaf)
         for cell, i in self._parameters:
             cells[cell] = held[i]
         if self._steps:
@@ -212,7 +211,8 @@ class _Steps:
         return [cells[i] for i in self._roots]
 
 
-def _fitted(values: Values, name: str, leaf: Any) -> Floats:
+def fitted(values: Values, name: str, leaf: Any) -> Floats:
+    """Return the values of a variable as an array of its shape."""
     given = values[name]
     try:
         array = np.asarray(given)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from optfair.core.scalar_rows import SEVERAL, ScalarRows
 from optfair.errors import DeclarationError, nearest, needed
 
 if TYPE_CHECKING:
@@ -147,6 +148,11 @@ class Labels:
 
     constraints: Mapping[str, Any]
 
+    @property
+    def scalar_rows(self) -> ScalarRows:
+        """The constraints that are one row each."""
+        raise NotImplementedError
+
     #: axes that `with_labels` was given, by variable and constraint
     given_axes: Mapping[str, Axes] = MappingProxyType({})
 
@@ -242,7 +248,13 @@ class Labels:
         self, names: Sequence[str], values: Mapping[str, Any]
     ) -> dict[str, float]:
         """Return how far constraints are violated, relative to 1 + their right-hand sides."""
-        return {name: self.constraints[name].relative_violation(values) for name in names}
+        together = self.scalar_rows.violations(values) if len(names) >= SEVERAL else {}
+        return {
+            name: together[name][0]
+            if name in together
+            else self.constraints[name].relative_violation(values)
+            for name in names
+        }
 
 
 def _shape(problem: Problem, name: str) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from optfair.core.expressions import (
 from optfair.core.identity import Origin, packed
 from optfair.core.labels import Labels
 from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.scalar_rows import ScalarRows
 from optfair.core.term import (
     LAZY_ROWS,
     PROVED_TERMS,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 Sense = Literal["minimize", "maximize"]
 #: Scalars of a problem that boxes may be halved for.
 FEW = 6
+# What is known of a problem with these terms only.
+_CACHED = ("_class", "_witness", "_recast", "_constant", "_compiled", "_family", "_scalar_rows")
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ class Problem(ProblemVerbs, Labels):
     def _child(self, **fields: Any) -> Self:
         child: Self = object.__new__(type(self))
         child.__dict__.update(self.__dict__)
-        for cached in ("_class", "_witness", "_recast", "_constant", "_compiled", "_family"):
+        for cached in _CACHED:
             child.__dict__.pop(cached, None)
         child._set(**fields)
         if "_witness" in self.__dict__:  # evidence against this set may not hold on the new one
@@ -198,6 +201,7 @@ class Problem(ProblemVerbs, Labels):
     data: Mapping[str, Any]
     _names: dict[int, str]
     _aliases: dict[int, str]
+    _scalar_rows: ScalarRows
     _alias_variables: tuple[Any, ...]
 
     def __getitem__(self, name: str) -> Any:
@@ -330,6 +334,13 @@ class Problem(ProblemVerbs, Labels):
             if name not in values:
                 raise DeclarationError(f"there is no value of {name!r}", remedy="give one")
         return float(sum(t.number(values) for t in self.objective.values()))
+
+    @property
+    def scalar_rows(self) -> ScalarRows:
+        """The constraints that are one row each, measured together."""
+        if "_scalar_rows" not in self.__dict__:
+            self._set(_scalar_rows=ScalarRows(self.constraints))
+        return self._scalar_rows
 
     def explain(self) -> Explanation:
         """Return the evidence, one row per term."""
@@ -559,8 +570,6 @@ class Problem(ProblemVerbs, Labels):
     def cvxpy(self) -> Any:
         """A plain CVXPY problem on new variables, for whoever wants out."""
         return self.built(fresh=True)[0]
-
-    # --- printing ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return describe(self)

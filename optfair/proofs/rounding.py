@@ -103,8 +103,8 @@ class Products:
         m, n = self.rows.shape
         # a sparse product takes longer to begin than a small one to compute; zeros round nothing
         small = m * n <= DENSE and self.rows.has_canonical_format
-        self._rows = self.rows.toarray() if small else self.rows
-        self._sizes = np.abs(self._rows) if small else self.sizes
+        self._rows: Any = self.rows.toarray() if small else self.rows
+        self._sizes: Any = abs(self._rows) if small else self.sizes
 
     def __call__(self, x: Floats) -> tuple[Floats, Floats]:
         """Return a center and a radius that enclose the exact product."""

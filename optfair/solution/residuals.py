@@ -255,8 +255,9 @@ def _measured(
         return Measurement(nothing, nothing, np.inf, None, sign, "")
     unit = data_unit(problem)
     primal, loose = {}, {}
+    together = problem.scalar_rows.violations(values, unit)
     for name, t in problem.constraints.items():
-        loose[name], primal[name] = t.violations(values, unit)
+        loose[name], primal[name] = together.get(name) or t.violations(values, unit)
     if proof is not None and proof.problem is not problem:
         proof = None  # a bound on another problem proves nothing here
     known: Any = getattr(proof, "entry_sizes", None)  # of a proof of the compiled form
