@@ -35,7 +35,13 @@ def _row(t: ConstraintTerm) -> _Row | None:
     evaluator = getattr(t.violation, "__self__", None)
     if not isinstance(evaluator, Evaluator) or np.ndim(t.scale):
         return None
-    e, names = evaluator.stated, evaluator.names
+    if "row" not in evaluator.__dict__:  # problems share their terms
+        evaluator.__dict__["row"] = _read(evaluator.stated, evaluator.names)
+    row: _Row | None = evaluator.__dict__["row"]
+    return row
+
+
+def _read(e: Any, names: Mapping[int, str]) -> _Row | None:
     if not isinstance(e, (Equality, Inequality)) or e.shape:
         return None
     for body, side, sign in zip(e.args, e.args[::-1], (1.0, -1.0), strict=True):

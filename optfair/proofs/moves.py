@@ -68,11 +68,17 @@ class Boxes:
         """Return the bounds by which a residual is charged."""
         if self.floor is None or self.x is None:
             return self.lower, self.upper
-        at = self.floor > 0.0
+        known: tuple[Residual, tuple[Floats, Floats]] | None = self.__dict__.get("_last")
+        if known is None or known[0] is not found:  # the same residual is asked about several times
+            known = self.__dict__["_last"] = (found, self._around(self.x, self.floor, found))
+        return known[1]
+
+    def _around(self, x: Floats, floor: Floats, found: Residual) -> tuple[Floats, Floats]:
+        at = floor > 0.0
         width = np.full(at.size, np.inf)
         with np.errstate(over="ignore"):
-            width[at] = found.size[at] / self.floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
-        near, far = np.nextafter(self.x - width, -np.inf), np.nextafter(self.x + width, np.inf)
+            width[at] = found.size[at] / floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
+        near, far = np.nextafter(x - width, -np.inf), np.nextafter(x + width, np.inf)
         # their least corner is what is charged: ends that cross make it more, never less
         return np.maximum(self.lower, near), np.minimum(self.upper, far)
 
