@@ -112,11 +112,13 @@ class Products:
 
     def times(self, x: Floats) -> Floats:
         """Return the product, as floats have it."""
-        return np.asarray(self._rows @ x)
+        with np.errstate(over="ignore", invalid="ignore"):  # as sparse products are
+            return np.asarray(self._rows @ x)
 
     def terms(self, size: Floats) -> Floats:
         """Return the sum of the sizes of the terms of every row, of a vector of such sizes."""
-        return np.asarray(self._sizes @ size)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(self._sizes @ size)
 
 
 def reached(sizes: Any, step: Floats) -> Floats:
