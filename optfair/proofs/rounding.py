@@ -102,7 +102,7 @@ class Products:
         self._share, self._lost = gamma(2.0 * count + 4.0), count * LOST
         m, n = self.rows.shape
         # a sparse product takes longer to begin than a small one to compute; zeros round nothing
-        small = m * n <= DENSE and self.rows.has_canonical_format
+        small = m * n <= DENSE
         self._rows: Any = self.rows.toarray() if small else self.rows
         self._sizes: Any = abs(self._rows) if small else self.sizes
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from optfair.proofs.definiteness import _dense, _sparse, definiteness
 from optfair.proofs.rounding import (
+    DENSE,
+    Products,
     correcting_step,
     correction,
     dot,
@@ -50,6 +52,23 @@ def test_what_cancels_is_exactly_zero(entries: list[float]) -> None:
     a = np.array(entries)
     pair = np.concatenate([a, -a]), np.concatenate([np.ones(a.size) * 0.3, np.ones(a.size) * 0.3])
     assert exact_dot(*pair) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("width", [5, 5_000])
+def test_products_of_matrices_that_are_held_dense_and_sparse_are_enclosed(width: int) -> None:
+    rng = np.random.default_rng(width)
+    A = sp.random_array((3, width), density=0.3, rng=rng, format="csr")
+    A.data *= 10.0 ** rng.integers(-9, 9, A.nnz)
+    x = rng.normal(size=width) * 10.0 ** rng.integers(-9, 9, width)
+    products = Products(A)
+    assert isinstance(products._rows, np.ndarray) == (A.shape[0] * width <= DENSE)
+    center, radius = products(x)
+    for i, row in enumerate(A.toarray()):
+        truth = exact(row, x)
+        assert abs(truth - Fraction(center[i])) <= Fraction(radius[i])
+        assert abs(Fraction(center[i]) - truth) <= abs(Fraction(1e-9)) * sum(
+            abs(Fraction(a) * Fraction(b)) for a, b in zip(row.tolist(), x.tolist(), strict=True)
+        )
 
 
 @given(st.integers(0, 10_000))
