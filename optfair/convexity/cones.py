@@ -17,7 +17,7 @@ from optfair.convexity.powers import line_of, quadratic_form, ratio
 from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import signed_factors
-from optfair.convexity.theorems import perspective_of
+from optfair.convexity.theorems import perspective_of, shifted
 from optfair.numbers import Floats
 
 # Entries of a vector that are written one by one.
@@ -488,6 +488,19 @@ class Writer:
         self.sides += outer.sides
         return out
 
+    def shifted(self, step: Step) -> Any:
+        """Write h(x + c) on the sums themselves."""
+        first = step.premises[0]
+        moved = {
+            leaf: self.affine(shifted(old, shift))
+            for (old, shift), (leaf, _) in zip(step.data, first.goal.boxes, strict=True)
+        }
+        domain = self.algebra.domain.extended(boxes=dict(first.goal.boxes))
+        outer = Writer({**self.variables, **moved}, domain)
+        out = outer.write(first)
+        self.sides += outer.sides
+        return out
+
     def matrix_fraction(self, step: Step) -> Any:
         """Write v' inv(X) v."""
         p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
@@ -579,6 +592,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "logarithms collected": Writer.child,
     "perspective": Writer.perspective,
     "composition": Writer.composition,
+    "shifted variables": Writer.shifted,
     "inverse of a 2 by 2 matrix": Writer.matrix_fraction,
     "weighted trace of a 2 by 2 inverse": Writer.trace_inverse,
     **dict.fromkeys(_POWERS, Writer.power),

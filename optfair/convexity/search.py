@@ -57,6 +57,7 @@ _AT_ONCE = (4, 6, 6, 0, 0, 0)
 _LAST = (
     "sign of a polynomial",
     "entries",
+    "shifted variables",
     "second derivatives over boxes",
     "sum of squares",
     "multiplied out",
@@ -116,6 +117,8 @@ class Search:
             if own.name == _LAST[0] and self._broken(goal, domain, context):
                 break
             if own.name == "composition" and (len(context) >= NESTED or key in self._twins):
+                continue
+            if own.name == "shifted variables" and depth:  # of the whole, or of nothing
                 continue
             for data in self._proposals(own.name, goal, algebra):
                 spend(0.2)
@@ -178,6 +181,8 @@ class Search:
         elif name == "perspective":
             if isinstance(node, Product):
                 yield from (n for n, p in node.factors if p == 1 and affine(n) and n.leaves)
+        elif name == "shifted variables":
+            yield from _shifts(node)
         elif name == "composition":
             yield from _parts(node, a)
         elif name == "second derivatives over boxes":
@@ -305,6 +310,29 @@ def _parts(node: Node, a: Algebra) -> Iterator[tuple[Node, str]]:
     for n in sorted(seen, key=lambda n: n.serial)[:4]:
         yield n, "up"
         yield n, "down"
+
+
+def _shifts(node: Node) -> Iterator[tuple[tuple[Leaf, tuple[float, ...]], ...]]:
+    """Yield what is added to most entries of leaves wherever these stand alone beside a number."""
+    seen: dict[tuple[Leaf, int], dict[float, int]] = {}
+    for n in subnodes(node):
+        if not (isinstance(n, Sum) and len(n.parts) == 1 and n.constant.any()):
+            continue
+        ((M, leaf),) = n.parts
+        if not isinstance(leaf, Leaf) or not leaf.leaves:
+            continue
+        for row in np.flatnonzero((np.diff(M.indptr) == 1) & (n.constant != 0.0)):
+            at = M.indptr[row]
+            shift = Fraction(float(n.constant[row])) / Fraction(float(M.data[at]))
+            if Fraction(float(shift)) == shift:
+                own = seen.setdefault((leaf, int(M.indices[at])), {})
+                own[float(shift)] = own.get(float(shift), 0) + 1
+    leaves = sorted({leaf for leaf, _ in seen}, key=lambda leaf: leaf.serial)
+    if leaves:
+        most = {entry: max(own, key=lambda c: own[c]) for entry, own in seen.items()}
+        yield tuple(
+            (leaf, tuple(most.get((leaf, j), 0.0) for j in range(leaf.size))) for leaf in leaves
+        )
 
 
 def _beside(used: Mapping[Node, int], part: Node) -> bool:

@@ -18,6 +18,7 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
+    diagonal,
     linear,
     raw_product,
     rebuilt,
@@ -324,6 +325,32 @@ def _composition(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     if not ((slope.low >= 0.0).all() if way == "up" else (slope.high <= 0.0).all()):
         return None
     return [first, Goal(u, along(kind, 1.0 if way == "up" else -1.0))]
+
+
+@rule(
+    "shifted variables",
+    "h(x + c) is convex for h convex",
+    "(x - y)*log((x + 1)/(y + 1)) | x>=0, x<=4, y>=0, y<=4",
+)
+def _shifted(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 or not isinstance(data, tuple) or not data:
+        return None
+    known: dict[Node, Node] = {}
+    boxes: list[tuple[Leaf, Interval]] = []
+    for leaf, shift in data:
+        c = np.array(shift, dtype=float)
+        if leaf not in node.leaves or c.shape != (leaf.size,) or not np.isfinite(c).all():
+            return None
+        moved = Leaf(("shifted", leaf, shift), f"[{leaf.name} + c]", leaf.size, leaf.shape)
+        known[leaf] = linear([(diagonal(np.ones(leaf.size)), moved)], -c)
+        boxes.append((moved, a.domain.range(shifted(leaf, shift))))
+    h = rebuilt(node, Algebra(a.domain.extended(boxes=dict(boxes))), known)
+    return [Goal(h, kind, tuple(boxes))]
+
+
+def shifted(leaf: Leaf, shift: Sequence[float]) -> Node:
+    """Return a leaf with a number added to each of its entries."""
+    return linear([(diagonal(np.ones(leaf.size)), leaf)], np.array(shift, dtype=float))
 
 
 def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
