@@ -264,39 +264,49 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     cuts: list[NDArray[np.int8]] = []
     seen, wide = 0, np.isinf(program.high - program.low)[:, None]
     width = np.where(wide, 1.0, np.maximum(program.high - program.low, 1e-300)[:, None])
-    for level in range(ROUNDS):
-        found = program.least(Interval(low, high))
-        if level % 6 == 0:
-            middles = Interval(low, high).middle()
-            at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
-            near = np.where(np.isfinite(at), at, np.inf)
-            for k in dict.fromkeys([int(near.argmin()), *np.argsort(found)[:STARTS].tolist()]):
-                if np.isfinite(found[k]) or np.isfinite(at[k]) or best is None:
-                    offer(middles[:, k])
-        target = np.inf
-        if best is not None:
-            target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
-        kept = found >= target if best is not None else found == np.inf
-        axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
-        cuts.append(np.where(kept, -1, axis).astype(np.int8))
-        low, high = halved(low[:, ~kept], high[:, ~kept], axis[~kept])
-        seen += int(kept.size)
-        if not low.shape[1]:
-            break
-        if best is not None and best[0] < -LEAST:
+    ended = "optimal"
+    try:
+        for level in range(ROUNDS):
+            found = program.least(Interval(low, high))
+            if level % 6 == 0:
+                middles = Interval(low, high).middle()
+                at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
+                near = np.where(np.isfinite(at), at, np.inf)
+                for k in dict.fromkeys([int(near.argmin()), *np.argsort(found)[:STARTS].tolist()]):
+                    if np.isfinite(found[k]) or np.isfinite(at[k]) or best is None:
+                        offer(middles[:, k])
+            target = np.inf
+            if best is not None:
+                target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
+            kept = found >= target if best is not None else found == np.inf
+            axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
+            halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept])
+            cuts.append(np.where(kept, -1, axis).astype(np.int8))
+            low, high = halves
+            seen += int(kept.size)
+            if not low.shape[1]:
+                break
+            if best is not None and best[0] < -LEAST:
+                raise SolverFailure(
+                    "the objective has no limit that boxes prove",
+                    f"{sign * best[0]:.3g} was met at a feasible point",
+                    "bound the variables it depends on",
+                )
+            if seen > BOXES or time.perf_counter() > request.deadline:
+                break
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        ended = "interrupted"
+    if low.shape[1]:  # what is left bounds the optimum too
+        if best is None:
             raise SolverFailure(
-                "the objective has no limit that boxes prove",
-                f"{sign * best[0]:.3g} was met at a feasible point",
-                "bound the variables it depends on",
-            )
-        if seen > BOXES or time.perf_counter() > request.deadline:
-            raise SolverFailure(
-                "boxes do not close the gap",
+                "boxes found no feasible point, and do not exclude one",
                 f"{low.shape[1]} are left after {seen}",
-                "narrow the bounds, ask for a larger tolerance, or give more time",
+                "narrow the bounds, or give more time",
             )
-    else:
-        raise SolverFailure("boxes became points before the gap closed", f"{seen} boxes")
+        ended = "time_limit" if ended == "optimal" else ended
+        cuts.append(np.full(low.shape[1], -1, dtype=np.int8))
     tree = Boxes(program.entries, program.low, program.high, tuple(cuts))
     if best is None:
         proof_of = NoPoint(problem, tree)
@@ -304,7 +314,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             "no point satisfies the constraints", str(proof_of), "diagnose()", certificate=proof_of
         )
     seconds = {"solve": time.perf_counter() - begin}
-    return Outcome("optimal", best[1], {}, BoxProof(problem, tree, best[1]), seconds)
+    return Outcome(ended, best[1], {}, BoxProof(problem, tree, best[1]), seconds)
 
 
 def _extent(x: Floats, wide: NDArray[Any], width: Floats) -> Floats:

@@ -12,6 +12,7 @@ import pytest
 from cvxpy.atoms.elementwise.trig import sin
 
 import optfair as of
+from optfair.backends.boxes import Program
 from optfair.convexity.intervals import Interval
 
 x, y, z = (cp.Variable(name=k) for k in "xyz")
@@ -71,6 +72,59 @@ def test_boxes_that_leave_something_out_prove_nothing() -> None:
         bound = replace(proof, tree=wrong).check(s.values, {}).bound
         assert bound < truth - 1e-3, wrong
     assert not replace(s, values={"x": s.values["x"] + 1e-3}).is_optimal(1e-6)
+
+
+def cut_short(monkeypatch: pytest.MonkeyPatch, sense: str = "minimize") -> Any:
+    """A program whose gap is not closed by the boxes that are allowed."""
+    monkeypatch.setattr("optfair.backends.boxes.BOXES", 300)
+    goal, rows, _ = PROGRAMS["camel"]
+    return of.from_cvxpy(
+        cp.Problem(goal if sense == "minimize" else cp.Maximize(-goal.args[0]), rows)
+    )
+
+
+@pytest.mark.parametrize("sense", ["minimize", "maximize"])
+def test_a_limit_returns_the_incumbent_with_what_the_boxes_left_prove(
+    monkeypatch: pytest.MonkeyPatch, sense: str
+) -> None:
+    p = cut_short(monkeypatch, sense)
+    s = p.solve("interval-boxes", time_limit=60.0)
+    sign = 1.0 if sense == "minimize" else -1.0
+    truth = PROGRAMS["camel"][2]
+    assert s.status.termination == "time_limit" and not s.is_optimal(1e-6)
+    assert sign * s.bound < truth <= sign * s.objective + 1e-9 < truth + 1e-3
+    assert s.grade.word == "proved" and np.isfinite(s.bound)
+    assert not s.certificate.verify()  # it is no optimum, and says so
+    again = s.proof.check(s.values, {})
+    assert again.bound == s.bound
+
+
+def test_a_budget_of_its_own_fails_with_the_incumbent_and_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(of.SolverFailure, match="limit of its own") as failure:
+        cut_short(monkeypatch).solve("interval-boxes")
+    best = failure.value.solution
+    assert best is not None and best.bound < PROGRAMS["camel"][2] <= best.objective + 1e-9
+    assert np.isfinite(best.bound)
+
+
+def test_ctrl_c_returns_the_incumbent_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds, least = [], Program.least
+
+    def pressed(self: Program, boxes: Interval) -> Any:
+        if boxes.shape[1] > 1 and (boxes.low < boxes.high).any():
+            rounds.append(boxes.shape[1])
+        if len(rounds) == 6:
+            rounds.append(0)
+            raise KeyboardInterrupt
+        return least(self, boxes)
+
+    monkeypatch.setattr(Program, "least", pressed)
+    goal, rows, truth = PROGRAMS["camel"]
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve("interval-boxes")
+    assert s.status.termination == "interrupted"
+    assert s.bound < truth <= s.objective + 1e-9 and np.isfinite(s.bound)
 
 
 def test_constraints_that_nothing_meets() -> None:
