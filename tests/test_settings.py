@@ -72,6 +72,7 @@ def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
     assert "left out" not in run(tmp_path, "-n", "1", OPTFAIR_DATA=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_examples_do_not_depend_on_what_was_loaded_before(tmp_path: Path) -> None:
     (tmp_path / "test_draws.py").write_text(
         "import os, importlib\n"

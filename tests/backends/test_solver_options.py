@@ -121,7 +121,7 @@ def test_a_warm_start_of_a_cone_program_saves_iterations() -> None:
 
 
 def test_a_warm_start_of_an_integer_program_is_its_first_incumbent() -> None:
-    p = knapsack()
+    p = knapsack(60, 20)
 
     def stopped(count: int, **more: Any) -> Any:
         """Stop after so many points better than the one at hand, long before the time limit."""

@@ -24,7 +24,7 @@ CONTINUOUS = [
 LARGE = [
     n
     for n in CONTINUOUS
-    if n.endswith(("_80", "lovasz_40"))
+    if n.endswith(("_80", "lovasz_40", "lipschitz_german", "lipschitz_german_costs"))
     or (
         n.startswith("fair_")
         and n not in ("fair_clustering/german_k3", "fair_mixture/german_soft_balance")

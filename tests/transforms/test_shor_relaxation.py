@@ -9,7 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
@@ -35,6 +35,7 @@ def trust_region(seed: int) -> TrustRegion:
     return TrustRegion(H=H, g=rng.normal(size=n), radius=float(rng.uniform(0.3, 4)))
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_a_trust_region_is_always_exact(seed: int) -> None:
     p = trust_region(seed)
@@ -67,6 +68,7 @@ def test_the_hard_case(d: list[float], g: list[float]) -> None:
     assert np.linalg.norm(s["step"]) == pytest.approx(2.0)
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_one_indefinite_constraint_agrees_with_the_secular_equation(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -133,6 +135,7 @@ def test_max_cut_of_a_bipartite_graph_is_exact() -> None:
     assert np.abs(s["side"]) == pytest.approx(1.0)
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_the_bound_holds_for_quadratics_of_any_sign(seed: int) -> None:
     """No grid point inside may beat the bound, and no certificate may vouch for a worse point."""

@@ -34,7 +34,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 @pytest.mark.parametrize("rule", RULES)
 def test_no_labelling_is_better(rule: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
