@@ -30,7 +30,7 @@ NEGLIGIBLE = 1e-12
 # Passes that bring the largest entry of every row and column near 1.
 EQUILIBRATIONS = 8
 # Typical coefficients of an objective that a simplex method is handed as they stand.
-ORDINARY = 1e3
+ORDINARY = 1e4
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
 FACTS = {
     "P": ("curvature", "bending"),

@@ -63,7 +63,7 @@ def test_programs_are_solved_beside_threads_of_others() -> None:
 
 @pytest.mark.parametrize(
     ("costs", "scale"),
-    [([1e3, 1.0, 1.0], 1.0), ([1e-3], 1.0), ([1e-6, 3e-6], 2.0**19), ([1e7], 2.0**-23), ([], 1.0)],
+    [([1e4, 1.0, 1.0], 1.0), ([1e-4], 1.0), ([1e-6, 3e-6], 2.0**19), ([1e7], 2.0**-23), ([], 1.0)],
 )
 def test_ordinary_costs_are_handed_to_the_simplex_method_as_they_stand(
     costs: list[float], scale: float
