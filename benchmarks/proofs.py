@@ -353,7 +353,8 @@ def graded(collection: str) -> Callable[[Any], Rows]:
         answers = [r for r in every if r["outcome"] in ("verified", "reported", "time limit")]
         for r in answers:
             r["sound"] = r["grade"].startswith("proved")
-        name = f"{collection}: share proved, or proved for |x| <= R, of the answers"
+        told = f"of {len(answers)} answers to {len(every)} programs"
+        name = f"{collection}: share proved, or proved for |x| <= R, {told}"
         return shares(answers, [(name, 0.9, "sound")])[0], every
 
     return run
