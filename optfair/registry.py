@@ -55,17 +55,15 @@ def _root() -> Path:
 def folders(kind: str) -> tuple[Path, ...]:
     """Return the folders of "problems" or "solvers": ours, methods', the user's (``OPTFAIR_...``)."""
     extra = os.environ.get(f"OPTFAIR_{kind.upper()}", "")
-    return (
-        _root() / kind,
-        *_brought(kind, tuple(method_folders().values())),
-        *(Path(part) for part in extra.split(os.pathsep) if part),
-    )
+    return _folders(kind, tuple(method_folders().values()), extra)
 
 
-@lru_cache(maxsize=4)
-def _brought(kind: str, packages: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the folders of that kind that packages bring."""
-    return tuple(folder / kind for folder in packages if (folder / kind).is_dir())
+@lru_cache(maxsize=8)
+def _folders(kind: str, packages: tuple[Path, ...], extra: str) -> tuple[Path, ...]:
+    """Return the folders of that kind: ours, those that packages bring, and the user's."""
+    brought = (folder / kind for folder in packages)
+    named = (Path(part) for part in extra.split(os.pathsep) if part)
+    return (_root() / kind, *(folder for folder in brought if folder.is_dir()), *named)
 
 
 @lru_cache(maxsize=1)

@@ -300,6 +300,8 @@ class _Search:
         if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
             raise none
         if self.answer is not None:
+            if self.hope == HOPE and not self.attempts:
+                return self.answer
             seconds = dict(self.answer.seconds)
             if self.hope < HOPE:
                 seconds["further"] = time.perf_counter() - self.begin - sum(seconds.values())

@@ -333,14 +333,19 @@ class ConicForm:
         own scaling knows better which pivots follow. An interior-point method wants nothing
         large. A power of two changes no digit.
         """
+        return self._cost_scales[which]
+
+    @cached_property
+    def _cost_scales(self) -> dict[str, float]:
         sizes = np.abs(np.concatenate([self.q, self.P.data]))
         sizes = sizes[sizes > 0.0]
         if not sizes.size:
-            return 1.0
-        size = np.median(sizes) if which == "typical" else sizes.max()
-        if which == "typical" and 1.0 / ORDINARY <= size <= ORDINARY:
-            return 1.0
-        return float(2.0 ** -np.round(np.log2(size)))
+            return {"typical": 1.0, "largest": 1.0}
+        near = {"typical": float(np.median(sizes)), "largest": float(sizes.max())}
+        found = {k: float(2.0 ** -np.round(np.log2(v))) for k, v in near.items()}
+        if 1.0 / ORDINARY <= near["typical"] <= ORDINARY:
+            found["typical"] = 1.0
+        return found
 
     def _least(self, r: Floats, x: Floats) -> float:
         """Return what a dual residual costs at the size of x where no row bounds a column.
