@@ -18,6 +18,7 @@ from optfair.backends.farkas import (
     proved_infeasible,
     unbounded,
 )
+from optfair.backends.lifted import entry_sizes, quadratic_form
 from optfair.backends.registry import compiled_size, open_takers, refuse_size
 from optfair.backends.request import Outcome, RawPoint, Request, with_whole
 from optfair.compile.conic_proof import ConicProof, unpriced
@@ -55,6 +56,13 @@ class ReportedBound:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Return the reported bound."""
         return DualCheck(self.bound, 0.0, reported=self.by)
+
+    def entry_sizes(self, name: str, values: Values) -> Floats:
+        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
+        try:
+            return entry_sizes(quadratic_form(self.problem), name, values)
+        except UnsupportedProblem:  # no quadratics state it
+            return np.zeros(())
 
 
 # Slack of a row that is tight, as a share of its terms; what is added to equations that depend on

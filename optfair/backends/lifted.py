@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg as spla
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
-from optfair.compile.program import QuadraticForms, quadratic_terms
+from optfair.compile.program import QuadraticForms, QuadraticTerm, quadratic_terms
 from optfair.core.canonical import Draft
 from optfair.core.classify import evaluated_constraint, evaluated_objective
-from optfair.core.expressions import substitute
+from optfair.core.expressions import Values, substitute
 from optfair.core.problem import Declaration, Problem
-from optfair.core.quadratics import NotQuadratic, is_quadratic, quadratic_map
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, is_quadratic, quadratic_map
 from optfair.errors import UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.term import ObjectiveTerm, Term
 
+# How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.
+ORDINARY = 1e3
+# Steps of the least squares that finds units.
+STEPS = 100
 _PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
 # a term of the problem, and what it says or a part of it
 Goal = tuple["ObjectiveTerm", Any]
@@ -79,6 +87,83 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
         constraints |= {n: (constraint, c) for n, c in _named(constraint, squares)}
         constraints[constraint.name] = constraint, lifted
     return quadratic_terms(_Lifted(problem, objective, constraints))
+
+
+def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
+    """Return forms in units of their own: of rows, columns and the objective, all powers of two.
+
+    What holds a row, what ends a search and a size that is taken for unbounded are numbers of one
+    unit. What counts within `ORDINARY` of 1 stays as it is; integers do in any case. Beside the
+    forms: the units of columns and of the objective.
+    """
+    columns, rows = _exponents(forms)
+    if max(np.abs(columns).max(initial=0.0), np.abs(rows).max(initial=0.0)) > np.log2(ORDINARY):
+        parts = np.split(rows, np.cumsum([t.size for t in forms.constraints])[:-1])
+        constraints = tuple(map(_scaled, forms.constraints, parts, [columns] * len(parts)))
+        objective = tuple(_scaled(t, np.zeros(t.size), columns) for t in forms.objective)
+        forms = replace(forms, objective=objective, constraints=constraints)
+    else:
+        columns = np.zeros(forms.size)
+    total = forms.total.map
+    size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
+    if 1.0 / ORDINARY <= size <= ORDINARY or size == 0.0:
+        return forms, np.exp2(columns), 1.0
+    unit = float(np.exp2(np.floor(np.log2(size))))
+    objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
+    return replace(forms, objective=objective), np.exp2(columns), unit
+
+
+def _scaled(term: QuadraticTerm, rows: Floats, columns: Floats) -> QuadraticTerm:
+    """Return a term whose rows and columns are multiplied by powers of two."""
+    own, (i, j) = term.map, term.map.pairs
+    Q, A = sp.csr_array(own.Q, copy=True), sp.csr_array(own.A, copy=True)
+    for part, units in ((Q, columns[i] + columns[j]), (A, columns)):
+        part.data *= np.exp2(units[part.indices] + rows.repeat(np.diff(part.indptr)))
+    return replace(term, map=QuadraticMap(Q, own.pairs, A, np.exp2(rows) * own.b))
+
+
+def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
+    """Return whole exponents of columns and rows that bring all coefficients near 1.
+
+    Least squares of their logarithms; the objective has one of its own, which is left out.
+    """
+    terms = [forms.total, *forms.constraints]
+    n, m = forms.size, sum(t.size for t in terms)
+    starts = np.cumsum([n, *(t.size for t in terms)])[:-1]
+    parts: list[tuple[Floats, list[Any]]] = []
+    for start, term in zip(starts, terms, strict=True):
+        A, Q = sp.coo_array(term.map.A), sp.coo_array(term.map.Q)
+        parts.append((A.data, [start + A.row, A.col]))
+        parts.append((Q.data, [start + Q.row, *(pair[Q.col] for pair in term.map.pairs)]))
+    sizes = np.concatenate([np.abs(size) for size, _ in parts])
+    offsets = np.cumsum([0, *(size.size for size, _ in parts)])
+    line = np.concatenate([start + np.arange(size.size) for start, (size, places) in
+                           zip(offsets, parts, strict=False) for _ in places])  # fmt: skip
+    column = np.concatenate([place for _, places in parts for place in places])
+    free = np.append(~forms.integer, np.ones(m, dtype=bool))
+    kept = (sizes[line] > 0.0) & free[column]
+    M = sp.csr_array((np.ones(kept.sum()), (line[kept], column[kept])), shape=(sizes.size, n + m))
+    logs = np.log2(np.where(sizes > 0.0, sizes, 1.0))
+    units = np.round(spla.lsqr(M, -logs, damp=1e-3, iter_lim=STEPS)[0])
+    return units[:n], units[n + terms[0].size :]
+
+
+def entry_sizes(forms: QuadraticForms, name: str, values: Values) -> Floats:
+    r"""Return what the terms of each entry of a constraint add up to, 0 where a side tells it.
+
+    As `Compiled.entry_sizes` does of cone programs: a column counts for its unit, but not for more
+    than the largest entry of its variable.
+    """
+    term = next((t for t in forms.constraints if t.name == name), None)
+    if term is None:
+        return np.zeros(())
+    x = np.exp2(_exponents(forms)[0])
+    for variable, at in forms.columns.items():
+        if variable in values:
+            x[at] = np.minimum(x[at], np.abs(np.asarray(values[variable])).max(initial=0.0))
+    own, (i, j) = term.map, term.map.pairs
+    size = abs(sp.csr_array(own.Q)) @ (x[i] * x[j]) + abs(sp.csr_array(own.A)) @ x
+    return np.asarray(np.where(own.b == 0.0, size, 0.0)).reshape(term.shape, order="F")
 
 
 def _named(term: Term, squares: list[Any]) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import numpy as np
 
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.generic import ReportedBound
-from optfair.backends.lifted import quadratic_form
+from optfair.backends.lifted import in_units, quadratic_form
 from optfair.backends.request import Outcome, RawPoint, refused_options, with_whole
 from optfair.core.labels import free_name
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem, nearest
@@ -31,8 +30,6 @@ GAPS = ("limits/gap", "limits/absgap")
 FEASIBILITY = "numerics/feastol"
 # A feasible point with an objective beyond this ends the search: it is taken for unbounded.
 BEYOND = 1e15
-# How far from 1 the largest coefficient of an objective may be.
-ORDINARY = 1e3
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -61,7 +58,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         On the solver's word, without a certificate.
     """
     begin = time.perf_counter()
-    forms, unit = _in_units(quadratic_form(problem))
+    forms, columns, unit = in_units(quadratic_form(problem))
     model = ScipModel(forms)
     options = _options(request, profile)
     model.set(options)  # a wrong option fails before anything is solved
@@ -70,7 +67,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         limit = float(options.get(FEASIBILITY, request.tolerance))
         point, warm = _start(problem, forms, start, limit)
         if point is not None:
-            model.start_from(point)
+            model.start_from(point / columns)
     compiled_at = time.perf_counter()
     raw = model.solve(_options(request, profile), beyond=BEYOND, log=request.verbose >= 2)
     solved_at = time.perf_counter()
@@ -88,7 +85,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         proof = ReportedBound(problem, unit * raw.bound, profile.name)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
-        values = with_whole(problem, forms.by_name(raw.x))
+        values = with_whole(problem, forms.by_name(columns * raw.x))
     seconds["recover"] = time.perf_counter() - solved_at
     return Outcome(raw.status, values, {}, proof, seconds, warm_start=warm)
 
@@ -154,21 +151,6 @@ def _options(request: Request, profile: SolverProfile) -> dict[str, Any]:
     resolved = 10.0 * float(chosen.get(FEASIBILITY, 0.0))
     gap = max(0.3 * request.tolerance, resolved)
     return chosen | {name: gap for name in GAPS if name not in request.options}
-
-
-def _in_units(forms: QuadraticForms) -> tuple[QuadraticForms, float]:
-    """Return forms whose objective is counted in its largest coefficient, and that power of two.
-
-    What ends a search, gaps and a size that is taken for unbounded, are numbers of one unit.
-    Coefficients within `ORDINARY` of 1 stay as they are.
-    """
-    total = forms.total.map
-    size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
-    if 1.0 / ORDINARY <= size <= ORDINARY or size == 0.0:
-        return forms, 1.0
-    unit = float(np.exp2(np.floor(np.log2(size))))
-    objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
-    return replace(forms, objective=objective), unit
 
 
 def _start(

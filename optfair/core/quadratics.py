@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from optfair.core.expressions import substitute
 from optfair.errors import DeclarationError
 from optfair.numbers import Floats
-from optfair.proofs.definiteness import Definiteness, definiteness, symmetric
+from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
 
 # Multiply out CVXPY expressions of degree two; the degree of an expression.
 
@@ -471,7 +471,7 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
     k, value = Q.indices[at], Q.data[at]
     half = sp.csc_array((value, (i[k], j[k])), shape=(size, size))
     H = sp.csc_array(half + half.T)
-    up, down = definiteness(H), definiteness(-H)
+    up, down = curvature_of(H), curvature_of(-H)
     if size <= TOLD:
         eigenvalues = np.linalg.eigvalsh(H.toarray())
         note = f"Hessian eigenvalues in [{eigenvalues[0]:.3g}, {eigenvalues[-1]:.3g}]"
@@ -484,7 +484,7 @@ def rounding(parts: Iterable[Any]) -> float:
     """Return the largest shift with which a quadratic form among parts counts as definite."""
     found_forms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
     forms = [P.value for P in found_forms if P.is_constant() and not P.parameters()]
-    found = [definiteness(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
+    found = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
     return max((d.shift for d in found if d.accepted), default=0.0)
 
 
@@ -534,9 +534,9 @@ def _tested(name: str, matrix: Any) -> Any:
     P = symmetric(value)
     stored: Any = P if sp.issparse(value) else P.toarray()
     constant = cp.Constant(stored)
-    if definiteness(P).accepted:
+    if curvature_of(P).accepted:
         return wraps.psd_wrap(constant)
-    if definiteness(-P).accepted:
+    if curvature_of(-P).accepted:
         return wraps.nsd_wrap(constant)
     # a sum of one of each kind is neither to CVXPY, which would test any other constant itself
     return wraps.psd_wrap(constant) + wraps.nsd_wrap(cp.Constant(sp.csc_array(P.shape)))
@@ -555,7 +555,7 @@ def _holds(wrap: Any) -> bool:
     if isinstance(wrap, wraps.nonpos_wrap):
         return bool((dense <= 0.0).all())
     if isinstance(wrap, wraps.psd_wrap):
-        return definiteness(symmetric(value)).accepted
+        return curvature_of(symmetric(value)).accepted
     if isinstance(wrap, wraps.nsd_wrap):
-        return definiteness(symmetric(-value)).accepted
+        return curvature_of(symmetric(-value)).accepted
     return bool(np.array_equal(dense, -dense.T))

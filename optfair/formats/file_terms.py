@@ -17,7 +17,7 @@ from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.formats.layout import Families, Family, Layout, Rows, suffixed, unique_names
 from optfair.numbers import Floats
-from optfair.proofs.definiteness import definiteness
+from optfair.proofs.definiteness import curvature_of
 
 # Rows and bounds of a file as few named terms.
 
@@ -333,7 +333,7 @@ def objective(rows: Rows, layout: Layout) -> ObjectiveTerm:
         term = objective_term("objective", linear.build() + layout.quadratic(rows.P), names, sense)
         return replace(term, origin="model", value=linear.value)
     sign = -1.0 if rows.maximize else 1.0
-    found = definiteness(sign * sp.csc_array(rows.P))
+    found = curvature_of(sign * sp.csc_array(rows.P))
     proved, note = found.accepted, str(found)
     word = "concave" if rows.maximize else "convex"
     plain = ProblemClass(True)

@@ -166,6 +166,63 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     return Definiteness(shift, size=size, floor=everywhere, shifted=where)
 
 
+def curvature_of(P: Any) -> Definiteness:
+    r"""Prove or refute that a quadratic form is convex, in the units of its own columns.
+
+    P is semidefinite where DPD is, for any positive diagonal D. A shift that is slight beside the
+    largest numbers of P may be all that a column in another unit has; so what needs a shift is
+    looked at again with diagonal entries near 1. Columns that hold nothing but rounding beside
+    the others are left out of that.
+
+    Parameters
+    ----------
+    P : sparse or dense (n, n)
+        Symmetric floats, taken as exact.
+
+    Examples
+    --------
+    >>> print(curvature_of(np.diag([1e5, -1e-5])))
+    refuted: v'Pv = -1e-05 for a unit vector v
+    >>> curvature_of(np.ones((2, 2))).accepted
+    True
+    """
+    found = definiteness(P)
+    if not 0.0 < found.shift <= ACCEPTED * found.size:
+        return found
+    P = sp.csc_array(P)
+    own, most = P.diagonal(), abs(P).max(axis=0).toarray().ravel()
+    alone = np.diff(P.indptr) == (own != 0.0)
+    noise = most <= np.where(alone, 4.0, 64.0) * UNIT * found.size
+    used = np.flatnonzero(~noise)
+    if (own[used] <= 0.0).any():
+        v = _along_axis(P, int(used[own[used].argmin()]))
+    else:
+        units = np.exp2(-np.round(np.log2(own[used]) / 2.0))
+        if np.ptp(units) == 0.0:
+            return found
+        scale = sp.diags_array(units)
+        again = definiteness(sp.csc_array(scale @ _part(P, used) @ scale))
+        if again.witness is None:
+            return found
+        v = np.zeros(own.size)
+        v[used] = units * again.witness
+    v = np.ldexp(v, -int(np.frexp(np.abs(v).max())[1]))
+    value = quadratic_value(P, v)[1]
+    return _refuted(v, value, found.size) if value < 0.0 else found
+
+
+def _along_axis(P: Any, j: int) -> Floats:
+    """Return a direction in which P falls, where an entry of its diagonal is not positive."""
+    v = _unit(P, j)
+    column = P[:, [j]].toarray().ravel()
+    if column[j] == 0.0 and (k := int(np.abs(column).argmax())) != j:
+        v[j] = -np.exp2(np.ceil(np.log2(max(P[k, k], 1e-300) / abs(column[k])))) * np.sign(
+            column[k]
+        )
+        v[k] = 1.0
+    return v
+
+
 def _part(P: Any, at: NDArray[Any]) -> Any:
     """Return some rows and the same columns."""
     return P if at.size == P.shape[0] else sp.csc_array(P[at][:, at])

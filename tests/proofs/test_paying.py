@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.cones import Cone
-from optfair.proofs.definiteness import definiteness, dominant, exactly_semidefinite
+from optfair.proofs.definiteness import curvature_of, definiteness, dominant, exactly_semidefinite
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -43,6 +43,40 @@ def semidefinite(rows: list[list[Fraction]]) -> bool:
             for j in left:
                 M[i][j] -= factor * M[k][j]
     return True
+
+
+@pytest.mark.parametrize("apart", [1e1, 1e3, 1e4])
+@pytest.mark.parametrize(
+    "P",
+    [
+        [[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 0.25]],
+        [[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 0.0]],
+        [[2.0, 1.0, 0.5], [1.0, 2.0, 1.0], [0.5, 1.0, -1.0]],
+    ],
+    ids=["inside", "nothing", "below"],
+)
+def test_columns_in_other_units_do_not_hide_that_a_form_falls(
+    P: list[list[float]], apart: float
+) -> None:
+    """P is semidefinite where DPD is; the witness is one of the matrix in its own units."""
+    D = np.diag([apart, 1.0, 1.0 / apart])
+    Q = D @ np.array(P) @ D
+    found = curvature_of(Q)
+    assert not found.accepted and found.witness is not None
+    v = [Fraction(float(a)) for a in found.witness]
+    exact = sum(v[i] * v[j] * Fraction(float(Q[i, j])) for i in range(3) for j in range(3))
+    assert exact < 0 and exact <= Fraction(found.value)
+    assert curvature_of(D @ (np.array(P) + 2.0 * np.eye(3)) @ D).accepted
+
+
+def test_rounding_beside_large_numbers_is_no_direction() -> None:
+    A = np.array([[0.1, 0.2, 0.3], [0.7, 0.1, 0.9]])
+    D = np.diag([1e5, 1.0, 1e-4])
+    P = D @ A.T @ A @ D
+    found = curvature_of((P + P.T) / 2.0)
+    assert found.accepted and found.shift > 0.0
+    centred = np.array([[1.0, 1e-16, 0.5], [1e-16, -1e-16, 1e-16], [0.5, 1e-16, 1.0]])
+    assert curvature_of(centred).accepted
 
 
 @given(st.integers(0, 10_000))
