@@ -390,8 +390,10 @@ def check_count(value: Any, what: str, *, least: int = 1) -> int:
 
 
 def check_level(value: Any, what: str) -> int:
-    """Return 0, 1 or 2: how much is shown."""
-    return int(check_number(check_count(value, what, least=0), what, most=2))
+    """Return how much is shown: 0, 1 or 2; True is 1."""
+    if isinstance(value, (bool, np.bool_)) or real(value) in (0, 1, 2):
+        return int(value)
+    raise DeclarationError(f"{what} is {_shown(value)}, not 0, 1 or 2", remedy="0 is silent")
 
 
 def check_flag(value: Any, what: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, UnsupportedProblem
-from optfair.numbers import Floats, real
+from optfair.numbers import Floats, check_level, real
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Retry, SolverProfile
@@ -75,7 +75,6 @@ class Request:
             and real(self.threads) % 1 == 0,
             f"seed {self.seed!r} is not an integer from 0 to 2147483647": self.seed is None
             or (0 <= real(self.seed) < 2**31 and real(self.seed) % 1 == 0),
-            f"verbose {self.verbose!r} is not 0, 1 or 2": real(self.verbose) in (0, 1, 2),
             f"warm_start is a {type(self.warm_start).__name__}, not a Solution": self.warm_start
             is None
             or isinstance(self.warm_start, Solution),
@@ -83,6 +82,7 @@ class Request:
         for message, fine in checks.items():
             if not fine:
                 raise DeclarationError(message, remedy="correct the option")
+        object.__setattr__(self, "verbose", check_level(self.verbose, "verbose"))
         # solvers tell 2.0 and NumPy's 2 from 2
         for name in ("threads", "seed"):
             value = getattr(self, name)

@@ -106,7 +106,7 @@ def solve(
         Threads the solver may use.
     seed : int, optional
         Seed of the solver.
-    verbose : {0, 1, 2}
+    verbose : {0, 1, 2} or bool
         Silent, progress, or the solver's log.
     warm_start : Solution, optional
         A solution of a problem like this one; ``solution.options`` says whether the solver

@@ -13,6 +13,7 @@ from optfair.numbers import (
     Floats,
     Indices,
     check_choice,
+    check_level,
     check_matrix,
     check_seed,
     check_table,
@@ -135,8 +136,7 @@ def check_parameters(model: Any) -> None:
         if (name == "regularization" or value is not None) and not (_real(value) and value > 0):
             raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="correct")
     check_seed(model.random_state, "random_state")
-    if real(model.verbose) not in (0, 1, 2):
-        raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="correct")
+    check_level(model.verbose, "verbose")
 
 
 def _whole(value: Any) -> bool:

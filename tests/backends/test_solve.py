@@ -71,6 +71,11 @@ def test_options_are_checked_before_anything_runs(options: Any, message: str) ->
         lp().solve(**options)
 
 
+@pytest.mark.parametrize("verbose", [False, True, np.bool_(False)])
+def test_verbose_is_true_or_false_as_well(verbose: Any) -> None:
+    assert lp().solve(verbose=verbose).grade.sound
+
+
 def test_options_a_solver_does_not_have_are_refused() -> None:
     with pytest.raises(of.UnsupportedProblem, match="clarabel has no option for seed"):
         lp().solve("clarabel", seed=3)

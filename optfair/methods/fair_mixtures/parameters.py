@@ -17,7 +17,16 @@ from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
 from optfair.methods.fair_mixtures.penalty import Gaps, Penalty
-from optfair.numbers import LARGEST, Floats, check_choice, check_matrix, check_seed, real, whole
+from optfair.numbers import (
+    LARGEST,
+    Floats,
+    check_choice,
+    check_level,
+    check_matrix,
+    check_seed,
+    real,
+    whole,
+)
 from optfair.rows.frames import Columns
 
 # Parameters of FairMixture, checked before anything is computed.
@@ -85,8 +94,7 @@ def check_settings(model: Any) -> None:
         )
     _check_parity(model)
     check_seed(model.random_state, "random_state")
-    if real(model.verbose) not in (0, 1, 2):
-        raise DeclarationError(f"verbose={model.verbose!r} is not 0, 1 or 2", remedy="0 is silent")
+    check_level(model.verbose, "verbose")
 
 
 def _check_parity(model: Any) -> None:
