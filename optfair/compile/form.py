@@ -35,7 +35,7 @@ from optfair.compile.assembly import (
     objective_of,
 )
 from optfair.compile.stuffing import arranged, cvxpy_program, moved, stuff, turn
-from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped
+from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
 from optfair.core.expressions import check_parameters, parameter_values
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
@@ -322,11 +322,16 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
     known: dict[tuple[str, bool], Compiled] = problem.__dict__.setdefault("_compiled", {})
     key = (interface, quadratic)
     if key not in known:
-        with _LOCK, _quiet(problem.variables):
+        with _LOCK, uncollected(), _quiet(problem.variables):
             if key not in known:  # nobody else was faster
                 known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
                 object.__setattr__(known[key], "_problem", problem)
     return known[key]
+
+
+def already_compiled(problem: Problem) -> Compiled | None:
+    """Return what a problem was compiled to for whichever interface asked first, if any did."""
+    return next(iter(problem.__dict__.get("_compiled", {}).values()), None)
 
 
 def _compiled_again(problem: Problem, interface: str, quadratic: bool) -> Compiled:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import FunctionType
@@ -236,6 +238,18 @@ def _known(term: Term) -> _Known:
         refuse_nonfinite(term.name, expression)
         known = _KNOWN[_key(term)] = _Known(expression, term.evidence.proof)
     return known
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let the collector of cycles wait while terms are made: each pass looks through all there are."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 class Draft:

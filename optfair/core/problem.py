@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import cvxpy as cp
 
 from optfair.core import composition
+from optfair.core.canonical import uncollected
 from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
 from optfair.core.composition import Parts, Rule
-from optfair.core.display import (
-    Explanation,
-    describe,
-    explain,
-    explain_change,
-    formulation,
-)
+from optfair.core.display import Explanation, describe, explain, explain_change, formulation
 from optfair.core.expressions import (
     Values,
     check_parameters,
@@ -137,7 +132,8 @@ class Problem(ProblemVerbs, Labels):
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         before = dict(self.__dict__)  # what a model keeps beside its data
         self._set(data=MappingProxyType(dict(data or {})))
-        self._adopt(self.declare(), before)
+        with uncollected():
+            self._adopt(self.declare(), before)
 
     def declare(self) -> Declaration:
         """Return variables and terms; every model implements this."""

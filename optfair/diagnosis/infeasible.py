@@ -202,6 +202,10 @@ class Relaxation(Certificate):
     __repr__ = __str__
 
 
+# Scalars up to which a solver takes its own way with a least relaxation.
+NARROW = 1_000
+
+
 def elastic_names(system: System, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return those of the constraints that can give: not integrality, not a domain."""
     able = []
@@ -237,7 +241,8 @@ def least_relaxation(system: System, elastic: tuple[str, ...], clock: Clock) -> 
 def _least(problem: ElasticProblem, tolerance: float, clock: Clock) -> Solution:
     """Solve an elastic problem; where it has a point it has an optimum, for all it costs is >= 0."""
     first = choose(problem, None)[0]
-    if first.bounded and problem.problem_class.name == "LP":
+    wide = sum(v.size for v in problem.variables.values()) > NARROW
+    if first.bounded and wide and problem.problem_class.name == "LP":
         with contextlib.suppress(SolverFailure):
             return solve(
                 problem,
@@ -299,8 +304,10 @@ def infeasible_findings(
         title = "the constraints can hold together: a point satisfies them all"
         numbers = {"names": list(found.names)}
         return [Finding("feasible", title, evidence=found.point, numbers=numbers)]
-    conflicts = [found]
-    while len(conflicts) < MOST_CONFLICTS and not clock.stopped:
+    conflicts, relaxation = [found], _relaxation_finding(system, [found], clock)
+    # a point that only these constraints are let give for satisfies the others: no more conflicts
+    alone = _holds_without(system, found, relaxation)
+    while len(conflicts) < MOST_CONFLICTS and not alone and not clock.stopped:
         used = {name for c in conflicts for name in c.names}
         rest = tuple(name for name in system.names if name not in used)
         if not rest or not conflicts[-1].names:
@@ -310,10 +317,20 @@ def infeasible_findings(
             break
         conflicts.append(again)
     findings = [_conflict_finding(system, c) for c in conflicts]
-    if not clock.stopped:
+    if len(conflicts) > 1 and not clock.stopped:
         relaxation = _relaxation_finding(system, conflicts, clock)
-        findings += [] if relaxation is None else [relaxation]
-    return findings
+    return findings + ([] if relaxation is None else [relaxation])
+
+
+def _holds_without(system: System, conflict: Conflict, relaxation: Finding | None) -> bool:
+    """Whether the point of a relaxation satisfies all that is in no conflict."""
+    told = None if relaxation is None else relaxation.evidence
+    together = told.together if isinstance(told, Relaxations) else None
+    if together is None or together.solution is None or set(together.elastic) - {*conflict.names}:
+        return False
+    rest = [name for name in system.names if name not in conflict.names]
+    values = together.solution.values
+    return system.holds(rest, {name: values[name] for name in system.problem.variables})
 
 
 def _conflict_finding(system: System, c: Conflict) -> Finding:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.solve import solve
-from optfair.compile.form import compile_problem
+from optfair.compile.form import already_compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError
@@ -366,6 +366,9 @@ def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
 
 def _compiled(problem: Problem) -> tuple[Compiled | None, Floats]:
     """Return the constraints that can be compiled, together, and the coefficients of the cost."""
+    known = already_compiled(problem)
+    if known is not None and known.form.polyhedral and known.form.A.nnz and not known.auxiliary:
+        return known, np.concatenate([known.form.q, known.form.P.data])
     interface = conic_interface()
     costs = np.zeros(0)
     if all(t.evidence.problem_class.convex for t in problem.objective.values()):
