@@ -16,11 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import pytest
-from hypothesis import HealthCheck, settings
+# One thread a process, as there is a process a core; read where NumPy is first imported.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
-import optfair
+import matplotlib  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+import optfair  # noqa: E402
 
 matplotlib.use("Agg")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
