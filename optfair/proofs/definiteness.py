@@ -80,6 +80,8 @@ class Definiteness:
 ROUNDING = 1e-10
 # The largest shift, in the same unit, with which a quadratic is called convex.
 ACCEPTED = 1e-9
+# Columns whose numbers are all this few roundings of the largest row hold nothing else.
+SILENT = 64.0
 
 
 def symmetric(P: Any) -> Any:
@@ -191,9 +193,7 @@ def curvature_of(P: Any) -> Definiteness:
         return found
     P = sp.csc_array(P)
     own, most = P.diagonal(), abs(P).max(axis=0).toarray().ravel()
-    alone = np.diff(P.indptr) == (own != 0.0)
-    noise = most <= np.where(alone, 4.0, 64.0) * UNIT * found.size
-    used = np.flatnonzero(~noise)
+    used = np.flatnonzero(most > SILENT * UNIT * found.size)
     if (own[used] <= 0.0).any():
         v = _along_axis(P, int(used[own[used].argmin()]))
     else:
@@ -206,7 +206,7 @@ def curvature_of(P: Any) -> Definiteness:
             return found
         v = np.zeros(own.size)
         v[used] = units * again.witness
-    v = np.ldexp(v, -int(np.frexp(np.abs(v).max())[1]))
+    v = np.ldexp(v, 1 - int(np.frexp(np.abs(v).max())[1]))
     value = quadratic_value(P, v)[1]
     return _refuted(v, value, found.size) if value < 0.0 else found
 

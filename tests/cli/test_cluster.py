@@ -38,6 +38,10 @@ def run(*words):
     return CliRunner().invoke(app, ["cluster", *(str(w) for w in words)])
 
 
+def few(*words):
+    return run(*words, "--n-init", 2)
+
+
 def refused(*words):
     """Return what is said in a refusal that leaves no file behind."""
     before = {p: p.read_bytes() for p in Path().rglob("*") if p.is_file()}
@@ -133,8 +137,8 @@ def test_packed_tables_are_the_same_table(folder, suffix):
     frame = pd.read_csv(path)
     packed = Path(f"packed{suffix}")
     frame.to_parquet(packed) if suffix == ".parquet" else frame.to_csv(packed, index=False)
-    plain = run(path, "-g", "g", "-k", 2, "--json")
-    found = run(packed, "-g", "g", "-k", 2, "--json")
+    plain = few(path, "-g", "g", "-k", 2, "--json")
+    found = few(packed, "-g", "g", "-k", 2, "--json")
     assert found.exit_code == 0, found.stderr
     ours, theirs = (json.loads(r.stdout) for r in (found, plain))
     for numbers in (ours, theirs):
@@ -169,9 +173,9 @@ def test_the_summary():
 
 def test_progress_is_shown_when_asked():
     path = small()
-    assert run(path, "-g", "g", "-k", 2).stderr == ""
-    assert "starts" in run(path, "-g", "g", "-k", 2, "-v").stderr
-    result = run(path, "-g", "g", "-k", 2, "-v", "--json")
+    assert few(path, "-g", "g", "-k", 2).stderr == ""
+    assert "starts" in few(path, "-g", "g", "-k", 2, "-v").stderr
+    result = few(path, "-g", "g", "-k", 2, "-v", "--json")
     assert result.exit_code == 2 and "exclude each other" in result.stderr
 
 
@@ -179,7 +183,7 @@ def test_default_columns_say_what_was_left_out():
     text = "id,,a,word,flat,hole,g\n" + "".join(
         f"{i},{i},{i % 7},w{i},5,,{'xy'[i % 2]}\n" for i in range(20)
     )
-    found = json.loads(run(written(text), "-g", "g", "-k", 2, "--json").stdout)
+    found = json.loads(few(written(text), "-g", "g", "-k", 2, "--json").stdout)
     assert found["columns"] == ["id", "a"]
     assert found["left_out"] == [
         "text: word",
@@ -191,7 +195,7 @@ def test_default_columns_say_what_was_left_out():
 def test_other_separators_quotes_and_a_mark_of_order():
     rows = "".join(f'{i};"x; ""y"" {i % 2}";{i * i}\r\n\r\n' for i in range(9))
     path = written("\ufeffa;g; b \r\n" + rows)
-    result = run(path, "-g", "g", "-k", 2, "--out", "l.csv")
+    result = few(path, "-g", "g", "-k", 2, "--out", "l.csv")
     assert result.exit_code == 0, result.output
     assert "a, b (standardised)" in result.stdout
     with open("l.csv", newline="") as f:
@@ -202,7 +206,7 @@ def test_other_separators_quotes_and_a_mark_of_order():
 
 def test_a_name_with_a_comma():
     path = written('"a,b",c,g\n' + "".join(f"{i},{i * i},{'xy'[i % 2]}\n" for i in range(9)))
-    found = json.loads(run(path, "-g", "g", "-k", 2, "--columns", '"a,b",c', "--json").stdout)
+    found = json.loads(few(path, "-g", "g", "-k", 2, "--columns", '"a,b",c', "--json").stdout)
     assert found["columns"] == ["a,b", "c"]
 
 
@@ -277,7 +281,7 @@ def test_bad_requests(german, words, messages):
 def test_balance_of_the_refusal_can_be_reached(german):
     told = refused("german.csv", "-g", "sex", "-k", 2, "--balance", 0.9)
     best = told.split("give --balance ")[1].split()[0]
-    assert run("german.csv", "-g", "sex", "-k", 2, "--balance", best).exit_code == 0
+    assert few("german.csv", "-g", "sex", "-k", 2, "--balance", best).exit_code == 0
 
 
 def test_constant_columns_that_were_asked_for():
@@ -290,7 +294,7 @@ def test_files_are_overwritten_by_force_only(folder):
     path = small()
     (folder / "l.csv").write_text("mine")
     assert "--out l.csv exists" in refused(path, "-g", "g", "-k", 2, "--out", "l.csv")
-    assert run(path, "-g", "g", "-k", 2, "--out", "l.csv", "--force").exit_code == 0
+    assert few(path, "-g", "g", "-k", 2, "--out", "l.csv", "--force").exit_code == 0
     assert (folder / "l.csv").read_text().startswith("a,b,g,cluster\n")
     assert sorted(p.name for p in folder.iterdir()) == ["l.csv", "small.csv"]
     told = refused("l.csv", "-g", "g", "-k", 2, "--out", "m.csv")
@@ -337,7 +341,7 @@ def test_warnings_of_the_fit_become_notices(monkeypatch):
     result = run(path, "-g", "g", "-k", 2, "--report", "r.html")
     assert "notice     clusters 1 are empty" in result.stdout
     assert '<p class="notice">clusters 1 are empty</p>' in Path("r.html").read_text()
-    found = json.loads(run(path, "-g", "g", "-k", 2, "--json").stdout)
+    found = json.loads(few(path, "-g", "g", "-k", 2, "--json").stdout)
     assert found["notices"] == ["clusters 1 are empty"]
 
 
@@ -353,7 +357,7 @@ def test_plain_clustering_is_never_dearer(monkeypatch):
         return self
 
     monkeypatch.setattr(of.FairKMeans, "fit", unlucky)
-    found = json.loads(run(path, "-g", "g", "-k", 2, "--json").stdout)
+    found = json.loads(few(path, "-g", "g", "-k", 2, "--json").stdout)
     assert found["without_rule"]["cost"] <= found["objective"] + 1e-12
 
 

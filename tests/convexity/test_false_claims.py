@@ -119,10 +119,13 @@ def test_a_quadratic_says_what_rounding_it_rests_on() -> None:
     d = np.ones(50)
     v = cp.Variable(50, name="v")
     assert of.prove(v @ (np.diag(d) @ v)).shift == 0.0
-    d[-1] = -1e-13
+    d[-1] = -1e-15
     for expression in (v @ (np.diag(d) @ v), cp.quad_form(v, cp.psd_wrap(np.diag(d)))):
         found = of.prove(expression)
-        assert found.curvature == "convex" and found.shift >= 1e-13 and "up to" in str(found)
+        assert found.curvature == "convex" and found.shift >= 1e-15 and "up to" in str(found)
+    d[-1] = -1e-13  # as in another unit of its variable
+    for expression in (v @ (np.diag(d) @ v), cp.quad_form(v, cp.psd_wrap(np.diag(d)))):
+        assert of.prove(expression).curvature == "undecided"
 
 
 def test_no_pole_is_passed_by_an_expansion_about_an_end() -> None:
