@@ -13,10 +13,10 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, affine
 from optfair.convexity.polynomials import Quadratic, coefficients, expand, quadratic, quadratic_of
-from optfair.convexity.powers import line_of, quadratic_form, ratio
+from optfair.convexity.powers import line_of, multiple_of_inverse, quadratic_form, ratio
 from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import leaf_of
-from optfair.convexity.rules import signed_factors
+from optfair.convexity.rules import positive_multiple, signed_factors
 from optfair.convexity.theorems import perspective_of, shifted
 from optfair.numbers import Floats
 
@@ -307,13 +307,10 @@ class Writer:
         if not isinstance(node, Product):
             raise NoCones("entropy")
         for (n, _), (m, _) in (node.factors, node.factors[::-1]):
-            if isinstance(m, Call) and m.function == "log" and affine(n):
-                x, inner = self.affine(n), m.args[0]
-                c = (
-                    inner.parts[0][0].data
-                    if isinstance(inner, Sum) and inner is not n
-                    else np.ones(n.size)
-                )
+            if not (isinstance(m, Call) and m.function == "log" and affine(n)):
+                continue
+            if (c := positive_multiple(m.args[0], n)) is not None:
+                x = self.affine(n)
                 return -cp.entr(x) + cp.multiply(np.log(c), x)
         raise NoCones("entropy")
 
@@ -441,12 +438,8 @@ class Writer:
         w, top = self.affine(step.data), self.affine(u)
         if isinstance(h, Call) and h.function in ("log", "exp"):
             inner = h.args[0]
-            if (
-                h.function == "log"
-                and isinstance(inner, Product)
-                and inner.factors == ((leaf, Fraction(-1)),)
-            ):
-                return cp.rel_entr(w, top)
+            if h.function == "log" and (c := multiple_of_inverse(inner, leaf)) is not None:
+                return cp.rel_entr(w, top) + np.log(c) * w
             line = line_of(inner)
             if line is not None and line[0] is leaf:
                 moved = cp.multiply(line[2], top) + cp.multiply(line[3], w)

@@ -440,6 +440,24 @@ def _linear_fractional(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequenc
     return [] if (bend.low >= 0.0).all() else None
 
 
+def multiple_of_inverse(node: Node, leaf: Leaf) -> float | None:
+    """Return c > 0 where a node is c / leaf, None where it is not; c is rounded."""
+    c = 1.0
+    if isinstance(node, Sum) and len(node.parts) == 1 and not node.constant.any():
+        M, node = node.parts[0]
+        if M.shape != (1, 1) or not M.nnz:
+            return None
+        c = float(M.data[0])
+    if not isinstance(node, Product) or node.size != 1:
+        return None
+    for n, p in node.factors:
+        if isinstance(n, Sum) and not n.leaves and n.constant[0] > 0.0:
+            c *= float(n.constant[0]) ** float(p)
+        elif (n, p) != (leaf, Fraction(-1)):
+            return None
+    return c if c > 0.0 and leaf in node.leaves else None
+
+
 def line_of(node: Node) -> tuple[Leaf, Any, Any, Any] | None:
     """Return (leaf, places, slopes, constants) of a node each entry of which has one variable."""
     if isinstance(node, Leaf):

@@ -30,12 +30,15 @@ from optfair.convexity.expression import (
     select,
 )
 from optfair.convexity.intervals import Interval
+from optfair.numbers import Floats
 
 Kind = Literal["convex", "concave"]
 Needs = Callable[[Node, Kind, Algebra, Any], "Sequence[Goal] | None"]
 
 #: A vector is taken apart into so many entries at most.
 ENTRIES = 64
+# Numbers of two sums up to which they are compared, as fractions.
+MANY = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,20 +351,42 @@ def _entropy(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | 
         inner = _log_of(m)
         if inner is None or not affine(n) or not a.nonnegative(n):
             continue
-        multiple = _positive_multiple(inner, n)
-        if multiple:
+        if positive_multiple(inner, n) is not None:
             return []
     return None
 
 
-def _positive_multiple(node: Node, base: Node) -> bool:
+def positive_multiple(node: Node, base: Node) -> Floats | None:
+    """Return c > 0 with node = c base, entry by entry, None where it is no such multiple."""
     if node is base:
-        return True
-    if isinstance(node, Sum) and len(node.parts) == 1 and not node.constant.any():
+        return np.ones(node.size)
+    if not isinstance(node, Sum):
+        return None
+    if len(node.parts) == 1 and not node.constant.any():
         M, inner = node.parts[0]
         diagonal = M.nnz == M.shape[0] == M.shape[1] and (M.indices == np.arange(M.nnz)).all()
-        return bool(inner is base and diagonal and (M.data > 0.0).all())
-    return False
+        if inner is base and diagonal and (M.data > 0.0).all():
+            return np.asarray(M.data, dtype=float)
+    if not isinstance(base, Sum) or [n for _, n in node.parts] != [n for _, n in base.parts]:
+        return None
+    if node.size * (1 + sum(n.size for _, n in node.parts)) > MANY:
+        return None
+    pairs = [(node.constant[:, None], base.constant[:, None])]
+    pairs += [
+        (M.toarray(), N.toarray()) for (M, _), (N, _) in zip(node.parts, base.parts, strict=True)
+    ]
+    left, right = (np.hstack(side) for side in zip(*pairs, strict=True))
+    if not right.any(axis=1).all():
+        return None
+    lead = np.abs(right).argmax(axis=1)
+    for row, own, k in zip(left, right, lead, strict=True):
+        c = Fraction(float(row[k])) / Fraction(float(own[k]))
+        if c <= 0 or any(
+            Fraction(float(u)) != c * Fraction(float(v)) for u, v in zip(row, own, strict=True)
+        ):
+            return None
+    at = np.arange(node.size)
+    return np.asarray(left[at, lead] / right[at, lead])
 
 
 @rule(

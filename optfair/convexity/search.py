@@ -55,6 +55,7 @@ SECONDS, CUT, WHOLE = 0.5, 3, 6
 _AT_ONCE = (4, 6, 6, 0, 0, 0)
 # Rules that are tried after all others.
 _LAST = (
+    "log-convex",
     "sign of a polynomial",
     "entries",
     "shifted variables",

@@ -217,11 +217,13 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
         at = next((k for k, (m, _) in enumerate(n.factors) if m is w), None)
         if at is not None:
             e = n.factors[at][1]
-            partner = next(
-                (k for k, (m, p) in enumerate(n.factors) if k != at and p == -e and affine(m)), None
-            )
-            if partner is None:
+            partners = [
+                k for k, (m, p) in enumerate(n.factors) if k != at and p == -e and affine(m)
+            ]
+            if not partners:
                 return None
+            # rather one that varies than a number
+            partner = next((k for k in partners if n.factors[k][0].leaves), partners[0])
             u = n.factors[partner][0]
             # (u/w)^a = u^a w^-a where the powers are defined: w > 0, and u^a stands already
             factors.append((stand_in(u), -e))

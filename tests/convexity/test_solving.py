@@ -385,3 +385,28 @@ def test_what_no_point_attains_is_said_where_no_result_passes() -> None:
     with pytest.raises(of.SolverFailure, match="no point is optimal"):
         p.solve("clarabel")
     assert p.solve().grade.word == "proved"  # nobody was named: a point far out is one of boxes
+
+
+IN_UNITS = {
+    "norm": lambda x, y: cp.sqrt(1 + x * x) + y * y - 0.3 * x,
+    "relative entropy": lambda x, y: x * cp.log(x / y) + y,
+    "entropy of a sum": lambda x, y: (x + y) * cp.log(x + y) + 1 / x,
+    "ratio": lambda x, y: x * x / y + y,
+    "delay": lambda x, y: 1 / (3 - x - y) + x * x,
+}
+
+
+@pytest.mark.parametrize("name", IN_UNITS)
+def test_variables_in_other_units_have_the_same_proof_cones_and_optimum(name: str) -> None:
+    told, optima = set(), []
+    for first, second in ((1.0, 1.0), (1e6, 1e6), (1e-4, 1e5), (3.0, 10.0)):
+        v = cp.Variable(2, name="v")
+        x, y = v[0] / first, v[1] / second
+        rows = [x >= 0.25, y >= 0.25, x <= 1, y <= 1]
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(IN_UNITS[name](x, y)), rows))
+        s = p.solve()
+        assert s.grade.sound and s.is_optimal(1e-6)
+        told.add(str(p.problem_class))
+        optima.append(s.objective)
+    assert len(told) == 1 and "NLP" not in told.pop()
+    assert np.ptp(optima) <= 1e-6 * max(1.0, abs(optima[0]))
