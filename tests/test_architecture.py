@@ -210,7 +210,7 @@ def test_proofs_are_checked_without_provers() -> None:
             if not typing_only and module.startswith("optfair.convexity.") and name not in seen:
                 left.append(name)
                 seen.add(name)
-    assert {"rules", "hessians", "polynomials", "chords"} <= seen
+    assert {"rules", "hessians", "polynomials", "derivatives"} <= seen
     assert seen & PROVERS == set()
     outside = {m for name in seen for m, _ in imports(PACKAGE / "convexity" / f"{name}.py")}
     assert not outside & {"time", "scipy.optimize"}

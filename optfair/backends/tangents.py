@@ -17,12 +17,11 @@ from optfair.backends.local_points import Point, inside, local_optimum
 from optfair.backends.registry import choose
 from optfair.backends.request import SMALL, Outcome, Request
 from optfair.compile.form import compile_problem
-from optfair.convexity.chords import within
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Leaf, Node, affine
 from optfair.convexity.intervals import Interval
-from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.proof import CurvatureProof, within
 from optfair.convexity.prove import proved_where
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.core.canonical import built

@@ -12,7 +12,6 @@ import numpy as np
 from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from optfair.convexity.chords import Chord
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import (
@@ -22,6 +21,7 @@ from optfair.convexity.expression import (
     text,
 )
 from optfair.convexity.proof import (
+    Chord,
     CurvatureProof,
     CurvatureWitness,
     Step,

@@ -11,11 +11,11 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from optfair.convexity.chords import Chord, exact_chord
 from optfair.convexity.derivatives import evaluate, hessian_on
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Leaf, Node, affine, scalars
 from optfair.convexity.intervals import Interval
+from optfair.convexity.proof import Chord, exact_chord
 from optfair.convexity.rules import Kind
 from optfair.numbers import Floats
 
