@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from optfair.cli.console import (
     FAILED,
+    Force,
     Json,
     SafeCells,
     check_output,
@@ -19,6 +19,7 @@ from optfair.cli.console import (
     lines,
     reporting,
     table,
+    typed,
     write_files,
 )
 from optfair.errors import DataError
@@ -42,6 +43,7 @@ class Labels(StrEnum):
 
 
 def cluster(
+    ctx: typer.Context,
     file: Annotated[
         Path, typer.Argument(help="CSV file with a header, in UTF-8; .csv.gz and .parquet too.")
     ],
@@ -84,7 +86,7 @@ def cluster(
         Path | None, typer.Option(help="Write the rows with a column 'cluster' here.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files.")] = False,
+    force: Force = False,
     safe_cells: SafeCells = False,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Progress; twice: every iteration.")
@@ -128,9 +130,7 @@ def cluster(
         if report is not None:
             from optfair.cli.report import rendered
 
-            texts[report] = rendered(
-                found, _command(question, balance, gap, columns, out, report, labels.value)
-            )
+            texts[report] = rendered(found, typed(ctx, "cluster"))
         write_files(texts)
         written = [str(path) for path in texts]
         if as_json:
@@ -153,29 +153,6 @@ def _check_outputs(file: Path, out: Path | None, report: Path | None, force: boo
         check_output(option, path, force)
     if len(paths) == 2 and paths[0][1].resolve() == paths[1][1].resolve():
         raise DataError(f"--out and --report are both {out}", remedy="give each a file of its own")
-
-
-def _command(
-    q: Any,
-    balance: float | None,
-    gap: float | None,
-    columns: str | None,
-    out: Path | None,
-    report: Path,
-    labels: str = "soft",
-) -> str:
-    """Return what was typed, with the options that matter."""
-    words = ["optfair", "cluster", str(q.table.path), "--groups", q.group_column]
-    words += ["-k", str(q.clusters)]
-    for option, value in (("--balance", balance), ("--gap", gap), ("--columns", columns)):
-        words += [] if value is None else [option, str(value)]
-    words += [] if q.standardize else ["--no-standardize"]
-    words += [] if q.metric == Metric.sqeuclidean else ["--metric", q.metric]
-    words += [] if q.n_init is None else ["--n-init", str(q.n_init)]
-    words += [] if labels == "soft" else ["--labels", labels]
-    words += ["--seed", str(q.seed)]
-    words += [] if out is None else ["--out", str(out)]
-    return shlex.join([*words, "--report", str(report)])
 
 
 def _numbers(found: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from optfair.cli.console import (
     FAILED,
+    Force,
     Json,
     Problems,
     SafeCells,
@@ -19,6 +19,7 @@ from optfair.cli.console import (
     lines,
     reporting,
     table,
+    typed,
 )
 from optfair.errors import DataError
 from optfair.formats.text import readable
@@ -28,6 +29,7 @@ from optfair.pages import check_page
 
 
 def compare(
+    ctx: typer.Context,
     pattern: Annotated[
         list[str],
         typer.Argument(
@@ -53,7 +55,7 @@ def compare(
         Path | None, typer.Option(help="Folder that keeps every run; finished ones are not redone.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the report.")] = False,
+    force: Force = False,
     safe_cells: SafeCells = False,
     as_json: Json = False,
     problems: Problems = None,
@@ -62,8 +64,8 @@ def compare(
     from optfair.comparison import compare_solvers
 
     with reporting(as_json):
+        check_output("--report", report, force)
         if report is not None:
-            check_output("--report", report, force)
             check_page()
         asked = None if names is None else _split(names)
         comparison = compare_solvers(
@@ -80,8 +82,7 @@ def compare(
         if out is not None and safe_cells:
             comparison.save(out / "comparison.csv", safe_cells=True)
         if report is not None:
-            command = _command(pattern, names, tolerance, time_limit, repeats, jobs, out, report)
-            comparison.to_html(report, command=command)
+            comparison.to_html(report, command=typed(ctx, "compare"))
             written.append(str(report))
         if as_json:
             document(_content(comparison) | {"written": written})
@@ -96,26 +97,6 @@ def _split(names: str) -> list[str]:
     if not found:
         raise DataError("--solvers names nobody", remedy="give names, separated by commas")
     return found
-
-
-def _command(
-    pattern: list[str],
-    names: str | None,
-    tolerance: float,
-    time_limit: float,
-    repeats: int,
-    jobs: int,
-    out: Path | None,
-    report: Path,
-) -> str:
-    """Return what was typed, with the options that matter."""
-    words = ["optfair", "compare", *pattern]
-    words += [] if names is None else ["--solvers", names]
-    words += ["--tolerance", f"{tolerance:g}", "--time-limit", f"{time_limit:g}"]
-    words += [] if repeats == 1 else ["--repeats", str(repeats)]
-    words += [] if jobs == 1 else ["--jobs", str(jobs)]
-    words += [] if out is None else ["--out", str(out)]
-    return shlex.join([*words, "--report", str(report)])
 
 
 def _content(comparison: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import shutil
 import sys
 import textwrap
@@ -108,14 +109,16 @@ def reporting(as_json: bool) -> Iterator[None]:
 # Files that commands write: looked at before anything is solved, written whole or not at all.
 
 
-def check_output(option: str, path: Path, force: bool) -> None:
-    """Raise unless a file can be written.
+def check_output(option: str, path: Path | None, force: bool) -> None:
+    """Raise unless a file that was asked for can be written.
 
     Raises
     ------
     DataError
         Its folder does not exist, it is a folder, it exists, or it may not be written.
     """
+    if path is None:
+        return
     if not path.parent.is_dir():
         raise DataError(
             f"{option} {path} is in a folder that does not exist",
@@ -196,7 +199,23 @@ def is_model(text: str) -> bool:
     return is_problem_file(text) or any(text in (n, n.rpartition("/")[2]) for n in names())
 
 
-# Options that several commands share.
+# Options that several commands share, and what was typed.
+
+
+def typed(ctx: typer.Context, command: str) -> str:
+    """Return the command that was typed, every option by its long name."""
+    words = ["optfair", command]
+    for p in ctx.command.params:
+        source, value = ctx.get_parameter_source(p.name or ""), ctx.params.get(p.name or "")
+        if source is None or source.name != "COMMANDLINE" or getattr(p, "count", False):
+            continue
+        if p.param_type_name == "argument":
+            words += map(str, value if isinstance(value, (list, tuple)) else [value])
+        elif isinstance(value, bool):
+            words.append((p.opts if value else p.secondary_opts)[-1])
+        else:
+            words += [max(p.opts, key=len), str(value)]
+    return shlex.join(words)
 
 
 def _adds(kind: str) -> Callable[[Path | None], Path | None]:
@@ -241,6 +260,7 @@ Solver = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout, and nothing else.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
 SafeCells = Annotated[
     bool,
     typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula, in CSV."),

@@ -12,6 +12,7 @@ import typer
 
 from optfair.cli.console import (
     FAILED,
+    Force,
     Json,
     Name,
     Problems,
@@ -47,14 +48,13 @@ def explain(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the chords that refute it into this file.")
     ] = None,
-    force: Annotated[bool, typer.Option(help="Write over an existing file.")] = False,
+    force: Force = False,
     as_json: Json = False,
     problems: Problems = None,
 ) -> None:
     """Say why a formula is convex or not, or a model has its class."""
     with reporting(as_json):
-        if picture is not None:
-            check_output("--picture", picture, force)
+        check_output("--picture", picture, force)
         if is_model(formula):
             _refuse_options("explain", where, shape, picture)
             _explain_model(formula, as_json)
@@ -121,7 +121,7 @@ def prove(
         Path | None,
         typer.Option("--out", "-o", help="Of a model: file for the proof of its optimum."),
     ] = None,
-    force: Annotated[bool, typer.Option(help="Write over an existing file.")] = False,
+    force: Force = False,
     as_json: Json = False,
     problems: Problems = None,
     solvers: Solvers = None,
@@ -157,8 +157,7 @@ def prove(
 def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> bool:
     from optfair.errors import SolverFailure, UnsupportedProblem
 
-    if out is not None:
-        check_output("--out", out, force)
+    check_output("--out", out, force)
     subject = named(name)
     s = subject.problem.solve()
     if s.problem.integers and not s.grade.sound:  # a solver's branching: grown again, with bounds

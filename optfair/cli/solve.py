@@ -11,6 +11,7 @@ import typer
 
 from optfair.cli.console import (
     FAILED,
+    Force,
     Json,
     Name,
     Named,
@@ -50,7 +51,6 @@ Save = Annotated[
 PointsOut = Annotated[
     Path | None, typer.Option("--out", "-o", help="Write the points as .csv, or a picture.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
 
 
 def solve(
@@ -88,15 +88,13 @@ def solve(
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
     with reporting(as_json):
-        if proof is not None:
-            check_output("--proof", proof, force)
-        if out is not None:
-            check_output("--out", out, force)
-            if out.suffix not in WRITERS:
-                raise DataError(
-                    f"--out {out} has no ending that a solution is written in",
-                    remedy=f"end it in one of {', '.join(WRITERS)}",
-                )
+        check_output("--proof", proof, force)
+        check_output("--out", out, force)
+        if out is not None and out.suffix not in WRITERS:
+            raise DataError(
+                f"--out {out} has no ending that a solution is written in",
+                remedy=f"end it in one of {', '.join(WRITERS)}",
+            )
         subject = named(name)
         s = subject.problem.solve(
             solver,
@@ -154,9 +152,7 @@ def _entries(
 
     for name in numbers:
         array = np.asarray(numbers[name], dtype=float)
-        labels = tuple(problem.entry_labels(name)) if not constraints else ()
-        if constraints and (own := problem.constraints[name].labels):
-            labels = tuple(own())
+        labels = _labels(problem, name, constraints)
         if len(labels) == array.size:
             flat = (array + 0.0).ravel(order="F").tolist()  # -0.0 is 0
             yield from ((name, label, v) for label, v in zip(labels, flat, strict=True))
@@ -174,16 +170,22 @@ def _numbers(problem: Problem, numbers: Mapping[str, Any], *, constraints: bool)
     """Return arrays by name as lists, or by label where entries have labels."""
     import numpy as np
 
-    found: dict[str, Any] = {}
+    listed: dict[str, Any] = {}
     for name in numbers:
-        own = problem.constraints[name].labels if constraints else None
-        if problem.entry_labels(name) if not constraints else own:
-            only = {name: numbers[name]}
-            labelled = _entries(problem, only, constraints=constraints)
-            found |= {label: value for _, label, value in labelled}
+        if _labels(problem, name, constraints):
+            labelled = _entries(problem, {name: numbers[name]}, constraints=constraints)
+            listed |= {label: value for _, label, value in labelled}
         else:
-            found[name] = (np.asarray(numbers[name]) + 0.0).tolist()
-    return found
+            listed[name] = (np.asarray(numbers[name]) + 0.0).tolist()
+    return listed
+
+
+def _labels(problem: Problem, name: str, constraint: bool) -> tuple[str, ...]:
+    """Return the labels of the entries of a variable or a constraint, where they have some."""
+    if not constraint:
+        return tuple(problem.entry_labels(name))
+    own = problem.constraints[name].labels
+    return tuple(own()) if own else ()
 
 
 def _record(subject: Named, s: Solution) -> dict[str, Any]:
@@ -277,8 +279,7 @@ def sweep(
     from optfair.sweeps import sweep as swept
 
     with reporting(as_json):
-        if out is not None:
-            check_output("--out", out, force)
+        check_output("--out", out, force)
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
@@ -317,8 +318,7 @@ def pareto(
     from optfair.sweeps import pareto as front
 
     with reporting(as_json):
-        if out is not None:
-            check_output("--out", out, force)
+        check_output("--out", out, force)
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}

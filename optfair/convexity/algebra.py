@@ -43,17 +43,21 @@ class Algebra:
 
     Attributes
     ----------
-    signed : dict
+    factors : dict
         Products -> their sign and their factors without signs, as `rules.signed_factors` remembers.
     """
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.signed: dict[Node, tuple[float, list[Factor]] | None] = {}
+        self.factors: dict[Node, tuple[float, list[Factor]] | None] = {}
 
     def nonnegative(self, node: Node) -> bool:
         """Whether no entry can be negative."""
         return bool((self.domain.range(node).low >= 0.0).all())
+
+    def nonpositive(self, node: Node) -> bool:
+        """Whether no entry can be positive."""
+        return bool((self.domain.range(node).high <= 0.0).all())
 
     def positive(self, node: Node) -> bool:
         """Whether every entry is positive, by its range or as it is written."""
@@ -83,12 +87,18 @@ class Algebra:
             return (node.function == "exp" and low == 0.0) or self.never_least(node.args[0])
         return False
 
+    def signed(self, node: Node) -> tuple[float, Node] | None:
+        """Return 1 and a node, or -1 and its negative, whichever is not negative; None of neither."""
+        if self.nonnegative(node):
+            return 1.0, node
+        return (-1.0, self.scaled(-1.0, node)) if self.nonpositive(node) else None
+
     def cancels(self, node: Node) -> bool:
         """Whether the set where a node is not 0 is convex, so that a cancelled 1/node is no loss."""
         r = self.domain.range(node)
         if bool((r.low > 0.0).all()) or bool((r.high < 0.0).all()):
             return True
-        return affine(node) and (bool((r.low >= 0.0).all()) or bool((r.high <= 0.0).all()))
+        return affine(node) and (self.nonnegative(node) or self.nonpositive(node))
 
     # --- sums ----------------------------------------------------------------------------------
 
@@ -234,14 +244,8 @@ class Algebra:
                     return sign, [(constant(np.abs(c)), a), (rest, a)]
                 return None
         if whole and node.parts:
-            r = self.domain.range(node)
             lead = _lead(node)
-            if bool((r.high <= 0.0).all()):
-                flip = True
-            elif bool((r.low >= 0.0).all()):
-                flip = False
-            else:
-                flip = lead < 0.0
+            flip = self.nonpositive(node) or (lead < 0.0 and not self.nonnegative(node))
             size = float(np.exp2(np.floor(np.log2(abs(lead)))))
             factor = (-1.0 if flip else 1.0) / size
             if factor == 1.0 or not 1e-30 < size < 1e30:
@@ -285,11 +289,8 @@ class Algebra:
         return node, 1.0
 
     def _absolute(self, node: Node) -> Node:
-        r = self.domain.range(node)
-        if (r.low >= 0.0).all():
-            return node
-        if (r.high <= 0.0).all():
-            return self.scaled(-1.0, node)
+        if (signed := self.signed(node)) is not None:
+            return signed[1]
         if isinstance(node, Sum) and len(node.parts) == 1 and not node.constant.any():
             M, inner = node.parts[0]
             if (np.diff(M.indptr) == 1).all() and not (M.data == 1.0).all():

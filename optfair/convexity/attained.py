@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import Gradient, evaluate
+from optfair.convexity.derivatives import Taylor, evaluate
 from optfair.convexity.domain import Domain
-from optfair.convexity.expression import Call, Leaf, Node, Product, scalars, subnodes
+from optfair.convexity.expression import Call, Leaf, Node, Product, entries, subnodes
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import WRITTEN, domain_of
 from optfair.convexity.reading import Unread, read
@@ -68,7 +68,7 @@ def falls(node: Node, domain: Domain) -> bool:
     """
     if domain.beside or domain.unread:
         return False
-    for leaf, j in sorted(scalars(node), key=lambda s: (s[0].serial, s[1])):
+    for leaf, j in entries(node):
         box = domain.box(leaf)
         for way, end in ((1.0, box.high[j]), (-1.0, box.low[j])):
             if np.isfinite(end):
@@ -120,6 +120,6 @@ def slopes_along(
         unit = np.zeros((other.size, 1, 1))
         if other is leaf:
             unit[j] = way
-        leaves[other] = Gradient(box[:, None], Interval.exactly(unit))
+        leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
     found = evaluate(node, leaves)
     return None if found is None else (found.v, found.g)

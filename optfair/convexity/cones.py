@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import cvxpy as cp
 import numpy as np
@@ -45,7 +45,7 @@ def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | Non
     if step is None:
         return None
     variables = {
-        leaf_of(v): cp.vec(v, order="F") if v.shape else cp.reshape(v, (1,), order="F")
+        leaf_of(v): cp.vec(v, order="F") if v.shape else _one(v)
         for v in proof.expression.variables()
     }
     writer = Writer(variables, proof.domain)
@@ -80,10 +80,7 @@ class Writer:
 
     def write(self, step: Step) -> Any:
         """Return the expression of a step, a vector."""
-        writer = _WRITERS.get(step.rule)
-        if writer is None:
-            raise NoCones(step.rule)
-        return writer(self, step)
+        return _known(_WRITERS.get(step.rule), step.rule)(self, step)
 
     # --- what everything uses --------------------------------------------------------------------
 
@@ -141,10 +138,8 @@ class Writer:
 
     def factors(self, step: Step) -> tuple[float, list[tuple[Node, Fraction]]]:
         """Return the sign of a product and its factors, as its rule saw them."""
-        found = signed_factors(step.node, step.kind, self.algebra)
-        if found is None:
-            raise NoCones(step.rule)
-        return (1.0 if found[0] == step.kind else -1.0), found[1]
+        kind, factors = _known(signed_factors(step.node, step.kind, self.algebra), step.rule)
+        return (1.0 if kind == step.kind else -1.0), factors
 
     # --- rules -----------------------------------------------------------------------------------
 
@@ -174,14 +169,12 @@ class Writer:
 
     def quadratic(self, step: Step) -> Any:
         """Write a quadratic of few variables with its matrix."""
-        q = quadratic(step.node)
-        if q is None:
-            raise NoCones("quadratic")
+        q = _known(quadratic(step.node), "quadratic")
         sign = 1.0 if step.kind == "convex" else -1.0
         x, M = self.entries(q), _floats(q.matrix)
         P, b, c = M[:-1, :-1], 2.0 * M[:-1, -1], M[-1, -1]
         form = cp.quad_form(x, cp.psd_wrap(sign * P))
-        return cp.reshape(sign * form + b @ x + c, (1,), order="F")
+        return _one(sign * form + b @ x + c)
 
     def entries(self, q: Quadratic) -> Any:
         """Return the variables of a quadratic."""
@@ -190,21 +183,20 @@ class Writer:
     def large_quadratic(self, step: Step) -> Any:
         """Write a quadratic of many variables."""
         found = quadratic_form(step.node.expression) if isinstance(step.node, Opaque) else None
-        if found is None:
-            raise NoCones("quadratic")
-        return cp.reshape(found, (1,), order="F")
+        return _one(_known(found, "quadratic"))
 
     def power(self, step: Step) -> Any:
         """Write f^p."""
         sign, ((n, p),) = self.factors(step)
         inner = step.premises[0]
-        if p < 0 or p < 1:
-            out = cp.power(self.write(inner), float(p), approx=False)
+        if p < 1:
+            base = self.write(inner)
         elif p % 2 == 0 and isinstance(n, Call) and n.function == "abs" and affine(n.args[0]):
-            out = cp.power(self.affine(n.args[0]), float(p), approx=False)
+            base = self.affine(n.args[0])
         else:
-            out = cp.power(self.above(inner), float(p), approx=False)
-        return sign * cp.multiply(self.number(step.node), out)
+            base = self.above(inner)
+        power = cp.power(base, float(p), approx=False)
+        return sign * cp.multiply(self.number(step.node), power)
 
     def square_over(self, step: Step) -> Any:
         """Write f^2/g with a rotated second-order cone for each entry."""
@@ -259,23 +251,21 @@ class Writer:
 
     def log_product(self, step: Step) -> Any:
         """Write the logarithm of a product as a sum."""
-        f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        f = _argument(step)
         if isinstance(f, Sum):
             M, _ = f.parts[0]
             return self.write(step.premises[0]) + np.log(M.data)
-        found = signed_factors(f, "convex", self.algebra)
-        if found is None:
-            raise NoCones("logarithm")
+        _, factors = _known(signed_factors(f, "convex", self.algebra), "logarithm")
         total: Any = np.log(np.asarray(self.number(f), dtype=float))
         if step.rule == "logarithm as a sum":
             return total + self.write(step.premises[0])
-        for (_, p), s in zip(found[1], step.premises, strict=True):
+        for (_, p), s in zip(factors, step.premises, strict=True):
             total = total + float(p) * self.write(s)
         return total
 
     def log_sum(self, step: Step) -> Any:
         """Write log_sum_exp of logarithms."""
-        f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        f = _argument(step)
         if not isinstance(f, Sum) or f.size != 1:
             raise NoCones("a vector of log_sum_exp")
         premises, terms = list(step.premises), []
@@ -287,11 +277,11 @@ class Writer:
             terms.append(self.write(premises.pop(0)) + np.log(M.data[np.argsort(M.indices)]))
         if constant > 0.0:
             terms.append(cp.Constant([np.log(constant)]))
-        return cp.reshape(cp.log_sum_exp(cp.hstack(terms)), (1,), order="F")
+        return _one(cp.log_sum_exp(cp.hstack(terms)))
 
     def log_difference(self, step: Step) -> Any:
         """Write g + log(1 - ...)."""
-        f = step.node.args[0] if isinstance(step.node, Call) else step.node
+        f = _argument(step)
         if not isinstance(f, Sum):
             raise NoCones("logarithm")
         lead = next(
@@ -335,47 +325,36 @@ class Writer:
             terms.append(cp.multiply(M.data[np.argsort(M.indices)] ** float(q), part))
         if constant > 0.0:
             terms.append(cp.Constant([constant ** float(q)]))
-        out = (
-            cp.norm(cp.hstack(terms), 2)
-            if p == 2.0
-            else cp.pnorm(cp.hstack(terms), p, approx=False)
-        )
-        return cp.reshape(cp.multiply(self.number(node), out), (1,), order="F")
+        every = cp.hstack(terms)
+        out = cp.norm(every, 2) if p == 2.0 else cp.pnorm(every, p, approx=False)
+        return _one(cp.multiply(self.number(node), out))
 
     def norm_of_map(self, step: Step) -> Any:
         """Write (x'Px + 2b'x + c)^p as a power of a norm."""
         base, p = step.node.factors[0]  # type: ignore[attr-defined]
-        q = quadratic(base)
-        if q is None:
-            raise NoCones("norm")
+        q = _known(quadratic(base), "norm")
         out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([self.entries(q), 1.0]), 2)
         if p != Fraction(1, 2):
             out = cp.power(out, float(2 * p), approx=False)
-        return cp.reshape(out, (1,), order="F")
+        return _one(out)
 
     def sheet(self, step: Step) -> Any:
         """Write sqrt(l m - |Bw|^2) as geo_mean(l, m - |Bw|^2/l), its logarithm as two."""
         is_log = isinstance(step.node, Call)
-        base = step.node.args[0] if isinstance(step.node, Call) else step.node.factors[0][0]  # type: ignore[attr-defined]
-        q = quadratic(base)
-        normal = None if q is None else coefficients(step.data, q.entries)
-        if q is None or normal is None:
-            raise NoCones("sheet")
-        m, w, B = self.divided(q, normal, -1.0)
+        base = step.node.below[0]
+        q = _known(quadratic(base), "sheet")
+        m, w, B = self.divided(q, step.data, -1.0)
         den = self.affine(step.data)
-        other = m - cp.reshape(cp.quad_over_lin(B @ w, den), (1,), order="F")
+        other = m - _one(cp.quad_over_lin(B @ w, den))
         if is_log:
             return cp.log(den) + cp.log(other)
         p = step.node.factors[0][1]  # type: ignore[attr-defined]
         out = cp.geo_mean(cp.hstack([den, other]))
-        return cp.reshape(
-            out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False),
-            (1,),
-            order="F",
-        )
+        return _one(out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False))
 
-    def divided(self, q: Quadratic, normal: list[Fraction], sign: float) -> tuple[Any, Any, Floats]:
-        """Return m, w, B with q = l m + sign |Bw|^2 for the affine l with these coefficients."""
+    def divided(self, q: Quadratic, line: Node, sign: float) -> tuple[Any, Any, Floats]:
+        """Return m, w, B with q = l m + sign |Bw|^2 for an affine l."""
+        normal = _known(coefficients(line, q.entries), "ratio")
         k = next(i for i, c in enumerate(normal) if c)
         rest = [i for i in range(len(normal)) if i != k]
         R = q.on_hyperplane(normal)
@@ -390,31 +369,24 @@ class Writer:
         ]
         z = cp.hstack([self.entries(q), 1.0])
         B = _root(sign * _floats(R))
-        return cp.reshape(np.array([float(c) for c in m]) @ z, (1,), order="F"), z[rest], B
+        return _one(np.array([float(c) for c in m]) @ z), z[rest], B
 
     def over_affine(self, step: Step) -> Any:
         """Write q/l as affine terms plus |Bw|^2/l."""
-        found = ratio(step.node, self.algebra)
-        if found is None:
-            raise NoCones("ratio")
-        sign, terms, den = found
-        q = quadratic_of(terms, [n for m in expand(den) for n, _ in m])
-        normal = None if q is None else coefficients(den, q.entries)
-        if q is None or normal is None:
-            raise NoCones("ratio")
+        sign, terms, den = _known(ratio(step.node, self.algebra), "ratio")
+        q = _known(quadratic_of(terms, [n for m in expand(den) for n, _ in m]), "ratio")
         bend = sign * (1.0 if step.kind == "convex" else -1.0)
-        m, w, B = self.divided(q, normal, bend)
-        form = cp.reshape(cp.quad_over_lin(B @ w, self.affine(den)), (1,), order="F")
+        m, w, B = self.divided(q, den, bend)
+        form = _one(cp.quad_over_lin(B @ w, self.affine(den)))
         return sign * (m + bend * form)
 
     def line_ratio(self, step: Step) -> Any:
         """Write (p x + b)/(c x + d) as a number plus k/(c x + d)."""
         by = {e: n for n, e in step.node.factors}  # type: ignore[attr-defined]
         num, den = by[Fraction(1)], by[Fraction(-1)]
-        first, second = line_of(num), line_of(den)
-        if first is None or second is None or (second[2] == 0.0).any():
+        (_, _, p, b), (_, _, c, d) = (_known(line_of(n), "ratio") for n in (num, den))
+        if (c == 0.0).any():
             raise NoCones("ratio")
-        (_, _, p, b), (_, _, c, d) = first, second
         positive = self.algebra.domain.range(den).low >= 0.0
         sign = np.where(positive, 1.0, -1.0)
         k = (b - p * d / c) * sign
@@ -428,11 +400,8 @@ class Writer:
 
     def perspective(self, step: Step) -> Any:
         """Write w h(u/w)."""
-        found = perspective_of(step.node, step.data, self.algebra)
-        if found is None or step.node.size != 1:
-            raise NoCones("perspective")
-        h, leaves = found
-        if len(leaves) != 1:
+        h, leaves = _known(perspective_of(step.node, step.data, self.algebra), "perspective")
+        if len(leaves) != 1 or step.node.size != 1:
             raise NoCones("a perspective of several ratios")
         ((leaf, u),) = leaves
         w, top = self.affine(step.data), self.affine(u)
@@ -457,7 +426,7 @@ class Writer:
             q = quadratic(h.factors[0][0])
             if q is not None and len(q.entries) == 1:
                 out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
-                return cp.reshape(out, (1,), order="F")
+                return _one(out)
         raise NoCones("a perspective of another function")
 
     def composition(self, step: Step) -> Any:
@@ -474,11 +443,14 @@ class Writer:
             for end, sign in ((float(box.low[0]), 1.0), (float(box.high[0]), -1.0)):
                 if np.isfinite(end):
                     self.sides.append(sign * t >= sign * end)
-        outer = Writer(
-            {**self.variables, leaf: t}, self.algebra.domain.extended(boxes=dict(first.goal.boxes))
-        )
-        out = outer.write(first)
-        self.sides += outer.sides
+        return self.within(first, {leaf: t})
+
+    def within(self, step: Step, variables: Mapping[Leaf, Any]) -> Any:
+        """Return the expression of a step whose leaves stand for these."""
+        domain = self.algebra.domain.extended(boxes=dict(step.goal.boxes))
+        inner = Writer({**self.variables, **variables}, domain)
+        out = inner.write(step)
+        self.sides += inner.sides
         return out
 
     def shifted(self, step: Step) -> Any:
@@ -488,19 +460,13 @@ class Writer:
             leaf: self.affine(shifted(old, shift))
             for (old, shift), (leaf, _) in zip(step.data, first.goal.boxes, strict=True)
         }
-        domain = self.algebra.domain.extended(boxes=dict(first.goal.boxes))
-        outer = Writer({**self.variables, **moved}, domain)
-        out = outer.write(first)
-        self.sides += outer.sides
-        return out
+        return self.within(first, moved)
 
     def matrix_fraction(self, step: Step) -> Any:
         """Write v' inv(X) v."""
         p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
         X = cp.bmat([[x, z], [z, y]])
-        return float(step.data[5]) * cp.reshape(
-            cp.matrix_frac(cp.hstack([p, q]), X), (1,), order="F"
-        )
+        return float(step.data[5]) * _one(cp.matrix_frac(cp.hstack([p, q]), X))
 
     def trace_inverse(self, step: Step) -> Any:
         """Write tr(W inv(X)) as a matrix fraction for each column of a root of W."""
@@ -510,7 +476,27 @@ class Writer:
         B = _root(sign * np.array([[u, v], [v, w]]))
         X = cp.bmat([[x, z], [z, y]])
         total = sum(cp.matrix_frac(row, X) for row in B)
-        return cp.reshape(sign * total, (1,), order="F")
+        return _one(sign * total)
+
+
+def _one(e: Any) -> Any:
+    """Return a number as a vector of one entry."""
+    return cp.reshape(e, (1,), order="F")
+
+
+T = TypeVar("T")
+
+
+def _known(found: T | None, what: str) -> T:
+    """Return what a step was proved by, where it is still met."""
+    if found is None:
+        raise NoCones(what)
+    return found
+
+
+def _argument(step: Step) -> Node:
+    """Return what a function is of."""
+    return step.node.args[0] if isinstance(step.node, Call) else step.node
 
 
 def _floats(matrix: list[list[Fraction]]) -> Floats:
@@ -532,7 +518,7 @@ def _mean(terms: list[Any], weights: list[Fraction]) -> Any:
     total = sum(weights, Fraction(0))
     if total < 1:
         terms, weights = [*terms, cp.Constant(1.0)], [*weights, 1 - total]
-    flat = cp.hstack([cp.reshape(t, (1,), order="F") for t in terms])
+    flat = cp.hstack([_one(t) for t in terms])
     return cp.geo_mean(flat, [float(w) for w in weights], approx=False)
 
 
@@ -564,10 +550,8 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "entropy": Writer.entropy,
     "entropy, nondecreasing": Writer.entropy_above,
     "absolute value": lambda w, s: cp.abs(w.affine(s.node.args[0])),  # type: ignore[attr-defined]
-    "maximum": lambda w, s: cp.reshape(
-        (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises])),
-        (1,),
-        order="F",
+    "maximum": lambda w, s: _one(
+        (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises]))
     ),
     "norm of convex functions": Writer.norm,
     "concave mean": Writer.norm,

@@ -108,14 +108,16 @@ class Jet:
 
     c: Interval
 
+    def constants(self, size: int) -> Jet:
+        """Return a vector of zeros, of the same order over the same boxes."""
+        return Jet(_zeros(self.c, size))
+
     def extreme(self, args: Sequence[Jet], largest: bool) -> Jet | None:
         """Return the maximum, or minimum, of all entries of vectors; of values alone."""
         if self.c.shape[1] > 1:
             return None
-        low = np.concatenate([a.c.low for a in args])
-        high = np.concatenate([a.c.high for a in args])
-        best = np.max if largest else np.min
-        return Jet(Interval.of(best(low, axis=0, keepdims=True), best(high, axis=0, keepdims=True)))
+        every, best = _joined([a.c for a in args], 0), np.max if largest else np.min
+        return Jet(Interval(*(best(e, axis=0, keepdims=True) for e in (every.low, every.high))))
 
     def linear(self, M: Any) -> Jet:
         """Return M times a vector of jets."""
@@ -127,7 +129,7 @@ class Jet:
     def shifted(self, constant: Floats) -> Jet:
         """Return the jets plus numbers."""
         first = self.c[:, :1] + Interval.exactly(constant[:, None, None])
-        return Jet(_joined([first, self.c[:, 1:]]))
+        return Jet(_joined([first, self.c[:, 1:]], 1))
 
     def __mul__(self, other: Jet) -> Jet:
         out = []
@@ -160,80 +162,67 @@ class Jet:
 
 
 @dataclass(frozen=True, eq=False)
-class Hessian:
-    """Values (m, K), gradients (m, d, K) and Hessians (m, d, d, K) over K boxes."""
+class Taylor:
+    """Values (m, K), gradients (m, d, K) and, of second order, Hessians (m, d, d, K) over K boxes.
+
+    Of first order a gradient holds all slopes where a function has a kink.
+    """
 
     v: Interval
     g: Interval
-    h: Interval
+    h: Interval | None = None
 
-    def linear(self, M: Any) -> Hessian:
-        """Return M times a vector."""
-        return Hessian(self.v.linear(M), self.g.linear(M), self.h.linear(M))
+    def constants(self, size: int) -> Taylor:
+        """Return a vector of zeros, of the same order over the same boxes."""
+        return Taylor(*(_zeros(x, size) for x in (self.v, self.g, self.h) if x is not None))
 
-    def __add__(self, other: Hessian) -> Hessian:
-        return Hessian(self.v + other.v, self.g + other.g, self.h + other.h)
-
-    def shifted(self, constant: Floats) -> Hessian:
-        """Return the vector plus numbers."""
-        return Hessian(self.v + Interval.exactly(constant[:, None]), self.g, self.h)
-
-    def __mul__(self, other: Hessian) -> Hessian:
-        a, b = self.v[:, None], other.v[:, None]
-        cross = self.g[:, :, None] * other.g[:, None] + other.g[:, :, None] * self.g[:, None]
-        h = a[:, :, None] * other.h + b[:, :, None] * self.h + cross
-        return Hessian(self.v * other.v, a * other.g + b * self.g, h)
-
-    def apply(self, function: str | Fraction) -> Hessian:
-        """Return a function of the vector."""
-        phi = derivatives(function, self.v, 2)
-        outer = self.g[:, :, None] * self.g[:, None]
-        square = self.g.square()
-        low, high = outer.low.copy(), outer.high.copy()
-        d = np.arange(self.g.shape[1])
-        low[:, d, d], high[:, d, d] = square.low, square.high
-        h = phi[1][:, None, None] * self.h + phi[2][:, None, None] * Interval(low, high)
-        return Hessian(phi[0], phi[1][:, None] * self.g, h)
-
-
-@dataclass(frozen=True, eq=False)
-class Gradient:
-    """Values (m, 1) and gradients (m, d, 1) at a point; where a function has a kink, all slopes."""
-
-    v: Interval
-    g: Interval
-
-    def extreme(self, args: Sequence[Gradient], largest: bool) -> Gradient:
+    def extreme(self, args: Sequence[Taylor], largest: bool) -> Taylor | None:
         """Return the maximum, or minimum, of all entries, with the slopes of those that may be it."""
-        v = Interval(*(np.concatenate([getattr(a.v, e) for a in args]) for e in ("low", "high")))
-        g = Interval(*(np.concatenate([getattr(a.g, e) for a in args]) for e in ("low", "high")))
+        if self.h is not None or self.v.shape[1] > 1:
+            return None
+        v, g = _joined([a.v for a in args], 0), _joined([a.g for a in args], 0)
         best = np.max if largest else np.min
         low, high = best(v.low, axis=0, keepdims=True), best(v.high, axis=0, keepdims=True)
         able = ((v.high >= low) if largest else (v.low <= high))[:, 0]
         slopes = Interval(
             g.low[able].min(axis=0, keepdims=True), g.high[able].max(axis=0, keepdims=True)
         )
-        return Gradient(Interval.of(low, high), slopes)
+        return Taylor(Interval.of(low, high), slopes)
 
-    def linear(self, M: Any) -> Gradient:
+    def linear(self, M: Any) -> Taylor:
         """Return M times a vector."""
-        return Gradient(self.v.linear(M), self.g.linear(M))
+        h = None if self.h is None else self.h.linear(M)
+        return Taylor(self.v.linear(M), self.g.linear(M), h)
 
-    def __add__(self, other: Gradient) -> Gradient:
-        return Gradient(self.v + other.v, self.g + other.g)
+    def __add__(self, other: Taylor) -> Taylor:
+        h = None if self.h is None or other.h is None else self.h + other.h
+        return Taylor(self.v + other.v, self.g + other.g, h)
 
-    def shifted(self, constant: Floats) -> Gradient:
+    def shifted(self, constant: Floats) -> Taylor:
         """Return the vector plus numbers."""
-        return Gradient(self.v + Interval.exactly(constant[:, None]), self.g)
+        return Taylor(self.v + Interval.exactly(constant[:, None]), self.g, self.h)
 
-    def __mul__(self, other: Gradient) -> Gradient:
-        g = self.v[:, None] * other.g + other.v[:, None] * self.g
-        return Gradient(self.v * other.v, g)
+    def __mul__(self, other: Taylor) -> Taylor:
+        a, b = self.v[:, None], other.v[:, None]
+        v, g = self.v * other.v, a * other.g + b * self.g
+        if self.h is None or other.h is None:
+            return Taylor(v, g)
+        cross = self.g[:, :, None] * other.g[:, None] + other.g[:, :, None] * self.g[:, None]
+        return Taylor(v, g, a[:, :, None] * other.h + b[:, :, None] * self.h + cross)
 
-    def apply(self, function: str | Fraction) -> Gradient:
+    def apply(self, function: str | Fraction) -> Taylor:
         """Return a function of the vector."""
-        value, slope = derivatives(function, self.v, 1)
-        return Gradient(value, slope[:, None] * self.g)
+        phi = derivatives(function, self.v, 1 if self.h is None else 2)
+        g = phi[1][:, None] * self.g
+        if self.h is None:
+            return Taylor(phi[0], g)
+        outer = self.g[:, :, None] * self.g[:, None]
+        square = self.g.square()
+        low, high = outer.low.copy(), outer.high.copy()
+        d = np.arange(self.g.shape[1])
+        low[:, d, d], high[:, d, d] = square.low, square.high
+        h = phi[1][:, None, None] * self.h + phi[2][:, None, None] * Interval(low, high)
+        return Taylor(phi[0], g, h)
 
 
 def gradient_at(
@@ -245,7 +234,7 @@ def gradient_at(
     for leaf, x in (point or {Leaf("nothing", "nothing", 0): np.zeros(0)}).items():
         g = np.zeros((leaf.size, total, 1))
         g[np.arange(leaf.size), start + np.arange(leaf.size), 0] = 1.0
-        leaves[leaf] = Gradient(Interval.exactly(x[:, None]), Interval.exactly(g))
+        leaves[leaf] = Taylor(Interval.exactly(x[:, None]), Interval.exactly(g))
         start += leaf.size
     found = evaluate(node, leaves)
     if found is None:
@@ -265,11 +254,14 @@ def _stacked(parts: Sequence[Any]) -> Interval:
     )
 
 
-def _joined(parts: Sequence[Interval]) -> Interval:
+def _joined(parts: Sequence[Interval], axis: int) -> Interval:
     return Interval(
-        np.concatenate([p.low for p in parts], axis=1),
-        np.concatenate([p.high for p in parts], axis=1),
+        *(np.concatenate([getattr(p, e) for p in parts], axis) for e in ("low", "high"))
     )
+
+
+def _zeros(template: Interval, size: int) -> Interval:
+    return Interval.exactly(np.zeros((size, *template.shape[1:])))
 
 
 def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | None = None) -> Any:
@@ -289,7 +281,7 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
             part = inner.linear(M)
             out = part if out is None else out + part
         if out is None:
-            out = _constants(next(iter(leaves.values())), node.size)
+            out = next(iter(leaves.values())).constants(node.size)
         if node.constant.any():
             out = out.shifted(node.constant)
     elif isinstance(node, Product):
@@ -301,7 +293,7 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
             out = power if out is None else out * power
     elif isinstance(node, Call) and node.function.startswith("of all: "):
         args = [evaluate(n, leaves, known) for n in node.args]
-        if all(a is not None and hasattr(a, "extreme") for a in args):
+        if all(a is not None for a in args):
             out = args[0].extreme(args, node.function.endswith("maximum"))
     elif isinstance(node, Call):
         inner = evaluate(node.args[0], leaves, known)
@@ -310,21 +302,6 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
         return None
     known[node] = out
     return out
-
-
-def _constants(template: Any, size: int) -> Any:
-    if isinstance(template, Gradient):
-        zeros = [Interval.exactly(np.zeros((size, *x.shape[1:]))) for x in (template.v, template.g)]
-        return Gradient(*zeros)
-    if not isinstance(template, Hessian):
-        if not isinstance(template, Jet):
-            return type(template)(np.zeros((size, template.x.shape[1])))
-        return Jet(Interval.exactly(np.zeros((size, *template.c.shape[1:]))))
-    zero = [
-        Interval.exactly(np.zeros((size, *x.shape[1:])))
-        for x in (template.v, template.g, template.h)
-    ]
-    return Hessian(*zero)
 
 
 def jet_on(node: Node, entry: tuple[Leaf, int], x: Interval, order: int = ORDER) -> Interval | None:
@@ -400,10 +377,10 @@ def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval)
     return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
 
 
-def _leaves_over(entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> dict[Leaf, Hessian]:
+def _leaves_over(entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> dict[Leaf, Taylor]:
     """Return leaves as functions of some of their entries, over boxes of these."""
     d, count = boxes.shape
-    leaves: dict[Leaf, Hessian] = {}
+    leaves: dict[Leaf, Taylor] = {}
     for leaf in dict.fromkeys(leaf for leaf, _ in entries):
         low, high = np.zeros((leaf.size, count)), np.zeros((leaf.size, count))
         slope = np.zeros((leaf.size, d, count))
@@ -411,7 +388,7 @@ def _leaves_over(entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> dict[L
             if other is leaf:
                 low[j], high[j], slope[j, k] = boxes.low[k], boxes.high[k], 1.0
         zero = Interval.exactly(np.zeros((leaf.size, d, d, count)))
-        leaves[leaf] = Hessian(Interval(low, high), Interval.exactly(slope), zero)
+        leaves[leaf] = Taylor(Interval(low, high), Interval.exactly(slope), zero)
     return leaves
 
 

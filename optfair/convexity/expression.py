@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,7 +22,7 @@ Factor = tuple["Node", Fraction]
 # A vector of so many entries that is added up is taken apart; a longer one stays grouped.
 SPLIT = 16
 _SERIAL = itertools.count()
-_INTERNED: WeakValueDictionary[Any, Node] = WeakValueDictionary()
+_INTERNED: WeakValueDictionary[Any, Any] = WeakValueDictionary()
 
 
 class Node:
@@ -34,15 +34,18 @@ class Node:
         Number of entries.
     leaves : frozenset of Leaf
         What it depends on.
+    below : tuple of Node
+        What it is made of.
     serial : int
         Orders nodes.
     """
 
     size: int
     leaves: frozenset[Leaf]
+    below: tuple[Node, ...]
     serial: int
     _scalars: frozenset[tuple[Leaf, int]] | None
-    __slots__ = ("__weakref__", "_scalars", "leaves", "serial", "size")
+    __slots__ = ("__weakref__", "_scalars", "below", "leaves", "serial", "size")
 
     def __repr__(self) -> str:
         return text(self)
@@ -74,13 +77,7 @@ class Leaf(Node):
 
     def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Leaf:
         """Return the one leaf of this identity."""
-
-        def make() -> Leaf:
-            node = object.__new__(cls)
-            node.uid, node.name, node.shape = uid, name, shape
-            return node
-
-        node: Leaf = _interned(("leaf", uid, size), size, make)
+        node = _interned(cls, (uid, size), size, (), uid=uid, name=name, shape=shape)
         node.leaves = frozenset((node,))
         return node
 
@@ -95,12 +92,12 @@ class Number(Leaf):
 
     def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Number:
         """Return the one vector of this identity."""
-        node = super().__new__(cls, ("number", uid), name, size, shape)
+        node = _interned(cls, (uid, size), size, (), uid=uid, name=name, shape=shape)
         node.leaves = frozenset()
-        return node  # type: ignore[return-value]
+        return node
 
     def __reduce__(self) -> Any:
-        return Number, (self.uid[1], self.name, self.size, self.shape)
+        return Number, (self.uid, self.name, self.size, self.shape)
 
 
 class Sum(Node):
@@ -145,12 +142,19 @@ class Opaque(Node):
         return opaque, (self.expression, tuple(self.leaves))
 
 
-def _interned(key: Any, size: int, make: Callable[[], Any]) -> Any:
-    node = _INTERNED.get(key)
+N = TypeVar("N", bound=Node)
+
+
+def _interned(kind: type[N], key: Any, size: int, below: tuple[Node, ...], **fields: Any) -> N:
+    """Return the one node of a kind and a key, made of others where it is new."""
+    node: N | None = _INTERNED.get((kind, key))
     if node is None:
-        node = make()
-        node.size, node.serial, node._scalars = size, next(_SERIAL), None
-        _INTERNED[key] = node
+        node = object.__new__(kind)
+        for name, value in fields.items():
+            setattr(node, name, value)
+        node.size, node.below, node.serial, node._scalars = size, below, next(_SERIAL), None
+        node.leaves = frozenset().union(*(n.leaves for n in below))
+        _INTERNED[kind, key] = node
     return node
 
 
@@ -159,49 +163,26 @@ def _matrix_key(M: Any) -> Any:
 
 
 def _sum(parts: tuple[Part, ...], constant: Floats) -> Sum:
-    def make() -> Sum:
-        node = object.__new__(Sum)
-        node.parts, node.constant = parts, constant
-        node.leaves = frozenset().union(*(n.leaves for _, n in parts))
-        return node
-
-    key = ("sum", tuple((id(n), _matrix_key(M)) for M, n in parts), constant.tobytes())
-    node: Sum = _interned(key, constant.size, make)
-    return node
+    key = tuple((id(n), _matrix_key(M)) for M, n in parts), constant.tobytes()
+    below = tuple(n for _, n in parts)
+    return _interned(Sum, key, constant.size, below, parts=parts, constant=constant)
 
 
 def _product(factors: tuple[Factor, ...]) -> Product:
-    def make() -> Product:
-        node = object.__new__(Product)
-        node.factors = factors
-        node.leaves = frozenset().union(*(n.leaves for n, _ in factors))
-        return node
-
-    key = ("product", tuple((id(n), a) for n, a in factors))
-    node: Product = _interned(key, factors[0][0].size, make)
-    return node
+    key, below = tuple((id(n), a) for n, a in factors), tuple(n for n, _ in factors)
+    return _interned(Product, key, below[0].size, below, factors=factors)
 
 
 def _call(function: str, args: tuple[Node, ...], size: int) -> Call:
-    def make() -> Call:
-        node = object.__new__(Call)
-        node.function, node.args = function, args
-        node.leaves = frozenset().union(*(n.leaves for n in args))
-        return node
-
-    node: Call = _interned(("call", function, tuple(id(n) for n in args), size), size, make)
-    return node
+    key = function, tuple(id(n) for n in args), size
+    return _interned(Call, key, size, args, function=function, args=args)
 
 
 def opaque(expression: Any, leaves: Iterable[Leaf]) -> Opaque:
     """Return an expression that is not read further."""
-
-    def make() -> Opaque:
-        node = object.__new__(Opaque)
-        node.expression, node.leaves = expression, frozenset(leaves)
-        return node
-
-    node: Opaque = _interned(("opaque", id(expression)), int(expression.size), make)
+    size = int(expression.size)
+    node = _interned(Opaque, id(expression), size, (), expression=expression)
+    node.leaves = frozenset(leaves)
     return node
 
 
@@ -446,35 +427,32 @@ def rebuilt(node: Node, algebra: Any, known: dict[Node, Node]) -> Node:
 
 def affine(node: Node) -> bool:
     """Whether a node is an affine function of leaves."""
-    if isinstance(node, Sum):
-        return all(affine(n) for _, n in node.parts)
-    return isinstance(node, Leaf)
+    return isinstance(node, Leaf) or (isinstance(node, Sum) and all(map(affine, node.below)))
 
 
 def scalars(node: Node) -> frozenset[tuple[Leaf, int]]:
     """Return the entries of leaves that a node depends on."""
     if node._scalars is None:
-        own: frozenset[tuple[Leaf, int]]
+        own = frozenset[tuple[Leaf, int]]()
         if isinstance(node, Leaf):
             own = frozenset((node, j) for j in range(node.size))
+        elif isinstance(node, Opaque):
+            own = frozenset((leaf, j) for leaf in node.leaves for j in range(leaf.size))
         elif isinstance(node, Sum):
-            own = frozenset()
             for M, n in node.parts:
                 if isinstance(n, Leaf):
                     own |= frozenset((n, int(j)) for j in np.unique(M.indices))
                 else:
                     own |= scalars(n)
-        elif isinstance(node, Opaque):
-            own = frozenset((leaf, j) for leaf in node.leaves for j in range(leaf.size))
         else:
-            below: Sequence[Node] = ()
-            if isinstance(node, Call):
-                below = node.args
-            elif isinstance(node, Product):
-                below = [n for n, _ in node.factors]
-            own = frozenset[tuple[Leaf, int]]().union(*(scalars(n) for n in below))
+            own = own.union(*map(scalars, node.below))
         node._scalars = own
     return node._scalars
+
+
+def entries(node: Node) -> list[tuple[Leaf, int]]:
+    """Return the entries of leaves that a node depends on, in order."""
+    return sorted(scalars(node), key=lambda s: (s[0].serial, s[1]))
 
 
 def subnodes(node: Node, known: dict[Node, int] | None = None) -> dict[Node, int]:
@@ -482,14 +460,7 @@ def subnodes(node: Node, known: dict[Node, int] | None = None) -> dict[Node, int
     known = {} if known is None else known
     known[node] = known.get(node, 0) + 1
     if known[node] == 1:
-        below: list[Node] = []
-        if isinstance(node, Sum):
-            below = [n for _, n in node.parts]
-        elif isinstance(node, Product):
-            below = [n for n, _ in node.factors]
-        elif isinstance(node, Call):
-            below = list(node.args)
-        for n in below:
+        for n in node.below:
             subnodes(n, known)
     return known
 

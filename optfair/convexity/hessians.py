@@ -29,9 +29,8 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Line,
     Polynomial,
-    TooLarge,
     derivative,
-    expand,
+    expanded,
     inertia,
     is_polynomial,
     nonnegative_on,
@@ -54,10 +53,8 @@ BOXES = 4096
 
 
 def _lines(node: Node, entry: Node) -> Line | None:
-    try:
-        return univariate(expand(node), entry)
-    except TooLarge:
-        return None
+    terms = expanded(node)
+    return None if terms is None else univariate(terms, entry)
 
 
 @rule(
@@ -178,10 +175,9 @@ def fraction_of_exponential(node: Node) -> tuple[Node, Line, Line, list[Line]] |
         if isinstance(n, Call):
             if n.function != "exp" or n.size != 1 or not affine(n.args[0]):
                 return None
-            try:
-                powers[n] = expand(n.args[0])
-            except TooLarge:
+            if (terms := expanded(n.args[0])) is None:
                 return None
+            powers[n] = terms
     if not powers:
         return None
     least = min(powers, key=lambda n: min(map(abs, powers[n].values())))
@@ -399,11 +395,8 @@ def bent_polynomial(node: Node) -> tuple[Polynomial, list[Node]] | None:
     own = scalars(node)
     if node.size != 1 or not 1 < len(own) <= VARIABLES:
         return None
-    try:
-        terms = expand(node)
-    except TooLarge:
-        return None
-    if not is_polynomial(terms):
+    terms = expanded(node)
+    if terms is None or not is_polynomial(terms):
         return None
     degree = max((sum(int(p) for _, p in m) for m in terms), default=0)
     entries = sorted({e for m in terms for e, _ in m}, key=lambda e: e.serial)

@@ -70,6 +70,14 @@ def expand(node: Node, merges: Callable[[Node], bool] | None = None) -> Polynomi
     return {((node, ONE),): ONE}
 
 
+def expanded(node: Node, merges: Callable[[Node], bool] | None = None) -> Polynomial | None:
+    """Return what `expand` does, None where that has too many terms."""
+    try:
+        return expand(node, merges)
+    except TooLarge:
+        return None
+
+
 def _single(node: Sum) -> bool:
     """Whether a sum is one entry of a vector that is not taken apart: it stays what it is."""
     if len(node.parts) != 1 or node.constant.any():
@@ -183,11 +191,8 @@ def quadratic(node: Node, entries: Iterable[Node] = ()) -> Quadratic | None:
     entries : iterable of Node
         Variables that must be among its own.
     """
-    try:
-        terms = expand(node)
-    except TooLarge:
-        return None
-    return quadratic_of(terms, entries)
+    terms = expanded(node)
+    return None if terms is None else quadratic_of(terms, entries)
 
 
 def quadratic_of(terms: Polynomial, entries: Iterable[Node] = ()) -> Quadratic | None:
@@ -368,8 +373,7 @@ def nonnegative_on(p: Line, low: float, high: float) -> bool:
     p = _trimmed(p)
     if not p:
         return True
-    a = None if np.isneginf(low) else Fraction(float(low))
-    b = None if np.isposinf(high) else Fraction(float(high))
+    a, b = _ends(low, high)
     if a is not None and b is not None and a >= b:
         return _sign_at(p, a, -1) >= 0 and _sign_at(p, b, 1) >= 0
     # the part of odd multiplicity decides where the sign changes
@@ -383,27 +387,32 @@ def nonnegative_on(p: Line, low: float, high: float) -> bool:
         simple = _divided(q, repeated[k + 1])[0] if k + 1 < len(repeated) else q
         if k % 2 == 0:
             odd = times(odd, simple)
-    if len(odd) > 1:
-        # roots on the ends do not matter
-        for end in (a, b):
-            if end is not None and not _sign_at(odd, end, 0):
-                odd = _divided(odd, [-end, ONE])[0]
-        if len(odd) > 1 and _roots_between(odd, a, b):
-            return False
-    inside = (
-        (a + b) / 2
-        if a is not None and b is not None
-        else a + 1
-        if a is not None
-        else b - 1
-        if b is not None
-        else Fraction(0)
-    )
+    odd = _without_ends(odd, a, b)
+    if len(odd) > 1 and _roots_between(odd, a, b):
+        return False
+    left = a if a is not None else Fraction(-1) if b is None else b - 2
+    inside = (left + (left + 2 if b is None else b)) / 2
     step = Fraction(1, 2)
     while not (sign := _sign_at(p, inside, 0)):  # a double root: look beside it
         inside = inside + step if b is None else inside + (b - inside) * step
         step /= 3
     return sign > 0
+
+
+def _ends(low: float, high: float) -> tuple[Fraction | None, Fraction | None]:
+    """Return both ends, None where there is none."""
+    return (
+        None if np.isneginf(low) else Fraction(float(low)),
+        None if np.isposinf(high) else Fraction(float(high)),
+    )
+
+
+def _without_ends(p: Line, *ends: Fraction | None) -> Line:
+    """Return a polynomial of simple roots without those on the ends, which do not matter."""
+    for end in ends:
+        if end is not None and len(p) > 1 and not _sign_at(p, end, 0):
+            p = _divided(p, [-end, ONE])[0]
+    return p
 
 
 def positive_inside(p: Line, low: float, high: float) -> bool:
@@ -420,9 +429,6 @@ def positive_inside(p: Line, low: float, high: float) -> bool:
         return False
     # what is left to exclude are zeros inside, which its square-free part shows
     simple = _divided(p, _common(p, derivative(p)))[0] if len(p) > 1 else p
-    a = None if np.isneginf(low) else Fraction(float(low))
-    b = None if np.isposinf(high) else Fraction(float(high))
-    for end in (a, b):
-        if end is not None and len(simple) > 1 and not _sign_at(simple, end, 0):
-            simple = _divided(simple, [-end, ONE])[0]
+    a, b = _ends(low, high)
+    simple = _without_ends(simple, a, b)
     return bool(simple) and (len(simple) == 1 or _roots_between(simple, a, b) == 0)

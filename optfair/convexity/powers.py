@@ -28,9 +28,9 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Polynomial,
     Quadratic,
-    TooLarge,
     coefficients,
     expand,
+    expanded,
     inertia,
     is_polynomial,
     quadratic,
@@ -230,10 +230,10 @@ def _positive_number(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
     rest = [(n, p) for n, p in node.factors if n.leaves]
     if not numbers or not rest:
         return None
-    inner, r = raw_product(rest), a.domain.range(raw_product(numbers))
-    if affine(inner) or (r.low >= 0.0).all():
+    inner, number = raw_product(rest), raw_product(numbers)
+    if affine(inner) or a.nonnegative(number):
         return [Goal(inner, kind)]
-    return [Goal(inner, opposite(kind))] if (r.high <= 0.0).all() else None
+    return [Goal(inner, opposite(kind))] if a.nonpositive(number) else None
 
 
 # Rules of quadratics: exact matrices, Lorentz cones, ratios to affine functions.
@@ -369,20 +369,10 @@ def ratio(node: Node, a: Algebra) -> tuple[float, Polynomial, Node] | None:
     below = [n for n, p in node.factors if p == -1 and affine(n)]
     if len(below) != 1 or any(p < 0 for n, p in node.factors if n is not below[0]):
         return None
-    den, sign = below[0], 1.0
-    r = a.domain.range(den)
-    if not (r.low >= 0.0).all():
-        if not (r.high <= 0.0).all():
-            return None
-        den, sign = a.scaled(-1.0, den), -1.0
+    signed = a.signed(below[0])
     rest = [(n, p) for n, p in node.factors if n is not below[0]]
-    terms: Polynomial = {(): Fraction(1)}
-    try:
-        if rest:
-            terms = expand(raw_product(rest))
-    except TooLarge:
-        return None
-    return sign, terms, den
+    terms: Polynomial | None = expanded(raw_product(rest)) if rest else {(): Fraction(1)}
+    return None if signed is None or terms is None else (signed[0], terms, signed[1])
 
 
 def remainder(terms: Polynomial, den: Node) -> list[list[Fraction]] | None:

@@ -36,11 +36,7 @@ from optfair.convexity.expression import (
     text,
 )
 from optfair.convexity.intervals import Interval
-from optfair.core.quadratics import (
-    _affine,
-    _count,
-    _matrix_product,
-)
+from optfair.core.quadratics import _affine, _count, _matrix_product
 from optfair.errors import DataError
 
 # Arguments of a maximum that are compared with each other.
@@ -206,9 +202,11 @@ class Reader:
             return _structured(e)
         if isinstance(e, cp.Parameter):
             return number_of(e)
-        reader = _READERS.get(type(e).__name__.replace("Approx", ""))
-        if reader is not None:
-            return reader(self, e)
+        name = type(e).__name__.replace("Approx", "")
+        if name in _OF_ONE and e.size != 1:
+            return self._opaque(e)
+        if name in _READERS:
+            return _READERS[name](self, e)
         if isinstance(e, DivExpression):
             return self._quotient(e)
         if isinstance(e, multiply):
@@ -238,22 +236,17 @@ class Reader:
         if name == "NegExpression":
             return self.algebra.scaled(-1.0, self.node(e.args[0]))
         if name == "Sum" and e.size == 1:
-            inner = self.node(e.args[0])
-            return linear([(np.ones((1, inner.size)), inner)], np.zeros(1))
+            return _summed(self.node(e.args[0]))
         if name == "Promote":
             return self._promoted(self.node(e.args[0]), e.size)
         if isinstance(e, Wrap) or name in ("real", "conj"):
             return self.node(e.args[0])
         if name == "imag":
             return constant(np.zeros(e.size))
-        stand_ins = {}
+        stand_ins, ids, at = {}, {}, 0
         parts: list[tuple[Any, Node]] = []
-        ids, at = {}, 0
-        for a in {id(a): a for a in e.args}.values():
-            if _known(a):
-                continue
-            stand_in = cp.Variable(a.shape)
-            stand_ins[id(a)] = stand_in
+        for a in {id(a): a for a in e.args if not _known(a)}.values():
+            stand_ins[id(a)] = stand_in = cp.Variable(a.shape)
             ids[stand_in.id] = at
             parts.append((at, self.node(a)))
             at += a.size
@@ -349,8 +342,8 @@ class Reader:
             self.demand(inner, "power")
         return self.algebra.product([(inner, p)])
 
-    def _function(self, name: str, e: Any) -> Node:
-        return self.algebra.call(name, [self.node(e.args[0])], e.size)
+    def _function(self, e: Any) -> Node:
+        return self.algebra.call(type(e).__name__, [self.node(e.args[0])], e.size)
 
     def _ceiling_below(self, e: Any) -> Node:
         """Return ceil(-x): floor(x) is its negative."""
@@ -383,11 +376,8 @@ class Reader:
         return out if type(e).__name__ == "rel_entr" else a.total([out, x, y], [1.0, -1.0, 1.0])
 
     def _quad_over_lin(self, e: Any) -> Node:
-        if e.size != 1:
-            return self._opaque(e)
         a = self.algebra
-        squares = a.product([(self.node(e.args[0]), Fraction(2))])
-        total = linear([(np.ones((1, squares.size)), squares)], np.zeros(1))
+        total = _summed(a.product([(self.node(e.args[0]), Fraction(2))]))
         below = self.node(e.args[1])
         value = constant_value(below)
         if value is not None:
@@ -407,14 +397,11 @@ class Reader:
         return linear([(form.data[None, :], pairs)], np.zeros(1))
 
     def _log_sum_exp(self, e: Any) -> Node:
-        if e.size != 1:
-            return self._opaque(e)
-        a = self.algebra
-        terms = a.call("exp", [self.node(e.args[0])], e.args[0].size)
-        return a.call("log", [linear([(np.ones((1, terms.size)), terms)], np.zeros(1))], 1)
+        terms = self.algebra.call("exp", [self.node(e.args[0])], e.args[0].size)
+        return self.algebra.call("log", [_summed(terms)], 1)
 
     def _geometric_mean(self, e: Any) -> Node:
-        if e.size != 1 or getattr(e, "axis", None) is not None:
+        if getattr(e, "axis", None) is not None:
             return self._opaque(e)
         inner = self.node(e.args[0])
         self.demand(inner, "geo_mean")
@@ -423,27 +410,20 @@ class Reader:
 
     def _p_norm(self, e: Any) -> Node:
         p = exponent(e.p) if math.isfinite(float(e.p)) else None
-        if p is None or e.size != 1 or p == 0:
+        if p is None or p == 0:
             return self._opaque(e)
         a, inner = self.algebra, self.node(e.args[0])
         if p < 1:
             self.demand(inner, "pnorm")
         elif p.denominator > 1 or int(p) % 2:
             inner = a.call("abs", [inner], inner.size)
-        powers = a.product([(inner, p)])
-        total = linear([(np.ones((1, powers.size)), powers)], np.zeros(1))
-        return a.product([(total, 1 / p)])
+        return a.product([(_summed(a.product([(inner, p)])), 1 / p)])
 
     def _norm1(self, e: Any) -> Node:
-        if e.size != 1:
-            return self._opaque(e)
-        sizes = self.algebra.call("abs", [self.node(e.args[0])], e.args[0].size)
-        return linear([(np.ones((1, sizes.size)), sizes)], np.zeros(1))
+        return _summed(self.algebra.call("abs", [self.node(e.args[0])], e.args[0].size))
 
     def _extreme(self, e: Any) -> Node:
         """Return max, min, norm_inf of all entries."""
-        if e.size != 1:
-            return self._opaque(e)
         kind, inner = type(e).__name__, self.node(e.args[0])
         if kind == "norm_inf":
             inner = self.algebra.call("abs", [inner], inner.size)
@@ -452,8 +432,6 @@ class Reader:
 
     def _pairwise(self, e: Any) -> Node:
         """Return maximum and minimum entry by entry."""
-        if e.size != 1:
-            return self._opaque(e)
         args = [self._broadcast(a, e) for a in e.args]
         word = "of all: minimum" if type(e).__name__ == "minimum" else "of all: maximum"
         args = self._undominated(list(dict.fromkeys(args)), word.endswith("maximum"))
@@ -477,10 +455,13 @@ class Reader:
         return self.algebra.product([(inner, Fraction(1)), (exp, Fraction(1))])
 
     def _product_of_all(self, e: Any) -> Node:
-        if e.size != 1:
-            return self._opaque(e)
         inner = self.node(e.args[0])
         return self.algebra.product([(select(inner, [i]), Fraction(1)) for i in range(inner.size)])
+
+
+def _summed(node: Node) -> Node:
+    """Return the sum of all entries of a node."""
+    return linear([(np.ones((1, node.size)), node)], np.zeros(1))
 
 
 def number_of(parameter: Any) -> Number:
@@ -558,21 +539,11 @@ def _short(e: Any) -> str:
     return written if len(written) <= 80 else written[:77] + "..."
 
 
-def _named(name: str) -> Callable[[Reader, Any], Node]:
-    return lambda reader, e: reader._function(name, e)
-
-
+# Functions that have the same name here.
+_SAME = ("exp", "abs", "sin", "cos", "tan", "sinh", "tanh", "asinh", "ceil")
 _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
+    **dict.fromkeys(_SAME, Reader._function),
     "Power": Reader._power,
-    "exp": _named("exp"),
-    "abs": _named("abs"),
-    "sin": _named("sin"),
-    "cos": _named("cos"),
-    "tan": _named("tan"),
-    "sinh": _named("sinh"),
-    "tanh": _named("tanh"),
-    "asinh": _named("asinh"),
-    "ceil": _named("ceil"),
     "floor": lambda reader, e: reader.algebra.scaled(-1.0, reader._ceiling_below(e)),
     "log": Reader._logarithm,
     "log1p": Reader._logarithm,
@@ -593,4 +564,8 @@ _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
     "minimum": Reader._pairwise,
     "xexp": Reader._x_exp,
     "Prod": Reader._product_of_all,
+}
+# What is read of one entry only: along an axis these are vectors of functions.
+_OF_ONE = {"quad_over_lin", "log_sum_exp", "GeoMean", "Pnorm", "norm1", "norm_inf", "Prod"} | {
+    *("max", "min", "maximum", "minimum")
 }

@@ -204,13 +204,10 @@ def sides_of(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
     """Return P and N, sums of what is not negative, with node = P - N."""
     sides: tuple[list[Term], list[Term]] = ([], [])
     for c, n in _terms(node):
-        r = a.domain.range(n)
-        if (r.low >= 0.0).all():
-            sides[c < 0.0].append((abs(c), n))
-        elif (r.high <= 0.0).all():
-            sides[c > 0.0].append((abs(c), a.scaled(-1.0, n)))
-        else:
+        if (signed := a.signed(n)) is None:
             return None
+        sign, part = signed
+        sides[sign * c < 0.0].append((abs(c), part))
     return sides
 
 
@@ -255,11 +252,8 @@ def denominators(node: Node, a: Algebra) -> list[Node]:
     for _, n in _terms(node):
         below = [(b, -p) for b, p in _factors(n) if p < 0 and p.denominator == 1 and b.leaves]
         for b, p in below:
-            r = a.domain.range(b)
-            if (r.low >= 0.0).all():
-                found[a.product([(b, p)])] = None
-            elif (r.high <= 0.0).all():
-                found[a.product([(a.scaled(-1.0, b), p)])] = None
+            if (signed := a.signed(b)) is not None:
+                found[a.product([(signed[1], p)])] = None
     return list(found)
 
 
@@ -390,12 +384,8 @@ def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
         p = _times(_terms(goal), q, a)
         if not _proved(p, a):
             continue
-        r = a.domain.range(p)
-        if affine(q):
-            return p, q
-        if (r.low >= 0.0).all() and _proved(q, a, "concave"):
-            return p, q
-        if (r.high <= 0.0).all() and _proved(q, a):
+        above = a.nonnegative(p) and _proved(q, a, "concave")
+        if affine(q) or above or (a.nonpositive(p) and _proved(q, a)):
             return p, q
     return None
 

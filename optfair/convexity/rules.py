@@ -177,9 +177,9 @@ def signed_factors(
 
     Constants are dropped: they are positive factors. None where a base changes its sign.
     """
-    if node not in a.signed:
-        a.signed[node] = _signed(node, a)
-    found = a.signed[node]
+    if node not in a.factors:
+        a.factors[node] = _signed(node, a)
+    found = a.factors[node]
     return None if found is None else (along(kind, found[0]), list(found[1]))
 
 
@@ -189,12 +189,11 @@ def _signed(node: Node, a: Algebra) -> tuple[float, list[tuple[Node, Fraction]]]
     sign, factors = 1.0, list[tuple[Node, Fraction]]()
     for n, p in node.factors:
         value = constant_value(n) if not n.leaves else None
-        r = a.domain.range(n)
         if value is not None and (value > 0.0).all():
             continue
-        if (r.low >= 0.0).all():
+        if a.nonnegative(n):
             factors.append((n, p))
-        elif p.denominator == 1 and (r.high <= 0.0).all():
+        elif p.denominator == 1 and a.nonpositive(n):
             factors.append((a.scaled(-1.0, n), p))
             sign *= (-1.0) ** (int(p) % 2)
         elif p.denominator == 1 and p > 0 and int(p) % 2 == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +23,7 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
+    entries,
     linear,
     raw_product,
     scalars,
@@ -40,7 +41,7 @@ from optfair.convexity.hessians import (
     hessian_form,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import TooLarge, expand, inertia, quadratic
+from optfair.convexity.polynomials import expanded, inertia, quadratic
 from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind, along
 from optfair.convexity.steps import spend
@@ -174,40 +175,24 @@ class Search:
             premises[k] = step
         return tuple(premises[k] for k in range(len(goals)))
 
-    def _proposals(self, name: str, goal: Goal, a: Algebra) -> Iterator[Any]:
-        """Yield what a rule might need to be told."""
-        node, kind = goal.node, goal.kind
-        if name == "one positive eigenvalue":
-            yield from _sheets(node, kind, a)
-        elif name == "perspective":
-            if isinstance(node, Product):
-                yield from (n for n, p in node.factors if p == 1 and affine(n) and n.leaves)
-        elif name == "shifted variables":
-            yield from _shifts(node)
-        elif name == "composition":
-            yield from _parts(node, a)
-        elif name == "second derivatives over boxes":
-            found = self.subdivided(node, kind, a)
-            if found is not None:
-                yield found
-        elif name == "inverse of a 2 by 2 matrix":
-            yield from _two_by_two(node, weighted=False)
-        elif name == "weighted trace of a 2 by 2 inverse":
-            yield from _two_by_two(node, weighted=True)
+    def _proposals(self, name: str, goal: Goal, a: Algebra) -> Iterable[Any]:
+        """Return what a rule might need to be told, None alone where it needs nothing."""
+        found: Any
+        if name == "second derivatives over boxes":
+            found = self.subdivided(goal.node, goal.kind, a)
         elif name == "sum of squares":
-            found_gram = gram(node, kind, self.deadline)
-            if found_gram is not None:
-                yield found_gram
+            found = gram(goal.node, goal.kind, self.deadline)
         else:
-            yield None
+            return _PROPOSALS[name](goal.node, goal.kind, a) if name in _PROPOSALS else (None,)
+        return () if found is None else (found,)
 
     def subdivided(self, node: Node, kind: Kind, a: Algebra) -> Boxes | None:
         """Search for boxes on each of which the curvature is proved; None when it takes too many."""
-        entries = tuple(sorted(scalars(node), key=lambda s: (s[0].serial, s[1])))
-        if node.size != 1 or not 1 <= len(entries) <= WHOLE:
+        places = tuple(entries(node))
+        if node.size != 1 or not 1 <= len(places) <= WHOLE:
             return None
-        low = np.array([float(a.domain.box(leaf).low[j]) for leaf, j in entries])
-        high = np.array([float(a.domain.box(leaf).high[j]) for leaf, j in entries])
+        low = np.array([float(a.domain.box(leaf).low[j]) for leaf, j in places])
+        high = np.array([float(a.domain.box(leaf).high[j]) for leaf, j in places])
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             return None
         cuts: list[NDArray[np.int8]] = []
@@ -215,22 +200,22 @@ class Search:
         width = np.maximum(high - low, 1e-300)
         end = time.thread_time() + SECONDS
         for level in range(40):
-            if 0 < level <= _AT_ONCE[len(entries) - 1]:  # a few large arrays instead of many small
+            if 0 < level <= _AT_ONCE[len(places) - 1]:  # a few large arrays instead of many small
                 axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
                 cuts.append(axis)
                 lows, highs = halved(lows, highs, axis.astype(int))
                 total += axis.size
                 continue
-            good = bends(node, kind, entries, Interval(lows, highs))
+            good = bends(node, kind, places, Interval(lows, highs))
             if good is None:
                 return None
             if good.all():
                 cuts.append(np.full(good.size, -1, dtype=np.int8))
-                return Boxes(entries, low, high, tuple(cuts))
+                return Boxes(places, low, high, tuple(cuts))
             total += int((~good).sum())
-            if len(entries) > CUT or total > BOXES or time.thread_time() > end:
+            if len(places) > CUT or total > BOXES or time.thread_time() > end:
                 return None
-            if level and _refuted(node, kind, entries, lows[:, ~good], highs[:, ~good]):
+            if level and _refuted(node, kind, places, lows[:, ~good], highs[:, ~good]):
                 return None
             axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
             cuts.append(np.where(good, -1, axis).astype(np.int8))
@@ -269,13 +254,7 @@ def _sheets(node: Node, kind: Kind, a: Algebra) -> Iterator[Node]:
         *q.entries,
         *(n for n in subnodes(base) if affine(n) and n.leaves and n.size == 1),
     ]
-    signed = []
-    for n in dict.fromkeys(candidates):
-        r = a.domain.range(n)
-        if (r.low >= 0.0).all():
-            signed.append(n)
-        elif (r.high <= 0.0).all():
-            signed.append(a.scaled(-1.0, n))
+    signed = [s[1] for n in dict.fromkeys(candidates) if (s := a.signed(n)) is not None]
     yield from signed
     if len(signed) > 1:
         yield a.total(signed)
@@ -357,6 +336,12 @@ def _entry(node: Node) -> bool:
     )
 
 
+def _fronts(node: Node) -> Iterator[Node]:
+    """Yield affine factors that may be the w of w h(u/w)."""
+    if isinstance(node, Product):
+        yield from (n for n, p in node.factors if p == 1 and affine(n) and n.leaves)
+
+
 def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
     """Yield p, q, a, b, c of a quotient that may be [p q] inv([[a, b], [b, c]]) [p q]'."""
     if not isinstance(node, Product) or node.size != 1:
@@ -364,11 +349,9 @@ def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
     below = [n for n, p in node.factors if p == -1 and not affine(n)]
     if len(below) != 1:
         return
-    try:
-        det = expand(below[0])
-        above = [(n, p) for n, p in node.factors if n is not below[0]]
-        numerator = expand(raw_product(above)) if above else {}
-    except TooLarge:
+    above = [(n, p) for n, p in node.factors if n is not below[0]]
+    det, numerator = expanded(below[0]), expanded(raw_product(above)) if above else {}
+    if det is None or numerator is None:
         return
     crossed = [m for m, c in det.items() if c > 0 and len(m) == 2]
     squared = [m for m, c in det.items() if c < 0 and len(m) == 1 and m[0][1] == 2]
@@ -390,6 +373,16 @@ def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
     if p is not None and q is not None:
         yield p, q, x, z, y, square[y][1]
 
+
+# What rules might need to be told, by their names.
+_PROPOSALS: Mapping[str, Callable[[Node, Kind, Algebra], Iterable[Any]]] = {
+    "one positive eigenvalue": _sheets,
+    "perspective": lambda node, kind, a: _fronts(node),
+    "shifted variables": lambda node, kind, a: _shifts(node),
+    "composition": lambda node, kind, a: _parts(node, a),
+    "inverse of a 2 by 2 matrix": lambda node, kind, a: _two_by_two(node, weighted=False),
+    "weighted trace of a 2 by 2 inverse": lambda node, kind, a: _two_by_two(node, weighted=True),
+}
 
 # --- sums of squares ------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import Gradient, evaluate, jet_on
+from optfair.convexity.derivatives import Taylor, evaluate, jet_on
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -29,8 +29,8 @@ from optfair.convexity.expression import (
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Polynomial,
-    TooLarge,
     expand,
+    expanded,
     from_monomials,
     multiplied,
 )
@@ -40,18 +40,18 @@ from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
 # --- sums taken apart ------------------------------------------------------------------------------
 
 
-def grouped(node: Sum, *, joined: bool) -> list[Node]:
+def grouped(node: Node, *, joined: bool) -> list[Node]:
     """Return the terms of a sum by the variables they have, without the affine ones.
 
     Parameters
     ----------
-    node : Sum
-        Of one entry.
+    node : Node
+        One of several entries, or that is no sum, has no such terms.
     joined : bool
         Whether terms that share a variable belong together, or only those of the same variables.
     """
     groups: list[tuple[set[Any], list[Any]]] = []
-    for M, n in node.parts:
+    for M, n in node.parts if isinstance(node, Sum) and node.size == 1 else ():
         if affine(n) or not n.leaves:
             continue
         own = set(scalars(select(n, np.unique(M.indices))))
@@ -77,12 +77,8 @@ def grouped(node: Sum, *, joined: bool) -> list[Node]:
     "exp(x) - x*x/2 + y*y | x>=0, x<=3",
 )
 def _blocks(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Sum) or node.size != 1 or affine(node):
-        return None
     parts = grouped(node, joined=True)
-    if len(parts) == 1 and parts[0] is node:
-        return None
-    return [Goal(n, kind) for n in parts]
+    return [Goal(n, kind) for n in parts] if parts and parts[0] is not node else None
 
 
 @rule(
@@ -91,10 +87,8 @@ def _blocks(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | N
     "exp(x) - x*x/2 + square(x + y) | x>=0, x<=3",
 )
 def _same_variables(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Sum) or node.size != 1 or affine(node):
-        return None
     parts = grouped(node, joined=False)
-    if len(parts) <= 1 or len(parts) == sum(not affine(n) for _, n in node.parts):
+    if len(parts) <= 1 or len(parts) == sum(not affine(n) for n in node.below):
         return None
     return [Goal(n, kind) for n in parts]
 
@@ -107,10 +101,8 @@ def _same_variables(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
 def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(node, (Sum, Product)):
         return None
-    try:
-        out = from_monomials(expand(node, lambda n: a.nonnegative(n) and a.cancels(n)), a)
-    except TooLarge:
-        return None
+    terms = expanded(node, lambda n: a.nonnegative(n) and a.cancels(n))
+    out = None if terms is None else from_monomials(terms, a)
     return None if out is None or out is node else [Goal(out, kind)]
 
 
@@ -361,7 +353,7 @@ def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
     for other in h.leaves:
         inside = box if other is leaf else a.domain.box(other)
         g = np.full((other.size, 1, 1), 1.0 if other is leaf else 0.0)
-        leaves[other] = Gradient(inside[:, None], Interval.exactly(g))
+        leaves[other] = Taylor(inside[:, None], Interval.exactly(g))
     found = evaluate(h, leaves)
     return None if found is None else found.g[0]
 
@@ -404,21 +396,27 @@ def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
     if node.size != 1 or not isinstance(data, tuple) or len(data) != 6:
         return None
     c, data = data[5], data[:5]
-    if not isinstance(node, Product) or any(not affine(n) for n in data):
-        return None
-    if not isinstance(c, Fraction) or (c > 0) != (kind == "convex"):
-        return None
-    below = [n for n, p in node.factors if p == -1]
-    above = [(n, p) for n, p in node.factors if p != -1]
-    if len(below) != 1 or not above or any(p < 0 for _, p in above):
+    if not all(map(affine, data)) or not isinstance(c, Fraction) or (c > 0) != (kind == "convex"):
         return None
     p, q, x, z, y = (expand(n) for n in data)
-    det = _combined([(1, [x, y]), (-1, [z, z])])
     adj = _combined([(c, [y, p, p]), (-2 * c, [z, p, q]), (c, [x, q, q])])
-    if expand(below[0]) != det or expand(raw_product(above)) != adj:
-        return None
-    diagonal = a.positive(data[2]) and a.nonnegative(below[0])
-    return [] if diagonal else None
+    return [] if _over_determinant(node, data[2:], adj, a) else None
+
+
+def _over_determinant(node: Node, matrix: tuple[Node, ...], above: Polynomial, a: Algebra) -> bool:
+    """Whether a node is a polynomial over x y - z^2 of a matrix [[x, z], [z, y]] that is positive."""
+    if not isinstance(node, Product):
+        return False
+    below = [n for n, p in node.factors if p == -1]
+    rest = [(n, p) for n, p in node.factors if p != -1]
+    if len(below) != 1 or any(p < 0 for _, p in rest):
+        return False
+    x, z, y = map(expand, matrix)
+    if expand(below[0]) != _combined([(1, [x, y]), (-1, [z, z])]):
+        return False
+    if (expand(raw_product(rest)) if rest else {(): Fraction(1)}) != above:
+        return False
+    return a.positive(matrix[0]) and a.nonnegative(below[0])
 
 
 @rule(
@@ -429,23 +427,12 @@ def _matrix_fraction(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
 def _trace_inverse(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(data, tuple) or len(data) != 6 or isinstance(data[3], Node):
         return None
-    x, z, y = data[:3]
-    w = data[3:]
-    if not isinstance(node, Product) or any(not affine(n) for n in (x, z, y)):
+    (u, v, w), matrix = data[3:], data[:3]
+    if not all(map(affine, matrix)) or not definite_matrix([[u, v], [v, w]], kind):
         return None
-    below = [n for n, p in node.factors if p == -1]
-    above = [(n, p) for n, p in node.factors if p != -1]
-    if len(below) != 1 or any(p < 0 for _, p in above):
-        return None
-    X, Z, Y = expand(x), expand(z), expand(y)
-    numerator = expand(raw_product(above)) if above else {(): Fraction(1)}
-    if expand(below[0]) != _combined([(1, [X, Y]), (-1, [Z, Z])]):
-        return None
-    if numerator != _combined([(w[0], [Y]), (-2 * w[1], [Z]), (w[2], [X])]):
-        return None
-    if not definite_matrix([[w[0], w[1]], [w[1], w[2]]], kind):
-        return None
-    return [] if a.positive(x) and a.nonnegative(below[0]) else None
+    x, z, y = map(expand, matrix)
+    above = _combined([(u, [y]), (-2 * v, [z]), (w, [x])])
+    return [] if _over_determinant(node, matrix, above, a) else None
 
 
 def _combined(terms: Sequence[tuple[Fraction | int, list[Polynomial]]]) -> Polynomial:

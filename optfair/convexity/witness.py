@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.convexity.derivatives import evaluate, hessian_on
 from optfair.convexity.domain import Domain
-from optfair.convexity.expression import Leaf, Node, affine, scalars
+from optfair.convexity.expression import Leaf, Node, affine, entries, scalars
 from optfair.convexity.intervals import Interval
 from optfair.convexity.proof import Chord, exact_chord
 from optfair.convexity.rules import Kind
@@ -92,24 +92,18 @@ def sample(node: Node, domain: Domain, count: int, seed: int = 0) -> Sample | No
         step = np.where(single[None] & ~(here[None] & chosen), 0.0, step)
         a[leaf], b[leaf] = _rounded(x, low, high), _rounded(x + step, low, high)
         at += leaf.size
-    keep = _feasible(a, domain, count) & _feasible(b, domain, count)
-    if not keep.any():
-        return None
-    a, b = ({n: v[:, keep] for n, v in side.items()} for side in (a, b))
-    return _bends(node, a, b)
+    return _bends(node, domain, a, b)
 
 
 def _together(node: Node, domain: Domain) -> list[Leaf]:
     """Return the leaves of a node, and those that facts tie to them."""
-    found = set(node.leaves)
-    grown = True
-    while grown:
-        grown = False
+    tied, before = set(node.leaves), 0
+    while len(tied) > before:
+        before = len(tied)
         for fact in (*domain.facts, *domain.beside):
-            if fact.node.leaves & found and not fact.node.leaves <= found:
-                found |= fact.node.leaves
-                grown = True
-    return sorted(found, key=lambda n: n.serial)
+            if fact.node.leaves & tied:
+                tied |= fact.node.leaves
+    return sorted(tied, key=lambda n: n.serial)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +111,9 @@ class _Plain:
     """Values (m, K) in floats, which only guide a search."""
 
     x: Floats
+
+    def constants(self, size: int) -> _Plain:
+        return _Plain(np.zeros((size, self.x.shape[1])))
 
     def linear(self, M: Any) -> _Plain:
         return _Plain(np.asarray(M @ self.x))
@@ -143,7 +140,14 @@ class _Plain:
         return _Plain(getattr(np, named)(self.x))
 
 
-def _bends(node: Node, a: dict[Leaf, Floats], b: dict[Leaf, Floats]) -> Sample | None:
+def _bends(
+    node: Node, domain: Domain, a: dict[Leaf, Floats], b: dict[Leaf, Floats]
+) -> Sample | None:
+    """Return what an entry does on those of the chords whose ends obey all facts."""
+    keep = _feasible(a, domain) & _feasible(b, domain)
+    if not keep.any():
+        return None
+    a, b = ({n: v[:, keep] for n, v in side.items()} for side in (a, b))
     middle = {n: a[n] / 2 + b[n] / 2 for n in a}
     with np.errstate(all="ignore"):
         found: list[Any] = [
@@ -166,9 +170,9 @@ def _rounded(x: Floats, low: Floats, high: Floats) -> Floats:
     return np.asarray(np.clip(short, low, high), dtype=float)
 
 
-def _feasible(point: dict[Leaf, Floats], domain: Domain, count: int) -> NDArray[np.bool_]:
+def _feasible(point: dict[Leaf, Floats], domain: Domain) -> NDArray[np.bool_]:
     """Return which points obey all facts in floats; of bounds the box is enough."""
-    keep = np.ones(count, dtype=bool)
+    keep = np.ones(next(iter(point.values())).shape[1], dtype=bool)
     for fact in (*domain.facts, *domain.beside):
         if len(scalars(fact.node)) <= 1 and affine(fact.node):
             continue
@@ -206,20 +210,17 @@ def shown(node: Node, domain: Domain, kind: Kind, found: Sample) -> Chord | None
 
 def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
     """Return chords along the directions in which the Hessian bends the wrong way."""
-    entries = sorted(scalars(node), key=lambda s: (s[0].serial, s[1]))
-    if node.size != 1 or not 1 <= len(entries) <= 12:
+    places = entries(node)
+    if node.size != 1 or not 1 <= len(places) <= 12:
         return None
     start = sample(node, domain, 400, 3)
-    if start is None:
+    if start is None or not start.first.keys() <= node.leaves:
         return None
-    if any(leaf not in node.leaves for leaf in start.first):
-        return None
-    at = np.array([start.first[leaf][j] for leaf, j in entries])
+    at = np.array([start.first[leaf][j] for leaf, j in places])
     with np.errstate(all="ignore"):
-        h = hessian_on(node, entries, Interval.exactly(at))
-    if h is None:
-        return None
-    with np.errstate(all="ignore"):
+        h = hessian_on(node, places, Interval.exactly(at))
+        if h is None:
+            return None
         H = np.moveaxis((h.low + h.high) / 2, 2, 0)
     good = np.isfinite(H).all(axis=(1, 2))
     if not good.any():
@@ -231,23 +232,16 @@ def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
     if not eigenvalues[order[0], 0] < -1e-12:
         return None
     centers, directions = at[:, good][:, order], vectors[order, :, 0].T
-    a: dict[Leaf, list[Floats]] = {leaf: [] for leaf, _ in entries}
-    b: dict[Leaf, list[Floats]] = {leaf: [] for leaf, _ in entries}
+    a: dict[Leaf, list[Floats]] = {leaf: [] for leaf, _ in places}
+    b: dict[Leaf, list[Floats]] = {leaf: [] for leaf in a}
     base = {leaf: start.first[leaf][:, good][:, order] for leaf in a}
     for scale in (1e-3, 1e-2, 0.1, 1.0):
         for side, sides in ((1.0, a), (-1.0, b)):
             moved = {leaf: v.copy() for leaf, v in base.items()}
-            for k, (leaf, j) in enumerate(entries):
+            for k, (leaf, j) in enumerate(places):
                 moved[leaf][j] = centers[k] + side * scale * directions[k]
             for leaf, v in moved.items():
                 box = domain.box(leaf)
                 sides[leaf].append(_rounded(v, box.low[:, None], box.high[:, None]))
-    first = {leaf: np.concatenate(v, axis=1) for leaf, v in a.items()}
-    second = {leaf: np.concatenate(v, axis=1) for leaf, v in b.items()}
-    count = next(iter(first.values())).shape[1]
-    keep = _feasible(first, domain, count) & _feasible(second, domain, count)
-    if not keep.any():
-        return None
-    return _bends(
-        node, {n: v[:, keep] for n, v in first.items()}, {n: v[:, keep] for n, v in second.items()}
-    )
+    first, second = ({n: np.concatenate(v, axis=1) for n, v in side.items()} for side in (a, b))
+    return _bends(node, domain, first, second)

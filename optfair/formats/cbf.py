@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -327,10 +328,7 @@ class _Reader:
             # i, j and j, i of a matrix are one place
             place = (*index[:-2], *sorted(index[-2:])) if limits[-1] == "order" else tuple(index)
             if place in seen and not self.sum:
-                raise self.source.fail(
-                    "the place has a number already",
-                    'correct the file, or add them up: of.read(path, duplicates="sum")',
-                )
+                raise self.source.twice()
             seen.add(place)
             found.append((index, self.source.number(value)))
         self.entries[head] = found
@@ -505,25 +503,23 @@ class _Reader:
             raise self.source.fail(f"the exponents of {kind!r} are not positive")
         return [cp.PowCone3D(g[0], g[1], g[2], first / (first + second))]
 
+    def _by_matrix(self, head: str) -> dict[int, list[tuple[list[int], float]]]:
+        """Return entries by the first of their indices."""
+        by = defaultdict[int, list[tuple[list[int], float]]](list)
+        for where, v in self.entries.get(head, []):
+            by[where[0]].append((where, v))
+        return by
+
     def _matrix_rows(self, base: FileProblem) -> list[tuple[str, Any]]:
         given = self.names.get("matrices", [])
-        linear: dict[int, list[tuple[list[int], float]]] = {}
-        for where, v in self.entries.get("HCOORD", []):
-            linear.setdefault(where[0], []).append((where, v))
-        constant: dict[int, list[tuple[list[int], float]]] = {}
-        for where, v in self.entries.get("DCOORD", []):
-            constant.setdefault(where[0], []).append((where, v))
+        linear, constant = self._by_matrix("HCOORD"), self._by_matrix("DCOORD")
         found = []
         for k, n in enumerate(self.orders["PSDCON"]):
-            rows, columns, values = [], [], []
-            for (_, j, p, q), v in linear.get(k, []):
-                for i in {p + n * q, q + n * p}:
-                    rows.append(i)
-                    columns.append(j)
-                    values.append(v)
+            both = [(v, i, j) for (_, j, p, q), v in linear[k] for i in {p + n * q, q + n * p}]
+            values, rows, columns = zip(*both, strict=True) if both else ((), (), ())
             H = sp.csr_array((values, (rows, columns)), shape=(n * n, self.size["VAR"]))
             D = np.zeros((n, n))
-            for (_, p, q), v in constant.get(k, []):
+            for (_, p, q), v in constant[k]:
                 D[p, q] += v
                 D[q, p] = D[p, q]
             matrix = cp.reshape(base.times(H), (n, n), order="F") + D

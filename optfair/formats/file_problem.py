@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -22,6 +22,7 @@ from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.formats.file_terms import BlockTerm, Entries, constraints, objective
 from optfair.formats.layout import Families, Layout, Rows, RowsInProgress, suffixed, unique_names
+from optfair.formats.text import Source
 from optfair.transforms.relaxation import relax_integrality
 
 # Semicontinuous columns, special ordered sets and indicators, as binaries and bounds.
@@ -32,6 +33,32 @@ from optfair.transforms.relaxation import relax_integrality
 
 Fail = Callable[[str, str], DataError]
 _GIVE_BOUND = "give it a finite bound"
+
+
+@dataclass(eq=False)
+class Disjunctions:
+    """What a file states beside rows, each with its line: rows once every bound is known.
+
+    Attributes
+    ----------
+    indicators : list of (row, column, value, line)
+    sets : list of (name, kind, members, line)
+    semicontinuous : dict
+        Column -> line.
+    """
+
+    indicators: list[tuple[int, int, int, int]] = field(default_factory=list)
+    sets: list[tuple[str, int, list[tuple[int, float]], int]] = field(default_factory=list)
+    semicontinuous: dict[int, int] = field(default_factory=dict)
+
+    def add_to(self, f: RowsInProgress, source: Source) -> None:
+        """Add them as rows and binaries."""
+        for i, j, value, source.line in self.indicators:
+            add_indicator(f, i, j, value, source.fail)
+        for name, kind, members, source.line in self.sets:
+            add_special_ordered_set(f, name, kind, members, source.fail)
+        for j, source.line in self.semicontinuous.items():
+            add_semicontinuous(f, j, source.fail)
 
 
 def _binary(f: RowsInProgress, name: str) -> int:

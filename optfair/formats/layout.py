@@ -21,45 +21,22 @@ from optfair.numbers import Floats
 # Names of single columns and rows in files, and the way back to arrays.
 
 _KEPT = re.compile(r"[^A-Za-z0-9_.#@%~]")
+#: words of the LP format with which a section begins -> what stands in it
+SECTIONS = {
+    **dict.fromkeys(("max", "maximize", "maximise", "maximum"), "max"),
+    **dict.fromkeys(("min", "minimize", "minimise", "minimum"), "min"),
+    **dict.fromkeys(("subject to", "such that", "st", "s.t.", "st."), "rows"),
+    **dict.fromkeys(("bounds", "bound"), "bounds"),
+    **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
+    **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
+    **dict.fromkeys(("semi", "semis", "semi-continuous"), "semicontinuous"),
+    **dict.fromkeys(("sos", "sos1", "sos2"), "sets"),
+    "end": "end",
+}
 # words and beginnings that mean something else in LP files
-_WORDS = frozenset(
-    [
-        "max",
-        "min",
-        "maximize",
-        "minimize",
-        "maximum",
-        "minimum",
-        "st",
-        "s.t.",
-        "such",
-        "subject",
-        "to",
-        "bounds",
-        "bound",
-        "free",
-        "inf",
-        "infinity",
-        "gen",
-        "general",
-        "generals",
-        "int",
-        "integer",
-        "integers",
-        "bin",
-        "binary",
-        "binaries",
-        "sos",
-        "sos1",
-        "sos2",
-        "semi",
-        "semis",
-        "semi-continuous",
-        "end",
-        "range",
-        "ranges",
-    ]
-)
+_WORDS = {word for head in SECTIONS for word in head.split()} | {
+    *("free", "inf", "infinity", "range", "ranges")
+}
 _NUMBER_LIKE = re.compile(r"[0-9.]|[eE][0-9]*$")
 
 

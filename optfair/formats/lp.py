@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 from optfair.compile.program import Program
 from optfair.errors import DataError
-from optfair.formats.file_problem import add_indicator, add_semicontinuous, add_special_ordered_set
-from optfair.formats.layout import Products, Rows, RowsInProgress, entry_names
+from optfair.formats.file_problem import Disjunctions
+from optfair.formats.layout import SECTIONS, Products, Rows, RowsInProgress, entry_names
 from optfair.formats.text import Source, number
 
 # Write a program in LP format (the dialect of CPLEX).
@@ -112,17 +112,6 @@ def _wrapped(head: str, parts: list[str]) -> Iterator[str]:
 
 # Read LP files (the dialect of CPLEX).
 
-_SECTIONS = {
-    **dict.fromkeys(("max", "maximize", "maximise", "maximum"), "max"),
-    **dict.fromkeys(("min", "minimize", "minimise", "minimum"), "min"),
-    **dict.fromkeys(("subject to", "such that", "st", "s.t.", "st."), "rows"),
-    **dict.fromkeys(("bounds", "bound"), "bounds"),
-    **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
-    **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
-    **dict.fromkeys(("semi", "semis", "semi-continuous"), "semicontinuous"),
-    **dict.fromkeys(("sos", "sos1", "sos2"), "sets"),
-    "end": "end",
-}
 _REFUSED = ("lazy constraints", "lazy", "user cuts", "pwlobj", "general constraints", "scenario")
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _NAME = r"[A-Za-z_!\"#$%&(),;?@'`{}~][A-Za-z0-9_!\"#$%&(),;?@'`{}~.\[\]|]*"
@@ -165,9 +154,7 @@ class _Reader:
         self.f = RowsInProgress()
         self.column: dict[str, int] = {}
         self.rows: set[str] = set()
-        self.indicators: list[tuple[int, int, int, int]] = []
-        self.semicontinuous: dict[int, int] = {}
-        self.sets: list[tuple[str, int, list[tuple[int, float]], int]] = []
+        self.later = Disjunctions()
 
     def read(self) -> Rows:
         """Read every section."""
@@ -191,7 +178,7 @@ class _Reader:
             raise self.source.fail("the file has no objective")
         if not self.f.columns:
             raise self.source.fail("the file has no columns")
-        self._close()
+        self.later.add_to(self.f, self.source)
         return _without_one(self.f.finished())
 
     def _sections(self) -> Iterator[tuple[str, list[_Token]]]:
@@ -207,15 +194,15 @@ class _Reader:
                 raise self.source.fail(f"the section {word!r} is not known here")
             if section == "end":
                 raise self.source.fail("there is text after End")
-            head = next((h for h in (word, word.split()[0]) if h in _SECTIONS), None)
+            head = next((h for h in (word, word.split()[0]) if h in SECTIONS), None)
             two = " ".join(word.split()[:2])
-            head = two if two in _SECTIONS else head
+            head = two if two in SECTIONS else head
             # a column may be called like a section, but no section continues with an operator
             rest = line.split(None, len(head.split()))[len(head.split()) :] if head else []
             if head is not None and not (rest and re.match(r"[<>=:+\-*^]", rest[0].lstrip())):
                 if section:
                     yield section, tokens
-                section, tokens = _SECTIONS[head], []
+                section, tokens = SECTIONS[head], []
                 line = rest[0] if rest else ""
             elif not section:
                 raise self.source.fail("the file does not begin with Minimize or Maximize")
@@ -273,7 +260,8 @@ class _Reader:
             on = list(first)
             if list(first.values()) != [1.0] or tokens[at].text not in ("0", "1") or sense != "=":
                 raise self._fail(tokens, at, "an indicator is a binary column = 0 or 1")
-            self.indicators.append((len(self.f.rows), on[0], int(tokens[at].text), tokens[at].line))
+            value, line = int(tokens[at].text), tokens[at].line
+            self.later.indicators.append((len(self.f.rows), on[0], value, line))
             return self._row(name, tokens, at + 2)
         if not first and not products:  # number <= expression (<= number)
             low, high = _side(_flipped(sense), constant, low, high)
@@ -298,9 +286,7 @@ class _Reader:
         return tokens[at].text.replace("=<", "<=").replace("=>", ">=")[0], at + 1
 
     def _number(self, tokens: list[_Token], at: int) -> tuple[float, int]:
-        sign = 1.0
-        while at < len(tokens) and tokens[at].text in ("+", "-"):
-            sign, at = sign * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+        sign, at = _signs(tokens, at)
         if at < len(tokens) and tokens[at].text.lower() in _INFINITY:
             return sign * np.inf, at + 1
         if at >= len(tokens) or tokens[at].kind != "number":
@@ -318,9 +304,7 @@ class _Reader:
         first = True
         while at < len(tokens) and tokens[at].kind in ("mark", "number", "name"):
             start = at
-            sign = 1.0
-            while at < len(tokens) and tokens[at].text in ("+", "-"):
-                sign, at = sign * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+            sign, at = _signs(tokens, at)
             if not first and at == start:
                 break  # the next row, without a name
             first = False
@@ -346,9 +330,7 @@ class _Reader:
         """Read ``... ]``, and ``/ 2`` behind it in an objective."""
         products: Products = {}
         while at < len(tokens) and tokens[at].text != "]":
-            value = 1.0
-            while at < len(tokens) and tokens[at].text in ("+", "-"):
-                value, at = value * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+            value, at = _signs(tokens, at)
             if at < len(tokens) and tokens[at].kind == "number":
                 self.source.line = tokens[at].line
                 value, at = value * self.source.number(tokens[at].text), at + 1
@@ -408,7 +390,7 @@ class _Reader:
                 raise self._fail(tokens, at, f"there is no column {t.text!r}")
             j = self.column[t.text]
             if section == "semicontinuous":
-                self.semicontinuous[j] = t.line
+                self.later.semicontinuous[j] = t.line
                 continue
             self.f.integer[j] = True
             if section == "binary":
@@ -416,33 +398,21 @@ class _Reader:
 
     def _ordered_sets(self, tokens: list[_Token]) -> None:
         for t in tokens:
-            self.source.line, text = t.line, t.text
+            self.source.line, text, sets = t.line, t.text, self.later.sets
             head = _SET.match(text)
             if head is not None:
-                name = head["name"] or f"set{len(self.sets) + 1}"
-                self.sets.append((name, int(head["kind"][1]), [], t.line))
+                name = head["name"] or f"set{len(sets) + 1}"
+                sets.append((name, int(head["kind"][1]), [], t.line))
                 text = head["rest"]
             while text.strip():
                 member = _MEMBER.match(text)
-                if member is None or not self.sets:
+                if member is None or not sets:
                     raise self.source.fail("a set is S1:: or S2:: and columns with weights, x:1")
                 if member["name"] not in self.column:
                     raise self.source.fail(f"there is no column {member['name']!r}")
                 weight = self.source.number(member["weight"])
-                self.sets[-1][2].append((self.column[member["name"]], weight))
+                sets[-1][2].append((self.column[member["name"]], weight))
                 text = text[member.end() :]
-
-    def _close(self) -> None:
-        """Turn what is left into rows, once every bound is known."""
-        for i, j, value, line in self.indicators:
-            self.source.line = line
-            add_indicator(self.f, i, j, value, self.source.fail)
-        for name, kind, members, line in self.sets:
-            self.source.line = line
-            add_special_ordered_set(self.f, name, kind, members, self.source.fail)
-        for j, line in self.semicontinuous.items():
-            self.source.line = line
-            add_semicontinuous(self.f, j, self.source.fail)
 
 
 def _without_one(f: Rows) -> Rows:
@@ -466,6 +436,14 @@ def _without_one(f: Rows) -> Rows:
         row_P={i: P[kept, :][:, kept] for i, P in f.row_P.items()},
         offset=f.offset + float(f.cost[j]),
     )
+
+
+def _signs(tokens: list[_Token], at: int) -> tuple[float, int]:
+    """Return the sign that + and - make together, and where they end."""
+    sign = 1.0
+    while at < len(tokens) and tokens[at].text in ("+", "-"):
+        sign, at = sign * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
+    return sign, at
 
 
 def _flipped(sense: str) -> str:

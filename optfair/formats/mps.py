@@ -3,7 +3,7 @@ r"""MPS: the format of linear programs in columns, read line by line."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.formats.file_problem import add_indicator, add_semicontinuous, add_special_ordered_set
+from optfair.formats.file_problem import Disjunctions
 from optfair.formats.layout import Products, Rows, RowsInProgress
 from optfair.formats.text import Source
 
@@ -174,10 +174,7 @@ class ColumnLines:
             k = int(twice[np.argmin(lines[twice])])
             self.source.line = int(lines[k])
             row = self.goal if i[k] < 0 else self.f.rows[int(i[k])]
-            raise self.source.fail(
-                f"{self.f.columns[int(j[k])]!r} has two entries in {row!r}",
-                'correct the file, or add them up: of.read(path, duplicates="sum")',
-            )
+            raise self.source.twice(f"{self.f.columns[int(j[k])]!r} has two entries in {row!r}")
         goal = i < 0
         for column, v in zip(j[goal].tolist(), value[goal].tolist(), strict=True):
             self.f.cost[column] += v
@@ -190,6 +187,16 @@ class ColumnLines:
 #: what to do with two numbers for one place
 Duplicates = Literal["refuse", "sum"]
 _QUADRATIC = ("QUADOBJ", "QMATRIX", "QSECTION", "QCMATRIX")
+# what each kind of bound makes of the lower and the upper one; None leaves it
+_BOUNDS: dict[str, tuple[float | Literal["value"] | None, float | Literal["value"] | None]] = {
+    **dict.fromkeys(("UP", "UI", "SC", "SI"), (None, "value")),
+    **dict.fromkeys(("LO", "LI"), ("value", None)),
+    "FX": ("value", "value"),
+    "FR": (-np.inf, np.inf),
+    "MI": (-np.inf, None),
+    "PL": (None, np.inf),
+    "BV": (0.0, 1.0),
+}
 # the fields of fixed format, and what lies between them
 _FIELDS = ((1, 3), (4, 12), (14, 22), (24, 36), (39, 47), (49, 61))
 _BLANK = (0, 3, 12, 13, 22, 23, 36, 37, 38, 47, 48)
@@ -248,14 +255,6 @@ class _Section:
     stop: int
 
 
-@dataclass
-class _OrderedSet:
-    name: str
-    kind: int
-    line: int
-    members: list[tuple[int, float]] = field(default_factory=list)
-
-
 class _Reader:
     def __init__(self, source: Source, duplicates: Duplicates, *, fixed: bool) -> None:
         self.source, self.fixed, self.sum = source, fixed, duplicates == "sum"
@@ -266,9 +265,7 @@ class _Reader:
         self.goal = ""
         self.bounded: set[int] = set()
         self.given: dict[str, dict[str, float]] = {"RHS": {}, "RANGES": {}}
-        self.semicontinuous: dict[int, int] = {}
-        self.sets: list[_OrderedSet] = []
-        self.indicators: list[tuple[int, int, int, int]] = []
+        self.later = Disjunctions()
         self.section = ""
 
     def read(self) -> Rows:
@@ -433,30 +430,19 @@ class _Reader:
         if f.integer[j] and j not in self.bounded:
             f.upper[j] = np.inf  # bounds that are given replace the default of integers
         self.bounded.add(j)
-        if kind in ("UP", "UI", "SC", "SI"):
-            f.upper[j] = value
-            if value < 0.0 and f.lower[j] == 0.0:
-                raise self.source.fail(
-                    f"{column!r} has the upper bound {text} and no lower bound before it",
-                    "readers disagree on the lower bound: write MI or LO first",
-                )
-        elif kind in ("LO", "LI"):
-            f.lower[j] = value
-        elif kind == "FX":
-            f.lower[j] = f.upper[j] = value
-        elif kind == "FR":
-            f.lower[j], f.upper[j] = -np.inf, np.inf
-        elif kind == "MI":
-            f.lower[j] = -np.inf
-        elif kind == "PL":
-            f.upper[j] = np.inf
-        elif kind == "BV":
-            f.lower[j], f.upper[j] = 0.0, 1.0
-        else:
+        if kind not in _BOUNDS:
             raise self.source.fail(f"the bound {words[0]} is not known here")
+        low, high = _BOUNDS[kind]
+        if kind in ("UP", "UI", "SC", "SI") and value < 0.0 and f.lower[j] == 0.0:
+            raise self.source.fail(
+                f"{column!r} has the upper bound {text} and no lower bound before it",
+                "readers disagree on the lower bound: write MI or LO first",
+            )
+        f.lower[j] = value if low == "value" else f.lower[j] if low is None else low
+        f.upper[j] = value if high == "value" else f.upper[j] if high is None else high
         f.integer[j] |= kind in ("UI", "LI", "BV", "SI")
         if kind in ("SC", "SI"):
-            self.semicontinuous[j] = self.source.line
+            self.later.semicontinuous[j] = self.source.line
         if f.lower[j] > f.upper[j] or f.lower[j] == np.inf or f.upper[j] == -np.inf:
             raise self.source.fail(f"{column!r} has no value between its bounds")
 
@@ -503,18 +489,19 @@ class _Reader:
         if kind in ("S1", "S2") and len(words) > 1:
             # S1 set, or S1 SOS set priority
             name = words[1] if len(words) == 2 else words[2]
-            self.sets.append(_OrderedSet(name, int(kind[1]), self.source.line))
+            self.later.sets.append((name, int(kind[1]), [], self.source.line))
             return
         member = [w for w in words if w][-2:]
-        if not self.sets or len(member) != 2:
+        if not self.later.sets or len(member) != 2:
             raise self.source.fail("a set is S1 or S2 and a name, then columns and weights")
-        self.sets[-1].members.append((self._column_of(member[0]), self.source.number(member[1])))
+        entry = self._column_of(member[0]), self.source.number(member[1])
+        self.later.sets[-1][2].append(entry)
 
     def _indicators(self, words: list[str]) -> None:
         if len(words) != 4 or words[0].upper() != "IF" or words[3] not in ("0", "1"):
             raise self.source.fail("an indicator is IF, a row, a binary column and 0 or 1")
         i, j = self._row_of(words[1]), self._column_of(words[2])
-        self.indicators.append((i, j, int(words[3]), self.source.line))
+        self.later.indicators.append((i, j, int(words[3]), self.source.line))
 
     def _close(self) -> None:
         """Turn what is left into rows, once every bound and side is known."""
@@ -532,12 +519,4 @@ class _Reader:
                 f.row_upper[i] = f.row_lower[i] + abs(value)
             else:  # the sign counts for an equality
                 f.row_lower[i] = f.row_upper[i] - abs(value)
-        for i, j, value, line in self.indicators:
-            self.source.line = line
-            add_indicator(f, i, j, value, self.source.fail)
-        for found in self.sets:
-            self.source.line = found.line
-            add_special_ordered_set(f, found.name, found.kind, found.members, self.source.fail)
-        for j, line in self.semicontinuous.items():
-            self.source.line = line
-            add_semicontinuous(f, j, self.source.fail)
+        self.later.add_to(f, self.source)

@@ -152,10 +152,7 @@ class _Reader:
             same &= part[sort][1:] == part[sort][:-1]
         if same.any() and not self.sum:
             self.source.line = int(line[sort[1:][same]].min())
-            raise self.source.fail(
-                "the place has a number already",
-                'correct the file, or add them up: of.read(path, duplicates="sum")',
-            )
+            raise self.source.twice()
         return k, b - 1, low - 1, high - 1, value
 
     def _integers(self, words: list[str], line: Indices) -> Indices:

@@ -196,6 +196,12 @@ class Source:
                 "correct the file; what nothing speaks of is left out",
             )
 
+    def twice(self, reason: str = "the place has a number already") -> DataError:
+        """Return the error about two numbers for one place."""
+        return self.fail(
+            reason, 'correct the file, or add them up: of.read(path, duplicates="sum")'
+        )
+
     def fail(self, reason: str, remedy: str = "correct the file") -> DataError:
         """Return an error about the current line."""
         text = self.lines[self.line - 1].strip() if 0 < self.line <= len(self.lines) else ""
