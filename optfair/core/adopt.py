@@ -259,10 +259,9 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
 
 def declaration(
     sense: Sense,
-    objective: Mapping[str, Any],
-    constraints: Mapping[str, Any],
+    objective: Mapping[str, tuple[Any, str]],
+    constraints: Mapping[str, tuple[Any, str]],
     *,
-    latex: Mapping[str, str],
     integers: frozenset[str] = frozenset(),
 ) -> Declaration:
     """Return the declaration of a small model from its expressions.
@@ -274,22 +273,20 @@ def declaration(
     sense : {"minimize", "maximize"}
         Direction of the objective.
     objective, constraints : dict
-        Name -> CVXPY expression, name -> CVXPY constraint. Their variables are the
-        variables of the model, under their own names.
-    latex : dict
-        Name of a term -> how it is printed.
+        Name -> CVXPY expression or constraint, and how it is printed in LaTeX. Their variables
+        are the variables of the model, under their own names.
     integers : frozenset of str
         Names of integer variables.
     """
     variables = {
         v.name(): v
-        for part in (*objective.values(), *constraints.values())
+        for part, _ in (*objective.values(), *constraints.values())
         for v in part.variables()
     }
     return Declaration(
         variables,
         sense,
-        tuple(model_goal(name, e, latex[name], sense) for name, e in objective.items()),
-        tuple(model_term(name, c, latex[name]) for name, c in constraints.items()),
+        tuple(model_goal(name, e, latex, sense) for name, (e, latex) in objective.items()),
+        tuple(model_term(name, c, latex) for name, (c, latex) in constraints.items()),
         integers,
     )

@@ -236,23 +236,23 @@ class FairKMeansBound(GroupedRows):
         scaled = v[:, None] * (X - w @ X)
         return declaration(
             "minimize",
-            {"cost": np.square(scaled).sum() - cp.sum(cp.multiply(scaled @ scaled.T, S))},
             {
-                "row sum": S @ v == v,
-                "cluster count": cp.trace(S) <= K,
-                # S is symmetric and its diagonal is not negative when it is semidefinite
-                "nonnegativity": S[np.triu_indices(n, 1)] >= 0,
-                "semidefinite": S >> 0,
-                "mass definition": cp.multiply(self._members() @ S, v[None, :]) == M,
+                "cost": (
+                    np.square(scaled).sum() - cp.sum(cp.multiply(scaled @ scaled.T, S)),
+                    r"\textstyle\sum_i w_i \|x_i - \bar x\|^2"
+                    r" - \sum_{ij} \sqrt{w_i w_j} S_{ij} (x_i - \bar x)^T (x_j - \bar x)",
+                )
             },
-            latex={
-                "cost": r"\textstyle\sum_i w_i \|x_i - \bar x\|^2"
-                r" - \sum_{ij} \sqrt{w_i w_j} S_{ij} (x_i - \bar x)^T (x_j - \bar x)",
-                "row sum": r"S \sqrt w = \sqrt w",
-                "cluster count": r"\operatorname{tr} S \le K",
-                "nonnegativity": r"S_{ij} \ge 0",
-                "semidefinite": r"S \succeq 0",
-                "mass definition": r"M_{gi} = \sqrt{w_i} \textstyle\sum_{j \in g} \sqrt{w_j} S_{ij}",
+            {
+                "row sum": (S @ v == v, r"S \sqrt w = \sqrt w"),
+                "cluster count": (cp.trace(S) <= K, r"\operatorname{tr} S \le K"),
+                # S is symmetric and its diagonal is not negative when it is semidefinite
+                "nonnegativity": (S[np.triu_indices(n, 1)] >= 0, r"S_{ij} \ge 0"),
+                "semidefinite": (S >> 0, r"S \succeq 0"),
+                "mass definition": (
+                    cp.multiply(self._members() @ S, v[None, :]) == M,
+                    r"M_{gi} = \sqrt{w_i} \textstyle\sum_{j \in g} \sqrt{w_j} S_{ij}",
+                ),
             },
         )
 

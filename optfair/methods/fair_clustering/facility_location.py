@@ -249,7 +249,8 @@ class FairFacilityLocation(GroupedRows):
             }
         integers = {"open"} | ({"assignment"} if self.data["whole"] else set())
         integers |= {"levels"} if self.data["goal"] == "bottleneck" else set()
-        rest = declaration("minimize", goals, terms, latex=words, integers=frozenset(integers))
+        said = [{k: (v, words[k]) for k, v in parts.items()} for parts in (goals, terms)]
+        rest = declaration("minimize", *said, integers=frozenset(integers))
         return replace(
             rest,
             variables={"assignment": A, "masses": M, **rest.variables},

@@ -121,25 +121,14 @@ class Diet(Problem):
         """Declare servings, their cost and what they contain."""
         d = self.data
         x = cp.Variable(d["cost"].size, name="servings")
-        constraints = {"minimum nutrition": d["nutrition"] @ x >= d["minimum"]}
+        eaten = d["nutrition"] @ x
+        constraints = {"minimum nutrition": (eaten >= d["minimum"], r"N x \ge l")}
         if "maximum" in d:
-            constraints["maximum nutrition"] = d["nutrition"] @ x <= d["maximum"]
-        fewest = d.get("fewest", np.zeros(x.size))
-        constraints["fewest servings"] = x >= fewest
+            constraints["maximum nutrition"] = eaten <= d["maximum"], r"N x \le u"
+        constraints["fewest servings"] = x >= d.get("fewest", np.zeros(x.size)), r"x \ge f"
         if "most" in d:
-            constraints["most servings"] = x <= d["most"]
-        return declaration(
-            "minimize",
-            {"cost": d["cost"] @ x},
-            constraints,
-            latex={
-                "cost": "c^T x",
-                "minimum nutrition": r"N x \ge l",
-                "maximum nutrition": r"N x \le u",
-                "fewest servings": r"x \ge f",
-                "most servings": r"x \le m",
-            },
-        )
+            constraints["most servings"] = x <= d["most"], r"x \le m"
+        return declaration("minimize", {"cost": (d["cost"] @ x, "c^T x")}, constraints)
 
 
 # The transportation problem.
@@ -219,17 +208,11 @@ class Transport(Problem):
         X = cp.Variable(C.shape, name="shipments")
         return declaration(
             "minimize",
-            {"cost": cp.sum(cp.multiply(C, X))},
+            {"cost": (cp.sum(cp.multiply(C, X)), r"\langle C, X \rangle")},
             {
-                "supply": cp.sum(X, axis=1) <= self.data["supply"],
-                "demand": cp.sum(X, axis=0) >= self.data["demand"],
-                "nonnegativity": X >= 0,
-            },
-            latex={
-                "cost": r"\langle C, X \rangle",
-                "supply": r"X 1 \le s",
-                "demand": r"X^T 1 \ge d",
-                "nonnegativity": r"X \ge 0",
+                "supply": (cp.sum(X, axis=1) <= self.data["supply"], r"X 1 \le s"),
+                "demand": (cp.sum(X, axis=0) >= self.data["demand"], r"X^T 1 \ge d"),
+                "nonnegativity": (X >= 0, r"X \ge 0"),
             },
         )
 
@@ -291,12 +274,10 @@ class WaterFilling(Problem):
         x = cp.Variable(a.size, name="powers")
         return declaration(
             "maximize",
-            {"capacity": cp.sum(cp.log(a + x))},
-            {"power": cp.sum(x) == self.data["power"], "nonnegativity": x >= 0},
-            latex={
-                "capacity": r"\textstyle\sum_i \log(a_i + x_i)",
-                "power": "1^T x = P",
-                "nonnegativity": r"x \ge 0",
+            {"capacity": (cp.sum(cp.log(a + x)), r"\textstyle\sum_i \log(a_i + x_i)")},
+            {
+                "power": (cp.sum(x) == self.data["power"], "1^T x = P"),
+                "nonnegativity": (x >= 0, r"x \ge 0"),
             },
         )
 
@@ -362,14 +343,12 @@ class CobbDouglas(Problem):
         x, u = cp.Variable(2, name="goods"), cp.Variable(name="utility")
         return declaration(
             "maximize",
-            {"utility": u},
+            {"utility": (u, "u")},
             {
-                "taste": cp.PowCone3D(x[0], x[1], u, d["share"]),
-                "budget": d["prices"] @ x <= d["budget"],
-            },
-            latex={
-                "utility": "u",
-                "taste": r"|u| \le x_1^{\alpha} x_2^{1 - \alpha},\; x \ge 0",
-                "budget": r"p^T x \le B",
+                "taste": (
+                    cp.PowCone3D(x[0], x[1], u, d["share"]),
+                    r"|u| \le x_1^{\alpha} x_2^{1 - \alpha},\; x \ge 0",
+                ),
+                "budget": (d["prices"] @ x <= d["budget"], r"p^T x \le B"),
             },
         )

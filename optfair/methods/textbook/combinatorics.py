@@ -11,9 +11,22 @@ import numpy as np
 from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
-from optfair.numbers import check_matrix, check_number, check_symmetric, check_vector
+from optfair.numbers import Floats, check_matrix, check_number, check_symmetric, check_vector
 
 # The knapsack problem.
+
+
+def _loads(items: int, **given: Any) -> dict[str, Floats]:
+    """Return what every item takes, at least 0."""
+    loads = {name: check_vector(load, name, items) for name, load in given.items()}
+    for name, load in loads.items():
+        if (load < 0).any():
+            raise DataError(
+                f"{name} has negative entries",
+                f"the first is item {int((load < 0).argmax())}",
+                f"give {name} of at least 0",
+            )
+    return loads
 
 
 class Knapsack(Problem):
@@ -56,15 +69,10 @@ class Knapsack(Problem):
 
     def __init__(self, *, values: Any, weights: Any, capacity: float) -> None:
         worth = check_vector(values, "values")
-        load = check_vector(weights, "weights", worth.size)
-        if (load < 0).any():
-            raise DataError(
-                "weights has negative entries",
-                f"the first is item {int((load < 0).argmax())}",
-                "give weights of at least 0",
-            )
         limit = check_number(capacity, "capacity", positive=True)
-        super().__init__({"values": worth, "weights": load, "capacity": limit})
+        super().__init__(
+            {"values": worth, **_loads(worth.size, weights=weights), "capacity": limit}
+        )
 
     def declare(self) -> Declaration:
         """Declare what is packed, its value and weight."""
@@ -72,17 +80,11 @@ class Knapsack(Problem):
         x = cp.Variable(v.size, name="packed")
         return declaration(
             "maximize",
-            {"value": v @ x},
+            {"value": (v @ x, "v^T x")},
             {
-                "capacity": w @ x <= self.data["capacity"],
-                "at least none": x >= 0,
-                "at most one": x <= 1,
-            },
-            latex={
-                "value": "v^T x",
-                "capacity": r"w^T x \le c",
-                "at least none": r"x \ge 0",
-                "at most one": r"x \le 1",
+                "capacity": (w @ x <= self.data["capacity"], r"w^T x \le c"),
+                "at least none": (x >= 0, r"x \ge 0"),
+                "at most one": (x <= 1, r"x \le 1"),
             },
             integers=frozenset({"packed"}),
         )
@@ -143,21 +145,10 @@ class RobustKnapsack(Problem):
         self, *, values: Any, weights: Any, deviations: Any, capacity: float, size: float
     ) -> None:
         worth = check_vector(values, "values")
-        loads = {
-            "weights": check_vector(weights, "weights", worth.size),
-            "deviations": check_vector(deviations, "deviations", worth.size),
-        }
-        for name, load in loads.items():
-            if (load < 0).any():
-                raise DataError(
-                    f"{name} has negative entries",
-                    f"the first is item {int((load < 0).argmax())}",
-                    f"give {name} of at least 0",
-                )
         super().__init__(
             {
                 "values": worth,
-                **loads,
+                **_loads(worth.size, weights=weights, deviations=deviations),
                 "capacity": check_number(capacity, "capacity", positive=True),
                 "size": check_number(size, "size", positive=True),
             }
@@ -170,17 +161,14 @@ class RobustKnapsack(Problem):
         spread = d["size"] * cp.norm(cp.multiply(d["deviations"], x))
         return declaration(
             "maximize",
-            {"value": d["values"] @ x},
+            {"value": (d["values"] @ x, "v^T x")},
             {
-                "capacity": d["weights"] @ x + spread <= d["capacity"],
-                "at least none": x >= 0,
-                "at most one": x <= 1,
-            },
-            latex={
-                "value": "v^T x",
-                "capacity": r"w^T x + \Omega \|\operatorname{diag}(\sigma) x\|_2 \le c",
-                "at least none": r"x \ge 0",
-                "at most one": r"x \le 1",
+                "capacity": (
+                    d["weights"] @ x + spread <= d["capacity"],
+                    r"w^T x + \Omega \|\operatorname{diag}(\sigma) x\|_2 \le c",
+                ),
+                "at least none": (x >= 0, r"x \ge 0"),
+                "at most one": (x <= 1, r"x \le 1"),
             },
             integers=frozenset({"packed"}),
         )
@@ -246,12 +234,10 @@ class IntegerLeastSquares(Problem):
         x = cp.Variable(d["A"].shape[1], name="coefficients")
         return declaration(
             "minimize",
-            {"misfit": cp.sum_squares(d["A"] @ x - d["b"])},
-            {"lower bound": x >= d["lower"], "upper bound": x <= d["upper"]},
-            latex={
-                "misfit": r"\|A x - b\|_2^2",
-                "lower bound": r"x \ge l",
-                "upper bound": r"x \le u",
+            {"misfit": (cp.sum_squares(d["A"] @ x - d["b"]), r"\|A x - b\|_2^2")},
+            {
+                "lower bound": (x >= d["lower"], r"x \ge l"),
+                "upper bound": (x <= d["upper"], r"x \le u"),
             },
             integers=frozenset({"coefficients"}),
         )
@@ -314,13 +300,11 @@ class LovaszTheta(Problem):
         joined = np.nonzero(np.triu(E))
         return declaration(
             "maximize",
-            {"size": cp.sum(X)},
-            {"trace": cp.trace(X) == 1, "edges": X[joined] == 0, "semidefinite": X >> 0},
-            latex={
-                "size": r"\langle 1 1^T, X \rangle",
-                "trace": r"\operatorname{tr} X = 1",
-                "edges": r"X_{ij} = 0",
-                "semidefinite": r"X \succeq 0",
+            {"size": (cp.sum(X), r"\langle 1 1^T, X \rangle")},
+            {
+                "trace": (cp.trace(X) == 1, r"\operatorname{tr} X = 1"),
+                "edges": (X[joined] == 0, r"X_{ij} = 0"),
+                "semidefinite": (X >> 0, r"X \succeq 0"),
             },
         )
 
@@ -383,11 +367,9 @@ class MaxCutRelaxation(Problem):
         X = cp.Variable(W.shape, name="gram", symmetric=True)
         return declaration(
             "maximize",
-            {"cut": cp.sum(cp.multiply(laplacian / 4.0, X))},
-            {"unit diagonal": cp.diag(X) == 1, "semidefinite": X >> 0},
-            latex={
-                "cut": r"\tfrac14 \langle L, X \rangle",
-                "unit diagonal": r"\operatorname{diag} X = 1",
-                "semidefinite": r"X \succeq 0",
+            {"cut": (cp.sum(cp.multiply(laplacian / 4.0, X)), r"\tfrac14 \langle L, X \rangle")},
+            {
+                "unit diagonal": (cp.diag(X) == 1, r"\operatorname{diag} X = 1"),
+                "semidefinite": (X >> 0, r"X \succeq 0"),
             },
         )

@@ -71,11 +71,10 @@ class RidgeRegression(Problem):
         return declaration(
             "minimize",
             {
-                "fit": cp.sum_squares(A @ x - b),
-                "penalty": self.data["penalty"] * cp.sum_squares(x),
+                "fit": (cp.sum_squares(A @ x - b), r"\|A x - b\|_2^2"),
+                "penalty": (self.data["penalty"] * cp.sum_squares(x), r"\lambda \|x\|_2^2"),
             },
             {},
-            latex={"fit": r"\|A x - b\|_2^2", "penalty": r"\lambda \|x\|_2^2"},
         )
 
 
@@ -130,13 +129,8 @@ class SimplexRegression(Problem):
         x = cp.Variable(A.shape[1], name="fractions")
         return declaration(
             "minimize",
-            {"fit": cp.sum_squares(A @ x - b)},
-            {"sum": cp.sum(x) == 1, "nonnegativity": x >= 0},
-            latex={
-                "fit": r"\|A x - b\|_2^2",
-                "sum": "1^T x = 1",
-                "nonnegativity": r"x \ge 0",
-            },
+            {"fit": (cp.sum_squares(A @ x - b), r"\|A x - b\|_2^2")},
+            {"sum": (cp.sum(x) == 1, "1^T x = 1"), "nonnegativity": (x >= 0, r"x \ge 0")},
         )
 
 
@@ -193,12 +187,10 @@ class MaximumEntropy(Problem):
         p = cp.Variable(F.shape[1], name="probabilities")
         return declaration(
             "maximize",
-            {"entropy": cp.sum(cp.entr(p))},
-            {"sum": cp.sum(p) == 1, "moments": F @ p == self.data["moments"]},
-            latex={
-                "entropy": r"-\textstyle\sum_j p_j \log p_j",
-                "sum": "1^T p = 1",
-                "moments": "F p = m",
+            {"entropy": (cp.sum(cp.entr(p)), r"-\textstyle\sum_j p_j \log p_j")},
+            {
+                "sum": (cp.sum(p) == 1, "1^T p = 1"),
+                "moments": (F @ p == self.data["moments"], "F p = m"),
             },
         )
 
@@ -252,11 +244,9 @@ class NearestCorrelation(Problem):
         X = cp.Variable(A.shape, name="correlation", symmetric=True)
         return declaration(
             "minimize",
-            {"distance": cp.sum_squares(X - A) / 2},
-            {"unit diagonal": cp.diag(X) == 1, "semidefinite": X >> 0},
-            latex={
-                "distance": r"\tfrac12 \|X - A\|_F^2",
-                "unit diagonal": r"\operatorname{diag} X = 1",
-                "semidefinite": r"X \succeq 0",
+            {"distance": (cp.sum_squares(X - A) / 2, r"\tfrac12 \|X - A\|_F^2")},
+            {
+                "unit diagonal": (cp.diag(X) == 1, r"\operatorname{diag} X = 1"),
+                "semidefinite": (X >> 0, r"X \succeq 0"),
             },
         )

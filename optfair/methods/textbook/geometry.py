@@ -74,16 +74,12 @@ class BallProjection(Problem):
         p = self.data["point"]
         x = cp.Variable(p.size, name="projection")
         balls = zip(self.data["centers"], self.data["radii"], strict=True)
-        inside = {f"ball.{i}": cp.sum_squares(x - c) <= r**2 for i, (c, r) in enumerate(balls)}
-        return declaration(
-            "minimize",
-            {"distance": cp.sum_squares(x - p)},
-            inside,
-            latex={
-                "distance": r"\|x - p\|_2^2",
-                **dict.fromkeys(inside, r"\|x - c_i\|_2^2 \le r_i^2"),
-            },
-        )
+        inside = {
+            f"ball.{i}": (cp.sum_squares(x - c) <= r**2, r"\|x - c_i\|_2^2 \le r_i^2")
+            for i, (c, r) in enumerate(balls)
+        }
+        distance = {"distance": (cp.sum_squares(x - p), r"\|x - p\|_2^2")}
+        return declaration("minimize", distance, inside)
 
 
 # The largest ball inside a polyhedron.
@@ -137,12 +133,13 @@ class ChebyshevCenter(Problem):
         c, r = cp.Variable(A.shape[1], name="center"), cp.Variable(name="radius")
         return declaration(
             "maximize",
-            {"radius": r},
-            {"inside": A @ c + np.linalg.norm(A, axis=1) * r <= b, "nonnegativity": r >= 0},
-            latex={
-                "radius": "r",
-                "inside": r"a_i^T c + r \|a_i\|_2 \le b_i",
-                "nonnegativity": r"r \ge 0",
+            {"radius": (r, "r")},
+            {
+                "inside": (
+                    A @ c + np.linalg.norm(A, axis=1) * r <= b,
+                    r"a_i^T c + r \|a_i\|_2 \le b_i",
+                ),
+                "nonnegativity": (r >= 0, r"r \ge 0"),
             },
         )
 
@@ -200,9 +197,8 @@ class SmallestBall(Problem):
         away = points - np.ones((n, 1)) @ cp.reshape(c, (1, d), order="C")
         return declaration(
             "minimize",
-            {"radius": r},
-            {"inside": cp.norm(away, 2, axis=1) <= r},
-            latex={"radius": "r", "inside": r"\|x_i - c\|_2 \le r"},
+            {"radius": (r, "r")},
+            {"inside": (cp.norm(away, 2, axis=1) <= r, r"\|x_i - c\|_2 \le r")},
         )
 
 
@@ -284,12 +280,8 @@ class TrustRegion(Problem):
         x = cp.Variable(g.size, name="step")
         return declaration(
             "minimize",
-            {"model": cp.quad_form(x, H / 2.0) + g @ x},
-            {"region": cp.sum_squares(x) <= r**2},
-            latex={
-                "model": r"\tfrac12 x^T H x + g^T x",
-                "region": r"\|x\|_2^2 \le r^2",
-            },
+            {"model": (cp.quad_form(x, H / 2.0) + g @ x, r"\tfrac12 x^T H x + g^T x")},
+            {"region": (cp.sum_squares(x) <= r**2, r"\|x\|_2^2 \le r^2")},
         )
 
     def find_witness(self) -> NonconvexityWitness | None:
@@ -353,12 +345,12 @@ class HiddenConvexForm(Problem):
         z = cp.Variable(d.size, name="squares")
         return declaration(
             "minimize",
-            {"curvature": (d / 2.0) @ z, "slope": -(size @ cp.sqrt(z))},
-            {"region": cp.sum(z) <= self.data["radius"] ** 2, "nonnegativity": z >= 0},
-            latex={
-                "curvature": r"\tfrac12 d^T z",
-                "slope": r"-\textstyle\sum_i |\gamma_i| \sqrt{z_i}",
-                "region": r"1^T z \le r^2",
-                "nonnegativity": r"z \ge 0",
+            {
+                "curvature": ((d / 2.0) @ z, r"\tfrac12 d^T z"),
+                "slope": (-(size @ cp.sqrt(z)), r"-\textstyle\sum_i |\gamma_i| \sqrt{z_i}"),
+            },
+            {
+                "region": (cp.sum(z) <= self.data["radius"] ** 2, r"1^T z \le r^2"),
+                "nonnegativity": (z >= 0, r"z \ge 0"),
             },
         )

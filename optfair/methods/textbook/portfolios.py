@@ -74,17 +74,11 @@ class MinimumVariance(Problem):
         x = cp.Variable(r.size, name="portfolio")
         return declaration(
             "minimize",
-            {"variance": cp.quad_form(x, cp.psd_wrap(self.data["covariance"]))},
+            {"variance": (cp.quad_form(x, cp.psd_wrap(self.data["covariance"])), r"x^T \Sigma x")},
             {
-                "budget": cp.sum(x) == 1,
-                "wanted return": r @ x >= self.data["wanted"],
-                "no short sales": x >= 0,
-            },
-            latex={
-                "variance": r"x^T \Sigma x",
-                "budget": "1^T x = 1",
-                "wanted return": r"r^T x \ge t",
-                "no short sales": r"x \ge 0",
+                "budget": (cp.sum(x) == 1, "1^T x = 1"),
+                "wanted return": (r @ x >= self.data["wanted"], r"r^T x \ge t"),
+                "no short sales": (x >= 0, r"x \ge 0"),
             },
         )
 
@@ -159,25 +153,15 @@ class CardinalityPortfolio(Problem):
         z = cp.Variable(d["returns"].size, name="held")
         return declaration(
             "minimize",
-            {"variance": cp.quad_form(x, cp.psd_wrap(d["covariance"]))},
+            {"variance": (cp.quad_form(x, cp.psd_wrap(d["covariance"])), r"x^T \Sigma x")},
             {
-                "budget": cp.sum(x) == 1,
-                "wanted return": d["returns"] @ x >= d["wanted"],
-                "no short sales": x >= 0,
-                "only what is held": x <= z,
-                "count": cp.sum(z) <= d["most"],
-                "at least none": z >= 0,
-                "at most one": z <= 1,
-            },
-            latex={
-                "variance": r"x^T \Sigma x",
-                "budget": "1^T x = 1",
-                "wanted return": r"r^T x \ge t",
-                "no short sales": r"x \ge 0",
-                "only what is held": r"x \le z",
-                "count": r"1^T z \le k",
-                "at least none": r"z \ge 0",
-                "at most one": r"z \le 1",
+                "budget": (cp.sum(x) == 1, "1^T x = 1"),
+                "wanted return": (d["returns"] @ x >= d["wanted"], r"r^T x \ge t"),
+                "no short sales": (x >= 0, r"x \ge 0"),
+                "only what is held": (x <= z, r"x \le z"),
+                "count": (cp.sum(z) <= d["most"], r"1^T z \le k"),
+                "at least none": (z >= 0, r"z \ge 0"),
+                "at most one": (z <= 1, r"z \le 1"),
             },
             integers=frozenset({"held"}),
         )
@@ -246,16 +230,13 @@ class RiskBudget(Problem):
         x = cp.Variable(r.size, name="portfolio")
         return declaration(
             "maximize",
-            {"return": r @ x},
+            {"return": (r @ x, "r^T x")},
             {
-                "risk": cp.norm(self.data["factor"].T @ x) <= self.data["risk"],
-                "budget": cp.sum(x) == 1,
-                "no short sales": x >= 0,
-            },
-            latex={
-                "return": "r^T x",
-                "risk": r"\|F^T x\|_2 \le \sigma",
-                "budget": "1^T x = 1",
-                "no short sales": r"x \ge 0",
+                "risk": (
+                    cp.norm(self.data["factor"].T @ x) <= self.data["risk"],
+                    r"\|F^T x\|_2 \le \sigma",
+                ),
+                "budget": (cp.sum(x) == 1, "1^T x = 1"),
+                "no short sales": (x >= 0, r"x \ge 0"),
             },
         )

@@ -31,9 +31,8 @@ class IsotonicRegression(of.Problem):
         x = cp.Variable(y.size, name="fitted")
         return declaration(
             "minimize",
-            {"misfit": cp.sum_squares(x - y)},
-            {"order": x[:-1] <= x[1:]},
-            latex={"misfit": r"\|x - y\|^2", "order": r"x_i \le x_{i+1}"},
+            {"misfit": (cp.sum_squares(x - y), r"\|x - y\|^2")},
+            {"order": (x[:-1] <= x[1:], r"x_i \le x_{i+1}")},
         )
 
 
