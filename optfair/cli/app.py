@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optfair.cli.cluster import cluster
-from optfair.cli.compare import compare
 from optfair.cli.console import (
     FAILED,
     Json,
@@ -24,7 +23,7 @@ from optfair.cli.console import (
 )
 from optfair.cli.explain import diagnose, explain, prove, verify
 from optfair.cli.learning import exercise, grade, quiz
-from optfair.cli.solve import export, pareto, read, solve, sweep
+from optfair.cli.solve import compare, export, pareto, read, solve, sweep
 from optfair.errors import DataError, OptfairError, nearest
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from optfair.core.scalar_rows import SEVERAL, ScalarRows
+from optfair.core.term import SEVERAL, ScalarRows
 from optfair.errors import DeclarationError, nearest, needed
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from optfair.core.expressions import (
 from optfair.core.identity import Origin, packed
 from optfair.core.labels import Labels
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.scalar_rows import ScalarRows
 from optfair.core.term import (
     LAZY_ROWS,
     PROVED_TERMS,
     ConstraintTerm,
     ObjectiveTerm,
+    ScalarRows,
     Structure,
     Term,
     family,

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.binary_operators import MulExpression
+from cvxpy.constraints import Equality, Inequality
 from numpy.typing import NDArray
 
+from optfair.core.expressions import Evaluator, Values, dense, fitted
 from optfair.core.problem_class import Evidence
 from optfair.errors import DeclarationError
 from optfair.numbers import Floats, check_mapping
@@ -18,8 +22,6 @@ if TYPE_CHECKING:
     from optfair.core.expressions import FrozenParameter, Written
 
 # A named piece of a problem: an objective term or a constraint term.
-
-Values = Mapping[str, Any]
 
 
 # stands where a function must be given: fields behind those with a default need one
@@ -269,3 +271,101 @@ PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True, integers=True
 
 #: Terms of many rows that are generated as they are needed, beside any other convex terms.
 LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)
+
+
+# Rows of one number each, every one a constraint of its own: measured together.
+
+# Rows on one variable from which on they are one product.
+SEVERAL = 8
+
+
+@dataclass(frozen=True, eq=False)
+class _Row:
+    """Coefficients times a vector of variables is at most, or equal to, a constant."""
+
+    variable: str
+    leaf: Any
+    coefficients: Floats
+    constant: float
+    equal: bool
+
+
+def _row(t: ConstraintTerm) -> _Row | None:
+    """Return the numbers of a row that is written ``a @ x <= b``, None of anything else."""
+    evaluator = getattr(t.violation, "__self__", None)
+    if not isinstance(evaluator, Evaluator) or np.ndim(t.scale):
+        return None
+    if "row" not in evaluator.__dict__:  # problems share their terms
+        evaluator.__dict__["row"] = _read(evaluator.stated, evaluator.names)
+    row: _Row | None = evaluator.__dict__["row"]
+    return row
+
+
+def _read(e: Any, names: Mapping[int, str]) -> _Row | None:
+    if not isinstance(e, (Equality, Inequality)) or e.shape:
+        return None
+    for body, side, sign in zip(e.args, e.args[::-1], (1.0, -1.0), strict=True):
+        if type(body) is not MulExpression or not isinstance(side, cp.Constant):
+            continue
+        a, x = body.args
+        if isinstance(a, cp.Constant) and isinstance(x, cp.Variable) and a.shape == x.shape:
+            coefficients, constant = sign * dense(a.value), sign * float(dense(side.value).item())
+            return _Row(names[x.id], x, coefficients, constant, isinstance(e, Equality))
+    return None
+
+
+class ScalarRows:
+    r"""Constraints :math:`a_i^T x \le b_i`, :math:`\ge` or :math:`=` that somebody wrote one by one.
+
+    Parameters
+    ----------
+    terms : mapping
+        Constraints by name; those that are written in another way are left out.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, numpy as np, optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> rows = [np.array([1.0, i]) @ x <= i for i in range(9)]
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
+    >>> found = ScalarRows(p.constraints).violations({"x": np.array([1.0, 2.0])})
+    >>> len(found), [float(v) for v in found["c1"]]
+    (9, [1.0, 1.0])
+    """
+
+    def __init__(self, terms: Mapping[str, ConstraintTerm]) -> None:
+        groups: dict[Any, list[tuple[str, Any, float]]] = {}
+        for name, t in terms.items() if len(terms) >= SEVERAL else ():
+            row = _row(t)
+            if row is not None:
+                groups.setdefault((row.variable, row.leaf.shape), []).append((name, row, t.scale))
+        self._groups = [
+            (
+                rows[0][1],
+                [name for name, _, _ in rows],
+                np.array([row.coefficients for _, row, _ in rows]),
+                np.array([row.constant for _, row, _ in rows]),
+                np.array([row.equal for _, row, _ in rows]),
+                np.array([scale for _, _, scale in rows], dtype=float),
+            )
+            for rows in groups.values()
+            if len(rows) >= SEVERAL
+        ]
+
+    def violations(self, values: Values, unit: float = 1.0) -> dict[str, tuple[float, float]]:
+        """Return what `ConstraintTerm.violations` does, by name."""
+        found: dict[str, tuple[float, float]] = {}
+        for first, names, A, b, equal, scale in self._groups:
+            if first.variable not in values:
+                continue
+            x = fitted(values, first.variable, first.leaf)
+            with np.errstate(all="ignore"):
+                over = A @ x - b
+                outside = np.where(equal, np.abs(over), np.maximum(over, 0.0))
+                finite = np.isfinite(outside)
+                side = np.where(np.isfinite(scale), scale, 0.0)
+                loose = np.where(finite, outside / (1.0 + side), np.inf)
+                own = np.where(outside > 0.0, outside / (unit + scale), 0.0)
+            own = np.where(finite, own, np.inf)
+            found |= zip(names, zip(loose.tolist(), own.tolist(), strict=True), strict=True)
+        return found

@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.cli.compare import compare
+from optfair.cli.solve import compare
 from optfair.comparison import Comparison, Run
 from optfair.comparison.page import rendered
 

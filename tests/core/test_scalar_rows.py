@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.scalar_rows import SEVERAL
+from optfair.core.term import SEVERAL
 
 
 def problem(seed: int = 0, count: int = 2 * SEVERAL) -> Any:

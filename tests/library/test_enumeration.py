@@ -12,7 +12,7 @@ import pytest
 import optfair as of
 from optfair.library.certification import enumerated
 from optfair.methods.textbook.combinatorics import IntegerLeastSquares, Knapsack
-from optfair.methods.textbook.portfolios import CardinalityPortfolio, MinimumVariance
+from optfair.methods.textbook.estimation import CardinalityPortfolio, MinimumVariance
 from optfair.transforms.relaxation import relax_integrality
 
 

@@ -12,10 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
+from optfair.core.expressions import Values
 from optfair.core.labels import Axis
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure, Values
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import DataError, DeclarationError
 from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from optfair.core.certificate import Verdict
 from optfair.core.composition import Rule
+from optfair.core.expressions import Values
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
-from optfair.core.term import ConstraintTerm, Values
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.margins import finite_vector, group_vector

@@ -12,8 +12,9 @@ import scipy.sparse as sp
 
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.classify import model_term
+from optfair.core.expressions import Values
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,

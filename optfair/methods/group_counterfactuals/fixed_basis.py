@@ -10,7 +10,8 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.core.expressions import Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.classify import model_goal, model_term, rows_term
-from optfair.core.expressions import Evaluator
+from optfair.core.expressions import Evaluator, Values
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (

@@ -16,9 +16,10 @@ from scipy.spatial.distance import pdist
 
 from optfair import datasets
 from optfair.core.classify import model_goal, model_term, rows_term
+from optfair.core.expressions import Values
 from optfair.core.problem import Declaration
 from optfair.core.problem_class import ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure, Values
+from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.library.instance import dataset_rows

@@ -16,8 +16,8 @@ from optfair.methods.textbook.combinatorics import (
     MaxCutRelaxation,
     RobustKnapsack,
 )
+from optfair.methods.textbook.estimation import CardinalityPortfolio
 from optfair.methods.textbook.geometry import ChebyshevCenter
-from optfair.methods.textbook.portfolios import CardinalityPortfolio
 
 
 def instance(name):

@@ -15,12 +15,13 @@ from optfair.methods.textbook.allocation import Diet
 from optfair.methods.textbook.combinatorics import Knapsack, MaxCutRelaxation
 from optfair.methods.textbook.estimation import (
     MaximumEntropy,
+    MinimumVariance,
     NearestCorrelation,
     RidgeRegression,
+    RiskBudget,
     SimplexRegression,
 )
 from optfair.methods.textbook.geometry import BallProjection, SmallestBall, TrustRegion
-from optfair.methods.textbook.portfolios import MinimumVariance, RiskBudget
 from optfair.transforms.relaxation import relax_integrality
 
 NAMES = [n for n in of.library.names() if n.startswith("textbook/")]
