@@ -7,6 +7,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,11 @@ def _breakable(text: str) -> Any:
     return Markup("<wbr>").join(escape(part) for part in parts)
 
 
+def count(number: int, thing: str) -> str:
+    """Return how many there are of a thing, as "1 row" or "1,000 rows"."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 # Pictures of matplotlib as part of a page: inline SVG in the page's colours, with a title.
 
 
@@ -81,6 +87,32 @@ def _theme() -> dict[str, str]:
 
     names = {INK: "ink", "#000000": "ink", QUIET: "quiet", FAINT: "faint"}
     return {colour.lower(): f"var(--{name})" for colour, name in names.items()}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing with its words; ``svg`` is markup, the rest is text."""
+
+    heading: str
+    svg: Any
+    caption: str
+
+
+def picture(
+    draw: Callable[[Axes], object],
+    name: str,
+    heading: str,
+    caption: str,
+    height: float,
+    *,
+    title: str = "",
+    description: str = "",
+) -> Picture:
+    """Return a drawing for a page; see `inline_svg`. Its title and description may say more."""
+    from markupsafe import Markup
+
+    svg = inline_svg(draw, name, title or heading, description or caption, height)
+    return Picture(heading, Markup(svg), caption)  # escaped in it, the rest is matplotlib's own
 
 
 def inline_svg(

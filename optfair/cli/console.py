@@ -202,12 +202,16 @@ def is_model(text: str) -> bool:
 # Options that several commands share, and what was typed.
 
 
+# What changes how a command runs, and nothing of what it answers.
+_HOW = ("force", "as_json", "verbose")
+
+
 def typed(ctx: typer.Context, command: str) -> str:
-    """Return the command that was typed, every option by its long name."""
+    """Return the command that was typed with the options that matter, by their long names."""
     words = ["optfair", command]
     for p in ctx.command.params:
         source, value = ctx.get_parameter_source(p.name or ""), ctx.params.get(p.name or "")
-        if source is None or source.name != "COMMANDLINE" or getattr(p, "count", False):
+        if source is None or source.name != "COMMANDLINE" or p.name in _HOW:
             continue
         if p.param_type_name == "argument":
             words += map(str, value if isinstance(value, (list, tuple)) else [value])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -10,16 +9,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from optfair import metrics, registry
 from optfair.cli.console import FAILED, Json, document, lines, reporting, table
-from optfair.errors import DataError, NotInstalled
+from optfair.errors import DataError, needed
 from optfair.registry import fact_files
 from optfair.storage import write_whole
 
@@ -227,13 +227,8 @@ def quiz(
 # A tour in a few seconds: declare, classify, solve, verify, compose, alternate, sweep, draw.
 
 CLUSTERS, SEED, TOLERANCE = 5, 0, 1e-9
-
-
-class Say(Protocol):
-    """Prints a line, or the title of a step."""
-
-    def __call__(self, text: object, *, title: bool = False) -> None:
-        """Print it as it is, without markup or wrapping."""
+# Prints a line, or the title of a step, as it is: without markup or wrapping.
+Say = Callable[..., None]
 
 
 def demo(out: Path, quick: bool = False) -> dict[str, Any]:
@@ -261,7 +256,7 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
     from optfair import datasets
 
     begin = time.perf_counter()
-    _need_matplotlib()
+    needed("matplotlib", 'pip install "optfair[plot]"')  # before anything is solved, not after
     say = _speaker()
     X, sex = datasets.load("german_credit").numeric("sex", standardize=True)
     problem = _declared(say, X, sex)
@@ -301,16 +296,6 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
     numbers["seconds"] = time.perf_counter() - begin
     say(f"\nDone in {numbers['seconds']:.1f} s.")
     return numbers
-
-
-def _need_matplotlib() -> None:
-    """Fail before anything is solved, not after."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise NotInstalled(
-            "matplotlib is not installed",
-            "the tour ends in two pictures",
-            'pip install "optfair[plot]"',
-        )
 
 
 def _speaker() -> Say:

@@ -44,30 +44,21 @@ class Column:
         Rows whose entry is missing.
     numbers : array (n,) or None
         Entries as numbers, NaN where missing; None for a column with text.
+    first_text : int or None
+        Row of the first entry that is no number.
     """
 
     name: str
     words: tuple[str, ...]
     missing: tuple[int, ...]
     numbers: Floats | None
+    first_text: int | None = None
 
     @property
     def constant(self) -> bool:
         """Whether all entries that are there are equal, or none is."""
         return len({w for w in self.words if w.lower() not in MISSING}) <= 1 or (
             self.numbers is not None and len(set(self.numbers[~np.isnan(self.numbers)])) <= 1
-        )
-
-    @property
-    def first_text(self) -> int | None:
-        """Row of the first entry that is no number."""
-        return next(
-            (
-                i
-                for i, w in enumerate(self.words)
-                if w.lower() not in MISSING and _number(w) is None
-            ),
-            None,
         )
 
 
@@ -274,7 +265,7 @@ def _understood(name: str, words: tuple[str, ...]) -> Column:
             continue
         value = _number(w)
         if value is None:
-            return Column(name, words, missing, None)
+            return Column(name, words, missing, None, i)
         numbers[i] = value
     return Column(name, words, missing, None if len(holes) == len(words) else numbers)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from optfair import metrics, registry
 from optfair.cli.question import Question
 from optfair.numbers import Floats
-from optfair.pages import inline_svg, page
+from optfair.pages import Picture, count, page, picture
 from optfair.plots import COLOURS, plot_composition, plot_convergence, plot_projection
 
 if TYPE_CHECKING:
@@ -161,24 +161,6 @@ def clustered(question: Question, verbose: int = 0, labels: str = "soft") -> Clu
 POINTS = 1500
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A drawing with its words; ``svg`` is markup, the rest is text."""
-
-    heading: str
-    svg: Any
-    caption: str
-
-
-def _picture(
-    name: str, height: float, heading: str, caption: str, draw: Callable[[Axes], object]
-) -> Picture:
-    from markupsafe import Markup
-
-    # the words are escaped in it, the rest is matplotlib's own
-    return Picture(heading, Markup(inline_svg(draw, name, heading, caption, height)), caption)
-
-
 def compositions(found: Clustering) -> list[Picture]:
     """Return who is in each cluster, with and without the rule; nothing for too many groups."""
     q = found.question
@@ -191,20 +173,20 @@ def compositions(found: Clustering) -> list[Picture]:
         return lambda ax: plot_composition(q.groups, hard, title="", ax=ax)
 
     return [
-        _picture(
+        picture(
+            of(found.labels),
             "fair",
-            height,
             "Under the rule",
             f"Share of each group in each cluster; balance {found.fair.balance_:.3f}.",
-            of(found.labels),
-        ),
-        _picture(
-            "plain",
             height,
+        ),
+        picture(
+            of(found.plain_labels),
+            "plain",
             f"For comparison: {q.plain_name}, without a rule",
             f"The same, balance {found.plain.balance_:.3f}. Clusters are numbered by the rows they"
             " share with those under the rule.",
-            of(found.plain_labels),
+            height,
         ),
     ]
 
@@ -213,22 +195,18 @@ def pictures(found: Clustering) -> list[Picture]:
     """Return where the clusters are, unless there are too many groups, and how they were found."""
     q, fair = found.question, found.fair
     drawn = [
-        _picture(
+        picture(
+            lambda ax: plot_convergence(fair, title="", ax=ax),
             "convergence",
-            4.3,
             "How it converged",
             "Above: the cost after each step of the best start. Below: the certified gap of each"
             " step's assignment.",
-            lambda ax: plot_convergence(fair, title="", ax=ax),
+            4.3,
         )
     ]
     if len(fair.groups_) <= len(COLOURS):
         seen = "" if len(q.columns) < 3 else " Clusters that overlap here may be apart elsewhere."
-        projected = _picture(
-            "projection",
-            5.0,
-            "Where they are",
-            f"Each point is a row, in the columns as they were clustered.{seen}",
+        projected = picture(
             lambda ax: plot_projection(
                 q.X,
                 fair.labels_,
@@ -240,6 +218,10 @@ def pictures(found: Clustering) -> list[Picture]:
                 title="",
                 ax=ax,
             ),
+            "projection",
+            "Where they are",
+            f"Each point is a row, in the columns as they were clustered.{seen}",
+            5.0,
         )
         drawn.insert(0, projected)
     return drawn
@@ -278,7 +260,7 @@ def rendered(found: Clustering, command: str) -> str:
     return page(
         TEMPLATE,
         version=__version__,
-        title=f"{q.table.path.name}: {_count(q.clusters, 'cluster')}, fair by {q.group_column}",
+        title=f"{q.table.path.name}: {count(q.clusters, 'cluster')}, fair by {q.group_column}",
         lead=_lead(found),
         tiles=_tiles(found),
         notices=[*found.notices, *_stopped(found)],
@@ -295,10 +277,6 @@ def rendered(found: Clustering, command: str) -> str:
         code=_code(q),
         provenance=_provenance(found, __version__),
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def _figure(value: float) -> str:
@@ -320,9 +298,9 @@ def _lead(found: Clustering) -> str:
         f"{share:.0%} {name}" for name, share in zip(groups, found.fair.shares_, strict=True)
     )
     if len(groups) > 6:
-        sizes = _count(len(groups), "group")
+        sizes = count(len(groups), "group")
     return (
-        f"{_count(len(q.X), 'row')} in {_count(len(q.columns), 'column')}, by {q.group_column}:"
+        f"{count(len(q.X), 'row')} in {count(len(q.columns), 'column')}, by {q.group_column}:"
         f" {sizes}. Asked for: {q.rule_words}."
     )
 
@@ -444,7 +422,7 @@ def _reading(found: Clustering) -> list[tuple[str, str]]:
         (
             "not proven",
             "Finding the centers is not a convex problem. They are the best of"
-            f" {_count(len(fair.restarts_), 'start')} of a heuristic that ends where neither a"
+            f" {count(len(fair.restarts_), 'start')} of a heuristic that ends where neither a"
             " better assignment nor better centers alone help; another clustering may cost less.",
         ),
         (
@@ -485,7 +463,7 @@ def _provenance(found: Clustering, version: str) -> list[tuple[str, str]]:
     q, fair = found.question, found.fair
     return [
         ("seed", str(q.seed)),
-        ("starts", f"{len(fair.restarts_)}, the best after {_count(fair.n_iter_, 'iteration')}"),
+        ("starts", f"{len(fair.restarts_)}, the best after {count(fair.n_iter_, 'iteration')}"),
         ("ended", fair.status_),
         ("seconds", f"{found.seconds:.1f}, and {found.plain_seconds:.1f} for {q.plain_name}"),
         ("solver", str(fair.solution_.solver)),

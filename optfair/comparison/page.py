@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from optfair.comparison.run import Run
-from optfair.pages import inline_svg, page, text_of
+from optfair.pages import Picture, count, page, picture, text_of
 
 if TYPE_CHECKING:
     from optfair.comparison.comparison import Cell, Comparison
@@ -63,7 +63,7 @@ def rendered(comparison: Comparison, command: str = "") -> str:
     return page(
         TEMPLATE,
         version=__version__,
-        title=f"{_count(len(c.solvers), 'solver')} on {_count(len(c.problems), 'problem')}",
+        title=f"{count(len(c.solvers), 'solver')} on {count(len(c.problems), 'problem')}",
         lead=f"Relative residuals of at most {c.tolerance:g}, recomputed on the problem as declared,"
         f" within {c.time_limit:g} seconds. What a solver says of itself does not count.",
         tiles=_tiles(c),
@@ -81,10 +81,6 @@ def rendered(comparison: Comparison, command: str = "") -> str:
         script=Markup(script),
         script_hash=digest,
     )
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def _tiles(c: Comparison) -> list[dict[str, str]]:
@@ -137,9 +133,7 @@ def _solver(row: Any) -> dict[str, str]:
     }
 
 
-def _pictures(c: Comparison) -> list[dict[str, Any]]:
-    from markupsafe import Markup
-
+def _pictures(c: Comparison) -> list[Picture]:
     from optfair.plots import plot_accuracy, plot_profile
 
     accuracies = [] if not c.accuracy() else ["objective", "feasibility"]
@@ -148,23 +142,21 @@ def _pictures(c: Comparison) -> list[dict[str, Any]]:
     if not any(r.size for r in profile.ratios.values()):
         return found
     ends = ", ".join(f"{s} {len(r)} of {profile.taken[s]}" for s, r in profile.ratios.items())
-    svg = inline_svg(
+    drawn = picture(
         lambda ax: plot_profile(profile, title="", ax=ax),
         "profile",
-        "Performance profile, wall time",
-        f"Share of problems answered within a ratio to the best solver. Answered in all: {ends}.",
-        3.4 + 0.12 * len(profile.ratios),
-    )
-    caption = (
+        "Wall time",
         "The share of the problems a solver takes that it answers within this ratio to the best"
-        " solver of each. The legend has how many it answers of how many it takes."
+        " solver of each. The legend has how many it answers of how many it takes.",
+        3.4 + 0.12 * len(profile.ratios),
+        title="Performance profile, wall time",
+        description="Share of problems answered within a ratio to the best solver."
+        f" Answered in all: {ends}.",
     )
-    return [{"heading": "Wall time", "svg": Markup(svg), "caption": caption}, *found]
+    return [drawn, *found]
 
 
-def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> dict[str, Any]:
-    from markupsafe import Markup
-
+def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> Picture:
     rows = c.accuracy()
     told = "; ".join(
         f"{r.solver} {figure(r.median(measure), 2)} in {figure(r.median('seconds'))} s"
@@ -176,15 +168,15 @@ def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> dict[str, Any]:
         " to the bound where none is certified.",
         "feasibility": "The largest relative violation of a constraint at the point that came back.",
     }
-    svg = inline_svg(
+    return picture(
         lambda ax: draw(c, measure=measure, title="", ax=ax),
         measure,
-        f"{of_what[measure]} against time",
-        f"Medians over the runs of each solver: {told}.",
+        of_what[measure],
+        f"{caption[measure]} A small dot is a run, a large mark the medians of a solver.",
         3.6 + 0.12 * len(rows),
+        title=f"{of_what[measure]} against time",
+        description=f"Medians over the runs of each solver: {told}.",
     )
-    text = f"{caption[measure]} A small dot is a run, a large mark the medians of a solver."
-    return {"heading": of_what[measure], "svg": Markup(svg), "caption": text}
 
 
 def _rows(c: Comparison) -> list[dict[str, Any]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from optfair import registry
 from optfair.core.problem_class import ProblemClass
@@ -141,22 +141,11 @@ class Instance:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the file says, without the data."""
-        known: dict[str, Any] = {}
-        if self.optimum is not None:
-            o = self.optimum
-            known["optimum"] = {
-                "value": o.value,
-                "certified_by": o.certified_by,
-                "gap": o.gap,
-                "checked_by": list(o.checked_by),
-            }
-        if self.infeasible is not None:
-            i = self.infeasible
-            known["infeasible"] = {
-                "conflict": list(i.conflict),
-                "certified_by": i.certified_by,
-                "checked_by": list(i.checked_by),
-            }
+        known = {}
+        for word, said in (("optimum", self.optimum), ("infeasible", self.infeasible)):
+            if said is not None:
+                facts = asdict(said).items()
+                known[word] = {k: list(v) if isinstance(v, tuple) else v for k, v in facts}
         return {
             "name": self.name,
             "model": self.model,
@@ -183,8 +172,13 @@ _TOP: dict[str, type] = {
     "infeasible": dict,
 }
 _NEEDED = ("model", "class", "source", "data")
-_OPTIMUM: dict[str, type] = {"value": float, "certified_by": str, "gap": float, "checked_by": list}
-_INFEASIBLE: dict[str, type] = {"conflict": list, "certified_by": str, "checked_by": list}
+# What is stated of an optimum, or of there being none.
+_STATED: dict[str, type] = {
+    **dict.fromkeys(("value", "gap"), float),
+    **dict.fromkeys(("checked_by", "conflict"), list),
+    "certified_by": str,
+}
+T = TypeVar("T")
 
 
 def names(pattern: str = "*") -> tuple[str, ...]:
@@ -268,8 +262,8 @@ def read_instance(path: Path, name: str) -> Instance:
         data=facts["data"],
         rules=facts.get("rules", {}),
         integrality=tuple(facts.get("integrality", ())),
-        optimum=_optimum(facts.get("optimum"), path),
-        infeasible=_infeasible(facts.get("infeasible"), path),
+        optimum=_stated(Optimum, facts, "optimum", path),
+        infeasible=_stated(Infeasibility, facts, "infeasible", path),
         tags=tuple(facts.get("tags", ())),
     )
 
@@ -287,25 +281,14 @@ def _check(table: Mapping[str, Any], known: Mapping[str, type], where: str, need
             )
 
 
-def _optimum(table: Mapping[str, Any] | None, path: Path) -> Optimum | None:
-    if table is None:
+def _stated(kind: type[T], facts: Mapping[str, Any], word: str, path: Path) -> T | None:
+    """Return what a table of a file states, None where the file has no such table."""
+    if word not in facts:
         return None
-    _check(table, _OPTIMUM, f"[optimum] of {path}", _OPTIMUM)
-    return Optimum(
-        float(table["value"]),
-        table["certified_by"],
-        float(table["gap"]),
-        tuple(table["checked_by"]),
-    )
-
-
-def _infeasible(table: Mapping[str, Any] | None, path: Path) -> Infeasibility | None:
-    if table is None:
-        return None
-    _check(table, _INFEASIBLE, f"[infeasible] of {path}", _INFEASIBLE)
-    return Infeasibility(
-        tuple(table["conflict"]), table["certified_by"], tuple(table["checked_by"])
-    )
+    types = {f.name: _STATED[f.name] for f in fields(cast("Any", kind))}
+    _check(facts[word], types, f"[{word}] of {path}", types)
+    given: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in facts[word].items()}
+    return kind(**{k: float(v) if types[k] is float else v for k, v in given.items()})
 
 
 # Which models and rules a file of facts may name, and how their tables become objects.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -83,7 +85,7 @@ def test_it_prints_each_step(tmp_path, capsys):
 
 
 def test_without_matplotlib_it_says_so_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("optfair.cli.learning.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(of.NotInstalled, match=r"optfair\[plot\]"):
         demo(tmp_path)
     assert not list(tmp_path.iterdir())
