@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,20 @@ def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
     return new_figure(width, height).subplots() if ax is None else ax
 
 
-def tidy(ax: Axes, title: str, note: str = "", **hidden: Any) -> None:
+def beside(ax: Axes, text: str, at: Any, away: tuple[float, float], **look: Any) -> None:
+    """Write a quiet note some points away from a place; ``xycoords`` says what the place is in."""
+    look = {"fontsize": 9.5, "color": QUIET, "textcoords": "offset points", **look}
+    ax.annotate(text, at, xytext=away, **look)
+
+
+def tidy(
+    ax: Axes,
+    title: str,
+    note: str = "",
+    *,
+    grid: Literal["", "x", "y", "both"] = "",
+    **hidden: Any,
+) -> None:
     """Set a left-aligned title with a quiet line below it, and drop needless spines.
 
     Parameters
@@ -69,22 +82,18 @@ def tidy(ax: Axes, title: str, note: str = "", **hidden: Any) -> None:
         Where.
     title, note : str
         What is seen; how to read it.
+    grid : {"", "x", "y", "both"}
+        Which faint lines are drawn below everything.
     **hidden
         Further spines to hide, ``left=True`` and so on.
     """
     lines = 1.5 * (note.count("\n") + 1) if note else 0.0
     ax.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=8 + 9.5 * lines)
     if note:
-        ax.annotate(
-            note,
-            (0, 1),
-            xytext=(0, 6),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            fontsize=9.5,
-            color=QUIET,
-            va="bottom",
-        )
+        beside(ax, note, (0, 1), (0, 6), xycoords="axes fraction", va="bottom")
+    if grid:
+        ax.grid(axis=grid, color=FAINT, linewidth=0.8)
+        ax.set_axisbelow(True)
     for side in ("top", "right", *hidden):
         ax.spines[side].set_visible(False)
     ax.tick_params(labelsize=9.5, colors=INK)
@@ -259,17 +268,12 @@ def _crossed(
 
 # Picture of a performance profile.
 
-NAMES = {
-    "seconds": "wall time",
-    "cpu_seconds": "CPU time",
-    "megabytes": "peak memory",
-    "megabytes_added": "memory added",
-}
-UNITS = {
-    "seconds": "seconds",
-    "cpu_seconds": "seconds",
-    "megabytes": "MB",
-    "megabytes_added": "MB",
+# What is measured, and in what.
+MEASURES = {
+    "seconds": ("wall time", "seconds"),
+    "cpu_seconds": ("CPU time", "seconds"),
+    "megabytes": ("peak memory", "MB"),
+    "megabytes_added": ("memory added", "MB"),
 }
 DASHES = ("-", "--", ":", "-.")
 
@@ -365,18 +369,16 @@ def plot_profile(
     ticks = [m * 10.0**e for e in range(-9, 9) for m in steps if left <= m * 10.0**e <= right]
     ax.set_xticks(ticks, [f"{t:,.0f}" if t >= 1 else f"{t:g}" for t in ticks])
     ax.minorticks_off()
-    ax.grid(color=FAINT, linewidth=0.8)
-    ax.set_axisbelow(True)
-    name = NAMES.get(profile.measure, profile.measure)
+    name, unit = MEASURES.get(profile.measure, (profile.measure,) * 2)
     ax.set_ylabel("share of problems solved")
     if profile.to_best:
         ax.set_xlabel(f"{name}, ratio to the best solver", color=QUIET)
         note = "higher is better: at 1 how often best, at the right how often solved at all"
         kind = "Performance profile"
     else:
-        ax.set_xlabel(f"{name}, {UNITS.get(profile.measure, profile.measure)}", color=QUIET)
+        ax.set_xlabel(f"{name}, {unit}", color=QUIET)
         note, kind = "higher is better: the share that is solved within so much", "Data profile"
-    tidy(ax, kind if title is None else title, note)
+    tidy(ax, kind if title is None else title, note, grid="both")
     legend_below(ax, handles)
     return ax
 
@@ -478,11 +480,10 @@ def plot_accuracy(
     ax.set_yscale("log")
     low, high = ax.get_ylim()
     ax.set_ylim(max(low, 0.3 * EXACT), min(high, 3.0))
-    ax.grid(color=FAINT, linewidth=0.8)
-    ax.set_axisbelow(True)
     ax.set_xlabel("seconds of the whole call", color=QUIET)
     ax.set_ylabel(ERRORS[measure])
-    tidy(ax, title, "lower and further left is better; hollow: not every run was verified")
+    note = "lower and further left is better; hollow: not every run was verified"
+    tidy(ax, title, note, grid="both")
     legend_below(ax, handles)
     return ax
 

@@ -10,11 +10,11 @@ import typer
 
 from optfair.cli.cluster import cluster
 from optfair.cli.console import (
-    FAILED,
     Json,
     Name,
     Problems,
     Solvers,
+    answer,
     document,
     lines,
     named,
@@ -97,29 +97,30 @@ def show(
         subject = named(name)
         instance, problem = subject.instance, subject.problem
         able = takers(problem)
-        if as_json:
-            document(
-                ({"name": subject.name} if instance is None else instance.to_dict())
-                | {
-                    "path": name if instance is None else str(instance.path),
-                    "found_class": str(problem.problem_class),
-                    "evidence": [str(row) for row in problem.evidence],
-                    "witness": None if problem.witness is None else str(problem.witness),
-                    "variables": {k: list(v.shape) for k, v in problem.variables.items()},
-                    "constraints": list(problem.constraints),
-                    "solvers": able,
-                }
-            )
-            return
-        lines(
-            subject.name if instance is None else f"{instance.name}  ({instance.path})",
+        known = {"name": subject.name, "path": name}
+        head, more = subject.name, list[str]()
+        if instance is not None:
+            known = instance.to_dict() | {"path": str(instance.path)}
+            head = f"{instance.name}  ({instance.path})"
+            more = [f"optimum  {_known(instance)}", f"source   {instance.source}"]
+        answer(
+            as_json,
+            known
+            | {
+                "found_class": str(problem.problem_class),
+                "evidence": [str(row) for row in problem.evidence],
+                "witness": None if problem.witness is None else str(problem.witness),
+                "variables": {k: list(v.shape) for k, v in problem.variables.items()},
+                "constraints": list(problem.constraints),
+                "solvers": able,
+            },
+            head,
             str(problem),
             "evidence",
             *(f"  {row}" for row in str(problem.explain()).splitlines()),
             f"solvers  {', '.join(able) or 'none takes it'}",
+            *more,
         )
-        if instance is not None:
-            lines(f"optimum  {_known(instance)}", f"source   {instance.source}")
 
 
 @app.command()
@@ -138,12 +139,8 @@ def certify(
     with reporting(as_json):
         if not every:
             outcome = library.certify(library.load(str(name)))
-            if as_json:
-                document(outcome.to_dict())
-            else:
-                lines(*repr(outcome).splitlines())
-            if not outcome:
-                raise typer.Exit(FAILED)
+            rows = repr(outcome).splitlines()
+            answer(as_json, outcome.to_dict(), *rows, failed=not outcome)
             return
         outcomes = []
         for one in library.names():
@@ -151,12 +148,8 @@ def certify(
             if not as_json:
                 lines(_one_line(outcomes[-1]))
         failed = [o["name"] for o in outcomes if not o["certified"]]
-        if as_json:
-            document({"instances": outcomes, "failed": failed})
-        else:
-            lines(f"{len(outcomes) - len(failed)} of {len(outcomes)} certified")
-        if failed:
-            raise typer.Exit(FAILED)
+        said = f"{len(outcomes) - len(failed)} of {len(outcomes)} certified"
+        answer(as_json, {"instances": outcomes, "failed": failed}, said, failed=bool(failed))
 
 
 @app.command("solvers")

@@ -66,6 +66,16 @@ def lines(*rows: str) -> None:
         typer.echo(row)
 
 
+def answer(as_json: bool, content: Mapping[str, Any], *rows: str, failed: bool = False) -> None:
+    """Print one document or lines of text, and leave with the exit code of a result that failed."""
+    if as_json:
+        document(content)
+    else:
+        lines(*rows)
+    if failed:
+        raise typer.Exit(FAILED)
+
+
 # columns of a table that is too wide for the terminal are not made narrower than this
 _LEAST = 8
 

@@ -17,6 +17,7 @@ from optfair.cli.console import (
     Name,
     Problems,
     Solvers,
+    answer,
     check_output,
     document,
     is_model,
@@ -59,27 +60,19 @@ def explain(
             _refuse_options("explain", where, shape, picture)
             _explain_model(formula, as_json)
             return
-        answer = _answer(formula, where, shape)
+        proof = _proved(formula, where, shape)
         if picture is not None:
-            _draw(answer, picture)
-        if as_json:
-            document(_record(formula, where, answer))
-        else:
-            lines(*answer.explain().splitlines())
-            verdict = answer.verify()
-            if answer.curvature != "undecided":
-                lines(str(verdict))
-        if answer.curvature == "undecided":
-            raise typer.Exit(FAILED)
+            _draw(proof, picture)
+        undecided = proof.curvature == "undecided"
+        rows = [*proof.explain().splitlines(), *([] if undecided else [str(proof.verify())])]
+        answer(as_json, _record(formula, where, proof), *rows, failed=undecided)
 
 
 def _explain_model(name: str, as_json: bool) -> None:
     problem = named(name).problem
     rows = str(problem.explain()).splitlines()
-    if as_json:
-        document({"name": name, "class": str(problem.problem_class), "evidence": rows})
-    else:
-        lines(*rows)
+    content = {"name": name, "class": str(problem.problem_class), "evidence": rows}
+    answer(as_json, content, *rows)
 
 
 def _refuse_options(command: str, *given: Any) -> None:
@@ -93,7 +86,7 @@ def _refuse_options(command: str, *given: Any) -> None:
         )
 
 
-def _answer(formula: str, where: str, shape: str, curvature: Any = None) -> Answer:
+def _proved(formula: str, where: str, shape: str, curvature: Any = None) -> Answer:
     from optfair.convexity.grammar import parse, parse_bounds
     from optfair.convexity.prove import prove as proved
 
@@ -132,29 +125,23 @@ def prove(
     with reporting(as_json):
         if is_model(formula):
             _refuse_options("prove", where, shape, curvature)
-            proved = _prove_optimum(formula, out, force, as_json)
-        elif out is not None:
+            _prove_optimum(formula, out, force, as_json)
+            return
+        if out is not None:
             raise DataError(
                 "--out is for the optimum of a model",
                 f"{formula!r} is a formula, whose proof is a tree of rules",
                 "print it with `optfair explain`",
             )
-        else:
-            answer = _answer(formula, where, shape, None if curvature is None else curvature.value)
-            verdict = answer.verify()
-            proved = bool(answer) and bool(verdict)
-            if as_json:
-                document(_record(formula, where, answer) | {"proved": proved})
-            else:
-                lines(
-                    str(answer),
-                    str(verdict) if proved else "not proved: `optfair explain` says why",
-                )
-        if not proved:
-            raise typer.Exit(FAILED)
+        proof = _proved(formula, where, shape, None if curvature is None else curvature.value)
+        verdict = proof.verify()
+        proved = bool(proof) and bool(verdict)
+        said = str(verdict) if proved else "not proved: `optfair explain` says why"
+        content = _record(formula, where, proof) | {"proved": proved}
+        answer(as_json, content, str(proof), said, failed=not proved)
 
 
-def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> bool:
+def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> None:
     from optfair.errors import SolverFailure, UnsupportedProblem
 
     check_output("--out", out, force)
@@ -167,18 +154,15 @@ def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> b
     proved = bool(verdict) and s.grade.sound
     if out is not None:
         s.certificate.save(out)
-    if as_json:
-        document(
-            {"name": subject.name, "objective": s.objective, "bound": s.bound, "gap": s.gap}
-            | {"proved": proved, "reasons": list(verdict.reasons), **s.grade.to_dict()}
-        )
-    else:
-        lines(
-            f"{s.problem.sense} {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}: {s.grade}",
-            *(f"not proved: {reason}" for reason in verdict.reasons),
-            *([f"wrote {out}: `optfair verify {out} {name}` checks it"] if out is not None else []),
-        )
-    return proved
+    answer(
+        as_json,
+        {"name": subject.name, "objective": s.objective, "bound": s.bound, "gap": s.gap}
+        | {"proved": proved, "reasons": list(verdict.reasons), **s.grade.to_dict()},
+        f"{s.problem.sense} {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}: {s.grade}",
+        *(f"not proved: {reason}" for reason in verdict.reasons),
+        *([f"wrote {out}: `optfair verify {out} {name}` checks it"] if out is not None else []),
+        failed=not proved,
+    )
 
 
 def verify(
@@ -199,23 +183,18 @@ def verify(
         about = None if model is None else named(model)
         verdict = saved.verify()
         reasons = verdict.reasons if about is None else saved.faults(about.problem)
-        if as_json:
-            document(
-                {
-                    "proof": str(proof),
-                    "model": None if about is None else about.name,
-                    "proved": not reasons,
-                    "says": "" if reasons else str(saved),
-                    "reasons": reasons,
-                    **verdict.grade.to_dict(),
-                }
-            )
-        else:
-            lines(*([f"NOT proved: {reason}" for reason in reasons] or [str(saved)]))
-            if about is not None and not reasons:
-                lines(f"its numbers are those of {about.name}")
-        if reasons:
-            raise typer.Exit(FAILED)
+        content = {
+            "proof": str(proof),
+            "model": None if about is None else about.name,
+            "proved": not reasons,
+            "says": "" if reasons else str(saved),
+            "reasons": reasons,
+            **verdict.grade.to_dict(),
+        }
+        rows = [f"NOT proved: {reason}" for reason in reasons] or [str(saved)]
+        if about is not None and not reasons:
+            rows.append(f"its numbers are those of {about.name}")
+        answer(as_json, content, *rows, failed=bool(reasons))
 
 
 def diagnose(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from optfair import metrics, registry
-from optfair.cli.console import FAILED, Json, document, lines, reporting, table
+from optfair.cli.console import Json, answer, document, lines, reporting, table
 from optfair.errors import DataError, needed
 from optfair.registry import fact_files
 from optfair.storage import write_whole
@@ -58,11 +58,10 @@ def exercise(
                 table(("name", "class", "title"), rows)
             return
         task = load(name)
-        if as_json:
-            document(_facts(task))
-            return
         asked = f"; and `prices` for {', '.join(task.prices)}" if task.prices else ""
-        lines(
+        answer(
+            as_json,
+            _facts(task),
             f"{task.title}  ({task.source})",
             "",
             task.task,
@@ -87,7 +86,9 @@ def _facts(task: Any) -> dict[str, Any]:
 
 
 def grade(
-    answer: Annotated[Path, typer.Argument(help="File of Python that defines the answer.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="ANSWER", help="File of Python that defines the answer.")
+    ],
     name: Annotated[str, typer.Argument(help="Name of the exercise.", autocompletion=_exercises)],
     hints: Annotated[int, typer.Option(min=0, help="Show so many hints after a mistake.")] = 0,
     time_limit: Annotated[float, typer.Option(min=1, help="Wall seconds for the answer.")] = 60.0,
@@ -98,28 +99,23 @@ def grade(
     The file runs in a process of its own with limits on time and memory. That is no sandbox: it can
     do whatever you can.
     """
+    from optfair.library.exercise import Step
     from optfair.library.exercise import exercise as load
 
     with reporting(as_json):
-        if not answer.is_file():
-            raise DataError(f"there is no file {answer}", remedy="check the path")
+        if not file.is_file():
+            raise DataError(f"there is no file {file}", remedy="check the path")
         task = load(name)
-        steps = marked_apart(answer, task.name, time_limit)
+        steps = marked_apart(file, task.name, time_limit)
         right = bool(steps) and all(step["ok"] for step in steps)
         shown = [] if right else list(task.hints[:hints])
-        if as_json:
-            document({"exercise": task.name, "right": right, "steps": steps, "hints": shown})
-        else:
-            for step in steps:
-                detail = f": {step['detail']}" * bool(step["detail"])
-                lines(f"{'ok   ' if step['ok'] else 'WRONG'}  {step['what']}{detail}")
-            left = len(task.hints) - len(shown)
-            more = f"{left} hint{'s' * (left > 1)} left: --hints {len(shown) + 1}" if left else ""
-            lines(*(f"hint   {hint}" for hint in shown), *([] if right else filter(None, [more])))
-            if right:
-                lines("right")
-        if not right:
-            raise typer.Exit(FAILED)
+        rows = [str(Step(**step)) for step in steps] + [f"hint   {hint}" for hint in shown]
+        left = len(task.hints) - len(shown)
+        if right or left:
+            more = f"{left} hint{'s' * (left > 1)} left: --hints {len(shown) + 1}"
+            rows.append("right" if right else more)
+        content = {"exercise": task.name, "right": right, "steps": steps, "hints": shown}
+        answer(as_json, content, *rows, failed=not right)
 
 
 # The worker: a process that runs the answer, and writes what came of it into a file.

@@ -22,32 +22,16 @@ def _power(x: Any, p: Any) -> Any:
     return cp.power(x, float(p))
 
 
+# Functions of CVXPY that go by its own names.
+_ATOMS = (
+    *("exp", "log", "sqrt", "square", "abs", "sum", "max", "min", "maximum", "minimum"),
+    *("norm", "entr", "logistic", "log_sum_exp", "geo_mean", "trace", "lambda_max"),
+)
 #: What may be called, by name.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "exp": cp.exp,
-    "log": cp.log,
-    "sqrt": cp.sqrt,
-    "square": cp.square,
+    **{name: getattr(cp, name) for name in _ATOMS},
+    **{f.__name__: f for f in (sin, cos, tan, sinh, tanh, asinh)},
     "power": _power,
-    "abs": cp.abs,
-    "sum": cp.sum,
-    "max": cp.max,
-    "min": cp.min,
-    "maximum": cp.maximum,
-    "minimum": cp.minimum,
-    "norm": cp.norm,
-    "entr": cp.entr,
-    "logistic": cp.logistic,
-    "log_sum_exp": cp.log_sum_exp,
-    "geo_mean": cp.geo_mean,
-    "sin": sin,
-    "cos": cos,
-    "tan": tan,
-    "sinh": sinh,
-    "tanh": tanh,
-    "asinh": asinh,
-    "trace": cp.trace,
-    "lambda_max": cp.lambda_max,
 }
 _COMPARE = {ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "==", ast.Lt: "<=", ast.Gt: ">="}
 

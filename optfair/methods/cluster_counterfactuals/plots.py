@@ -12,7 +12,6 @@ from optfair.errors import DataError
 from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
-    FAINT,
     INK,
     MANY_COLOURS,
     ON_LIGHT,
@@ -538,9 +537,7 @@ def plot_distances(
     else:
         ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
     ax.set_ylabel(units)
-    ax.grid(axis="y", color=FAINT, linewidth=0.8)
-    ax.set_axisbelow(True)
-    tidy(ax, title, note)
+    tidy(ax, title, note, grid="y")
     ax.tick_params(axis="x", length=0)
     return ax
 

@@ -15,7 +15,6 @@ from optfair.methods.group_counterfactuals.metrics import moved_members
 from optfair.numbers import Floats
 from optfair.plots import (
     COLOURS,
-    FAINT,
     INK,
     ON_LIGHT,
     QUIET,
@@ -337,14 +336,12 @@ def plot_counterfactual_front(
     ax.set_ylabel("transport cost (mean squared distance)")
     ax.set_xlim(left=min(0.0, ax.get_xlim()[0]) if ax.get_xlim()[0] < 0.1 else None)
     ax.set_ylim(bottom=0.0)
-    ax.grid(axis="y", color=FAINT, linewidth=0.8)
-    ax.set_axisbelow(True)
     kinds = {f.method for f in several}
     note = {
         frozenset({"sweep"}): "each point: the optimum of its family for one K",
         frozenset({"nsga2"}): "found by a search; nothing is proven of it",
     }.get(frozenset(kinds), "filled: optimum of its family for one K; hollow: found by a search")
-    tidy(ax, title, note)
+    tidy(ax, title, note, grid="y")
     legend_below(ax, handles)
     return ax
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from numbers import Integral, Real
@@ -301,6 +301,11 @@ def _labels(factuals: Any, rows: Any, n: int) -> tuple[str, ...]:
     if rows is None:
         rows = getattr(factuals, "index", None)
         rows = range(n) if rows is None or callable(rows) else rows
+    return row_labels(rows, n)
+
+
+def row_labels(rows: Iterable[Any], n: int) -> tuple[str, ...]:
+    """Return the labels of rows as texts, one per row."""
     labels = tuple(map(str, rows))
     if len(labels) != n:
         raise DataError(f"{len(labels)} labels for {n} rows", remedy="give one per row")

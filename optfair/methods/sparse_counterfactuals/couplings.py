@@ -103,6 +103,24 @@ def random_coupling(n: int, m: int, rng: np.random.Generator) -> Floats:
     return _matched(drawn, m)
 
 
+def checked_alignment(alignment: Any, m: int) -> Indices:
+    """Return the factual row of each counterfactual.
+
+    Raises
+    ------
+    DataError
+        Not one whole number each.
+    """
+    owner = np.asarray(alignment)
+    if owner.shape != (m,) or owner.dtype.kind not in "iu":
+        raise DataError(
+            "alignment does not fit the counterfactuals",
+            f"shape {owner.shape} and type {owner.dtype} for {m} counterfactuals",
+            "give the number of a factual row for each of them",
+        )
+    return owner
+
+
 @checked(n=check_count, m=check_count)
 def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
     """Return the coupling of every row with the counterfactuals made for it.
@@ -133,13 +151,7 @@ def aligned_coupling(n: int, m: int, alignment: Any = None) -> Floats:
                 'give alignment=, the factual row of each counterfactual, or coupling="ot"',
             )
         return _matched(np.arange(n), m)
-    owner = np.asarray(alignment)
-    if owner.shape != (m,) or owner.dtype.kind not in "iu":
-        raise DataError(
-            "alignment does not fit the counterfactuals",
-            f"shape {owner.shape} and type {owner.dtype} for {m} counterfactuals",
-            "give the number of a factual row for each of them",
-        )
+    owner = checked_alignment(alignment, m)
     count = np.bincount(owner, minlength=n) if owner.min() >= 0 else np.zeros(0)
     if count.size != n:
         raise DataError(

@@ -11,7 +11,7 @@ import numpy as np
 from optfair.errors import DataError, DeclarationError
 from optfair.features.predictor import Predictor
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
-from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding
+from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding, checked_alignment
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
 from optfair.numbers import Floats, Indices, check_choice, check_table, checked, whole
 
@@ -73,17 +73,8 @@ def given_counterfactuals(rows: Any, *, alignment: Any = "rows") -> Counterfactu
             "counterfactuals are no table with rows", f"shape {table.shape}", "give rows x columns"
         )
     if isinstance(alignment, str) and alignment == "rows":
-        owner: Indices | None = np.arange(table.shape[0])
-    elif alignment is None:
-        owner = None
-    else:
-        owner = np.asarray(alignment)
-        if owner.shape != (table.shape[0],) or owner.dtype.kind not in "iu":
-            raise DataError(
-                "alignment does not fit the counterfactuals",
-                f"shape {owner.shape} and type {owner.dtype} for {table.shape[0]}",
-                "give the number of a factual row for each of them",
-            )
+        alignment = np.arange(table.shape[0])
+    owner = None if alignment is None else checked_alignment(alignment, table.shape[0])
     return Counterfactuals(table, owner, "given")
 
 

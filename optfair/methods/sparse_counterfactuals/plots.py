@@ -15,15 +15,16 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
     RAISED,
     Directions,
     edit_directions,
+    row_labels,
 )
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
-    FAINT,
     INK,
     QUIET,
+    beside,
     legend_below,
     new_axes,
     new_figure,
@@ -103,9 +104,7 @@ def plot_edits(
     first = next(iter(edited.values()))
     names = _named(features, Cells.of(factuals, first).names)
     n, d = next(iter(tables.values())).shape
-    labels = None if rows is None else [plain(r, 12) for r in rows]
-    if labels is not None and len(labels) != n:
-        raise DataError(f"{len(labels)} labels for {n} rows", remedy="give one per row")
+    labels = None if rows is None else [plain(r, 12) for r in row_labels(rows, n)]
     if figure is None:
         width = float(np.clip(2.6 + 0.27 * n, NARROW, WIDE))
         height = 0.45 + len(tables) * (HEAD + CELL * d) + FOOT + _below(labels, n) - FLAT
@@ -173,9 +172,7 @@ def plot_row_edits(
     before = Cells.of(factuals, original).differ.sum(axis=1)
     after = Cells.of(factuals, refined).differ.sum(axis=1)
     n = before.size
-    labels = None if rows is None else [plain(r, 12) for r in rows]
-    if labels is not None and len(labels) != n:
-        raise DataError(f"{len(labels)} labels for {n} rows", remedy="give one per row")
+    labels = None if rows is None else [plain(r, 12) for r in row_labels(rows, n)]
     if not before.any():
         raise DataError(
             "the counterfactuals are the factuals",
@@ -205,12 +202,11 @@ def plot_row_edits(
         handles.append(marks)
     whole, rest = int(before.sum()), int(after.sum())
     said = f"{rest} of {whole} edits remain, {rest / whole:.0%}"
-    tidy(ax, title, said if rest <= whole else f"{rest} edits, the counterfactuals have {whole}")
+    note = said if rest <= whole else f"{rest} edits, the counterfactuals have {whole}"
+    tidy(ax, title, note, grid="y")
     ax.set_ylabel("edits", color=INK)
     ax.set_xlim(-0.6, n - 0.4)
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_axisbelow(True)
-    ax.grid(axis="y", color=FAINT, linewidth=0.8)
     _row_labels(ax, labels, n)
     legend_below(ax, handles, inches=_below(labels, n))
     return ax
@@ -257,26 +253,10 @@ def _draw(ax: Axes, directions: Directions, names: list[str]) -> None:
         for i, j in np.argwhere(directions > 0):
             symbol = SYMBOLS[directions[i, j]]
             ax.text(i, j, symbol, ha="center", va="center", fontsize=6.5, color="white")
-    ax.annotate(
-        "edits",
-        (1.0, 1.0),
-        xycoords="axes fraction",
-        xytext=(6, 5),
-        textcoords="offset points",
-        fontsize=9.5,
-        color=QUIET,
-    )
+    beside(ax, "edits", (1.0, 1.0), (6, 5), xycoords="axes fraction")
+    row: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "va": "center"}
     for j, count in enumerate((directions > 0).sum(axis=0)):
-        ax.annotate(
-            f"{count}",
-            (1.0, j),
-            xycoords=ax.get_yaxis_transform(),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9.5,
-            color=QUIET if count else "#BBBBBB",
-        )
+        beside(ax, f"{count}", (1.0, j), (6, 0), color=QUIET if count else "#BBBBBB", **row)
 
 
 def _row_labels(ax: Axes, labels: list[str] | None, n: int) -> None:
@@ -441,11 +421,9 @@ def plot_effect(
     )
     if any(c.spread is not None for c in drawn):
         note += "; bands: 99.9 % confidence"
-    tidy(ax, title, note)
+    tidy(ax, title, note, grid="y")
     ax.set_xlabel("edits", color=INK)
     ax.set_ylabel(f"{NAMES[divergence]} to the target", color=INK)
-    ax.set_axisbelow(True)
-    ax.grid(axis="y", color=FAINT, linewidth=0.8)
     _legend(ax, drawn, best)
     return ax
 
@@ -542,16 +520,8 @@ def _marks(ax: Axes, marks: list[float], begin: float | None) -> None:
     for level in marks:
         height = (1.0 - level) * float(begin)
         ax.axhline(height, color=QUIET, linestyle=(0, (2, 2)), linewidth=1.0, zorder=1)
-        ax.annotate(
-            f"effect {level:.0%}",
-            (1.0, height),
-            xycoords=ax.get_yaxis_transform(),
-            xytext=(-3, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=9.5,
-            color=QUIET,
-        )
+        end: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "ha": "right"}
+        beside(ax, f"effect {level:.0%}", (1.0, height), (-3, 3), **end)
 
 
 def _legend(ax: Axes, drawn: list[_Curve], best: _Curve | None) -> None:

@@ -264,7 +264,7 @@ def plot_projection(
     _scatter(ax, points[drawn], cluster[drawn], index[drawn], names.size)
     ax.set_xlabel(axis_names[0])
     ax.set_ylabel(axis_names[1])
-    bare = {"left": True} if d == 1 else {}
+    bare: dict[str, Any] = {"left": True} if d == 1 else {}
     if bare:
         ax.set_yticks([])
     _legend(ax, names)
