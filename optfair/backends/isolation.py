@@ -11,16 +11,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from optfair.errors import SolverFailure
 
 # the caller's path, so that the same package is found
-_PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[1:]; from optfair.backends.isolation import serve; serve()"
-)
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from {} import serve; serve()"
 # Seconds that a worker which ends is waited for.
 PATIENCE = 5.0
 
@@ -84,19 +82,24 @@ def solve_apart(
         Ctrl-C; the process is ended.
     """
     task = (interface, dict(data), inverse, dict(options), log, tuple(paths), dict(more or {}))
-    worker = _taken()
+    worker = _idle.taken()
     try:
-        kind, *rest = worker.ask(pickle.dumps(task), seconds)
+        said = worker.ask(pickle.dumps(task), seconds)
     except BaseException:
         worker.close(kill=True)
         raise
-    if kind == "late":
-        return Answer(None, {})
-    if kind == "died":
+    if not isinstance(said, bytes):
+        worker.close()
+        if said is None:
+            return Answer(None, {})
+        word = signal.Signals(-said).name if said < 0 else f"exit code {said}"
         raise SolverFailure(
-            f"{name} ended its process", rest[0], "another solver is not affected; name one"
+            f"{name} ended its process",
+            f"it was ended by {word}",
+            "another solver is not affected; name one",
         )
     _idle.append(worker)
+    kind, *rest = pickle.loads(said)
     if kind == "error":
         raise rest[0]
     return Answer(rest[0], rest[1])
@@ -112,49 +115,35 @@ def reported(result: Any, path: str) -> Any:
     return result() if callable(result) else result
 
 
-_idle: list[_Worker] = []
+class Worker:
+    """The caller's end of a process that answers messages, one after the other.
 
+    Parameters
+    ----------
+    module : str
+        Whose function ``serve`` it runs.
+    errors : file, optional
+        Where it writes errors; by default where this process does.
+    apart : bool
+        Whether Ctrl-C does not reach it.
+    """
 
-def _taken() -> _Worker:
-    while _idle:
-        with contextlib.suppress(IndexError):  # another thread was quicker
-            worker = _idle.pop()
-            if worker.alive:
-                return worker
-            worker.close()
-    return _Worker()
-
-
-@atexit.register
-def close_idle() -> None:
-    """End the processes that wait for work."""
-    while _idle:
-        with contextlib.suppress(IndexError):
-            _idle.pop().close()
-
-
-# a process that is forked off has no workers: these answer the one that started them
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.clear)
-
-
-class _Worker:
-    """The caller's end. Ctrl-C does not reach the other one."""
-
-    def __init__(self) -> None:
+    def __init__(self, module: str, errors: Any = None, *, apart: bool = False) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *sys.path],
+            [sys.executable, "-c", _PROGRAM.format(module), *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,
+            stderr=errors,
+            start_new_session=apart,
         )
 
     @property
     def alive(self) -> bool:
+        """Whether it runs."""
         return self._process.poll() is None
 
-    def ask(self, task: bytes, seconds: float) -> tuple[Any, ...]:
-        """Return the answer; ("late",) when it was ended, ("died", why) when it ended itself."""
+    def ask(self, message: bytes, seconds: float) -> bytes | int | None:
+        """Return its answer, the code it ended with, or None where it was ended after so long."""
         process, late = self._process, threading.Event()
 
         def end() -> None:
@@ -164,23 +153,18 @@ class _Worker:
         clock = threading.Timer(min(seconds, threading.TIMEOUT_MAX), end)
         clock.daemon = True
         clock.start()
-        said: tuple[Any, ...] | None = None
+        said: bytes | None = None
         try:
             if process.stdin is not None and process.stdout is not None:
                 with contextlib.suppress(BrokenPipeError):
-                    _send(process.stdin, task)
-                answer = _received(process.stdout)
-                said = None if answer is None else pickle.loads(answer)
+                    send(process.stdin, message)
+                said = received(process.stdout)
         finally:
             clock.cancel()
         if said is not None:
             return said
         code = process.wait()
-        self.close()
-        if late.is_set():
-            return ("late",)
-        word = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return ("died", f"it was ended by {word}")
+        return None if late.is_set() else code
 
     def close(self, *, kill: bool = False) -> None:
         """End the process."""
@@ -198,13 +182,55 @@ class _Worker:
             process.wait()
 
 
-def _send(pipe: Any, message: bytes) -> None:
+W = TypeVar("W", bound=Worker)
+
+
+class Idle(list[W]):
+    """Workers that wait for the next task.
+
+    Parameters
+    ----------
+    begin : callable
+        Returns a new worker.
+    """
+
+    def __init__(self, begin: Callable[[], W]) -> None:
+        super().__init__()
+        self._begin = begin
+        # a process that is forked off has no workers: these answer the one that started them
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.clear)
+
+    def taken(self) -> W:
+        """Return one that waits, or a new one."""
+        while self:
+            with contextlib.suppress(IndexError):  # another thread was quicker
+                worker = self.pop()
+                if worker.alive:
+                    return worker
+                worker.close()
+        return self._begin()
+
+    def close(self) -> None:
+        """End all processes that wait."""
+        while self:
+            with contextlib.suppress(IndexError):
+                self.pop().close()
+
+
+_idle = Idle(lambda: Worker("optfair.backends.isolation", apart=True))
+close_idle = atexit.register(_idle.close)
+
+
+def send(pipe: Any, message: bytes) -> None:
+    """Write a message with its length before it."""
     pipe.write(len(message).to_bytes(8, "little"))
     pipe.write(message)
     pipe.flush()
 
 
-def _received(pipe: Any) -> bytes | None:
+def received(pipe: Any) -> bytes | None:
+    """Return the next message, None at the end."""
     head = pipe.read(8)
     if len(head) < 8:
         return None
@@ -218,7 +244,7 @@ def serve() -> None:
     # what a solver prints must not be taken for an answer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    while (task := _received(sys.stdin.buffer)) is not None:
+    while (task := received(sys.stdin.buffer)) is not None:
         try:
             answer: tuple[Any, ...] = ("done", *_solved(*pickle.loads(task)))
         except Exception as e:  # whatever the library raises is its answer
@@ -228,7 +254,7 @@ def serve() -> None:
         except (pickle.PicklingError, TypeError, AttributeError) as e:
             said = f"its answer cannot be sent: {type(e).__name__}: {e}"
             message = pickle.dumps(("error", SolverFailure(said)))
-        _send(answers, message)
+        send(answers, message)
 
 
 def _solved(

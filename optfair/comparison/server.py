@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from optfair.backends.isolation import Idle, Worker, received, send
 from optfair.comparison.run import allowance, measured
 from optfair.errors import UnsupportedProblem
 
@@ -118,10 +117,6 @@ def died(code: int) -> dict[str, Any]:
 # Seconds without work after which a server leaves; and those a start may take.
 IDLE, START = 120.0, 120.0
 FOLDERS = ("OPTFAIR_PROBLEMS", "OPTFAIR_SOLVERS", "OPTFAIR_DATA")
-# the caller's path, so that the same package is found
-_PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[1:]; from optfair.comparison.server import serve; serve()"
-)
 
 
 def run_instance(task: dict[str, Any]) -> dict[str, Any]:
@@ -137,105 +132,50 @@ def run_instance(task: dict[str, Any]) -> dict[str, Any]:
     dict
         See `optfair.comparison.run.measured`.
     """
-    server = _taken()
+    server = _idle.taken()
     try:
-        result = server.ask(task, START + allowance(task["time_limit"]))
+        # copies end themselves where the system has an alarm; the limit is for where it has none
+        said = server.ask(json.dumps(task).encode(), START + allowance(task["time_limit"]))
+        lines = [] if isinstance(said, bytes) else server.last_words()
     except BaseException:
         server.close()
         raise
-    if server.alive:
-        _idle.append(server)
-    return result
+    if isinstance(said, bytes):
+        if server.alive:
+            _idle.append(server)
+        result: dict[str, Any] = json.loads(said)
+        return result
+    server.close()
+    if said is None:
+        return {"outcome": "time_limit", "reason": "it did not stop and was ended"}
+    result = died(said)
+    return result | {"reason": ": ".join([result["reason"], *lines])}
 
 
-_idle: list[_Server] = []
-
-
-def _taken() -> _Server:
-    while _idle:
-        with contextlib.suppress(IndexError):  # another thread was quicker
-            server = _idle.pop()
-            if server.alive:
-                return server
-            server.close()
-    return _Server()
-
-
-def close_idle() -> None:
-    """End the servers that wait for work."""
-    while _idle:
-        with contextlib.suppress(IndexError):
-            _idle.pop().close()
-
-
-class _Server:
-    """The caller's end."""
+class _Server(Worker):
+    """The caller's end, which keeps what is written of errors."""
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
+        super().__init__("optfair.comparison.server", self._errors)
 
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def ask(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Return the answer to one task."""
-        process = self._process
-        # copies end themselves where the system has an alarm; this is for where it has none
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        clock = threading.Timer(seconds, end)
-        clock.daemon = True
-        clock.start()
-        said = b""
-        try:
-            if process.stdin is not None and process.stdout is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(json.dumps(task).encode() + b"\n")
-                    process.stdin.flush()
-                said = process.stdout.readline()
-        finally:
-            clock.cancel()
-        if said:
-            answer: dict[str, Any] = json.loads(said)
-            return answer
-        code = process.wait()
-        if late.is_set():
-            return {"outcome": "time_limit", "reason": "it did not stop and was ended"}
+    def last_words(self) -> list[str]:
+        """Return the last line of its errors, if there is one."""
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        result = died(code)
-        self.close()
-        return result | {"reason": ": ".join([result["reason"], *lines[-1:]])}
+        return self._errors.read().decode(errors="replace").strip().splitlines()[-1:]
 
-    def close(self) -> None:
+    def close(self, *, kill: bool = False) -> None:
         """End the process."""
-        process = self._process
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
-        # it leaves at the end of its input
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        super().close(kill=kill)
         self._errors.close()
 
 
+_idle = Idle(_Server)
+close_idle = _idle.close
+
+
 def serve() -> None:
-    """Read tasks, a line each, and answer them until there are no more."""
+    """Read tasks, and answer them until there are no more."""
     # what a solver prints must not be taken for an answer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -244,14 +184,13 @@ def serve() -> None:
     while True:
         if can_fork() and not select.select([requests], [], [], IDLE)[0]:
             return
-        line = requests.readline()
-        if not line:
+        said = received(requests)
+        if said is None:
             return
-        task = json.loads(line)
+        task = json.loads(said)
         # without copies a process serves once
         result = in_fork(partial(_run, task)) if can_fork() else _run(task)
-        answers.write(json.dumps(result).encode() + b"\n")
-        answers.flush()
+        send(answers, json.dumps(result).encode())
         if not can_fork():
             return
 

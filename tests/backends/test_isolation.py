@@ -113,7 +113,7 @@ def test_what_it_raises_is_raised_here(strange: Any) -> None:
 
 def test_control_c_ends_the_process(strange: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     workers: list[Any] = []
-    taken = isolation._taken
+    taken = isolation._idle.taken
 
     def kept() -> Any:
         workers.append(taken())
@@ -122,8 +122,8 @@ def test_control_c_ends_the_process(strange: Any, monkeypatch: pytest.MonkeyPatc
     def pressed(self: Any, task: bytes, seconds: float) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(isolation, "_taken", kept)
-    monkeypatch.setattr(isolation._Worker, "ask", pressed)
+    monkeypatch.setattr(isolation._idle, "taken", kept)
+    monkeypatch.setattr(isolation.Worker, "ask", pressed)
     with pytest.raises(KeyboardInterrupt):
         ask(strange("hang"))
     assert not workers[0].alive and not isolation._idle
