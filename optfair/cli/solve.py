@@ -522,7 +522,7 @@ def _compared(comparison: Any) -> dict[str, Any]:
 
 
 def _print_comparison(comparison: Any, written: list[str]) -> None:
-    from optfair.comparison.page import OUTCOME_WORDS
+    from optfair.comparison.figures import OUTCOME_WORDS
 
     lines(*repr(comparison).splitlines())
     failures = comparison.failures()

@@ -412,7 +412,7 @@ class Comparison:
         DataError
             The place cannot be written.
         """
-        from optfair.comparison.page import rendered  # draws: not where nothing is drawn
+        from optfair.comparison.figures import rendered  # draws: not where nothing is drawn
 
         check_page()
         text = rendered(self, check_text(command, "command") if command else "")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import optfair as of
 from optfair.cli.solve import compare
 from optfair.comparison import Comparison, Run
-from optfair.comparison.page import rendered
+from optfair.comparison.figures import rendered
 
 EVIL = "<script>alert(1)</script>"
 app = typer.Typer()
