@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import LARGEST, Floats, check_matrix, check_names, checked, floats, real
@@ -324,7 +325,7 @@ class LinearScore:
         self._need_probabilities()
         s = self.decision_function(X)
         # each side by itself: 1 - p loses the digits of a small probability
-        return np.stack([_logistic(-s), _logistic(s)], axis=1)
+        return np.stack([expit(-s), expit(s)], axis=1)
 
     def check_points(self, X: Any, what: str = "X") -> Floats:
         """Return rows as a matrix of as many columns as the score has features."""
@@ -416,8 +417,3 @@ def _number(value: Any, what: str) -> float:
     if np.isnan(number) != (isinstance(value, float) and np.isnan(value)) or abs(number) > LARGEST:
         raise DeclarationError(f"{what} is {value!r}", remedy="give a number")
     return number
-
-
-def _logistic(s: Floats) -> Floats:
-    e = np.exp(-np.abs(s))
-    return np.asarray(np.where(s >= 0, 1.0, e) / (1.0 + e))

@@ -113,18 +113,18 @@ def check_parameters(model: Any) -> None:
     for name, known in KNOWN.items():
         check_choice(getattr(model, name), name, known)
     for name in ("n_clusters", "max_iter", "partition_size"):
-        if not _whole(getattr(model, name)) or getattr(model, name) < 1:
+        if not whole(getattr(model, name)) or getattr(model, name) < 1:
             raise DeclarationError(
                 f"{name}={getattr(model, name)!r} is not a positive integer", remedy="correct"
             )
     if not (isinstance(model.n_init, str) and model.n_init == "auto") and (
-        not _whole(model.n_init) or model.n_init < 1
+        not whole(model.n_init) or model.n_init < 1
     ):
         raise DeclarationError(
             f"n_init={model.n_init!r} is not a positive integer", remedy='give one, or "auto"'
         )
     if model.n_jobs is not None and (
-        not _whole(model.n_jobs) or (model.n_jobs < 1 and model.n_jobs != -1)
+        not whole(model.n_jobs) or (model.n_jobs < 1 and model.n_jobs != -1)
     ):
         raise DeclarationError(
             f"n_jobs={model.n_jobs!r} is neither a positive integer nor -1", remedy="correct"
@@ -137,10 +137,6 @@ def check_parameters(model: Any) -> None:
             raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="correct")
     check_seed(model.random_state, "random_state")
     check_level(model.verbose, "verbose")
-
-
-def _whole(value: Any) -> bool:
-    return whole(value)
 
 
 def _real(value: Any) -> bool:
@@ -268,26 +264,9 @@ class Columns:
         if np.ndim(X) != 2 or not len(X):
             raise DataError("X is no table", f"shape {np.shape(X)}", "give rows x columns")
         width = int(np.shape(X)[1])
-        if isinstance(categorical, str):
-            if categorical != "auto":
-                raise DataError(
-                    f"categorical={categorical!r} is neither 'auto' nor a list of columns",
-                    remedy="give names or positions in a list",
-                )
-            chosen = [] if names is None else [j for j in range(width) if is_text(column_of(X, j))]
-        else:
-            chosen = sorted({column_position(c, names, width) for c in categorical})
-        tables = []
-        for j in chosen:
-            values, missing = known_values(column_of(X, j))
-            found = np.unique(values[~missing])
-            if not 0 < found.size < MANY:
-                raise DataError(
-                    f"column {_named(names, j)} has {found.size} categories",
-                    remedy="leave it out, or bin it first",
-                )
-            tables.append(found)
-        self = cls(names, width, tuple(chosen), tuple(tables))
+        chosen = chosen_columns(X, names, categorical)
+        self = cls(names, width, chosen, tuple(categories_of(X, j) for j in chosen))
+        self.check_categories()
         self._check_constant(X)
         return self
 
@@ -324,6 +303,15 @@ class Columns:
         for c, (j, known) in enumerate(zip(self.categorical, self.categories, strict=True)):
             codes[:, c] = _coded(column_of(X, j), known)
         return MixedRows(numeric, codes)
+
+    def check_categories(self) -> None:
+        """Raise unless every column has a category, and not too many."""
+        for j, found in zip(self.categorical, self.categories, strict=True):
+            if not 0 < found.size < MANY:
+                raise DataError(
+                    f"column {_named(self.names, j)} has {found.size} categories",
+                    remedy="leave it out, or bin it first",
+                )
 
     def _check_text(self, X: Any) -> None:
         """Raise on text in numeric columns."""
@@ -416,6 +404,25 @@ def known_values(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     return values.astype(str), missing
 
 
+def categories_of(X: Any, j: int) -> NDArray[Any]:
+    """Return the different entries of a column that are not missing, in order."""
+    values, missing = known_values(column_of(X, j))
+    return np.unique(values[~missing])
+
+
+def chosen_columns(X: Any, names: tuple[str, ...] | None, categorical: Any) -> tuple[int, ...]:
+    """Return the positions of categorical columns: those named, or of text where it is "auto"."""
+    width = int(np.shape(X)[1])
+    if not isinstance(categorical, str):
+        return tuple(sorted({column_position(c, names, width) for c in categorical}))
+    if categorical != "auto":
+        raise DataError(
+            f"categorical={categorical!r} is neither 'auto' nor a list of columns",
+            remedy="give names or positions in a list",
+        )
+    return () if names is None else tuple(j for j in range(width) if is_text(column_of(X, j)))
+
+
 def _coded(column: Any, known: NDArray[Any]) -> NDArray[np.intp]:
     values, missing = known_values(column)
     if values.dtype.kind != known.dtype.kind:  # text now, numbers in the fit, or the reverse
@@ -443,8 +450,7 @@ def column_position(column: Any, names: tuple[str, ...] | None, width: int) -> i
         if column not in names:
             raise DataError(f"X has no column {column!r}", remedy=nearest(column, names))
         return names.index(column)
-    whole = isinstance(column, (int, np.integer)) and not isinstance(column, bool)
-    if whole and 0 <= column < width:
+    if whole(column) and 0 <= column < width:
         return int(column)
     raise DataError(
         f"categorical names the column {column!r}",

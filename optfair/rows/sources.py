@@ -16,13 +16,10 @@ from numpy.typing import NDArray
 from optfair.errors import DataError
 from optfair.numbers import check_fit, check_labels, check_table, floats
 from optfair.rows.frames import (
-    MANY,
     Columns,
+    categories_of,
+    chosen_columns,
     column_names,
-    column_of,
-    column_position,
-    is_text,
-    known_values,
     taken_apart,
     without_groups,
 )
@@ -480,32 +477,16 @@ def with_codes(
     if first is None:
         return source, None
     names, width = column_names(first.X) or first.names, int(np.shape(first.X)[1])
-    if isinstance(categorical, str):
-        if categorical != "auto":
-            raise DataError(
-                f"categorical={categorical!r} is neither 'auto' nor a list of columns",
-                remedy="give names or positions in a list",
-            )
-        chosen = (
-            [] if names is None else [j for j in range(width) if is_text(column_of(first.X, j))]
-        )
-    else:
-        chosen = sorted({column_position(c, names, width) for c in categorical})
+    chosen = chosen_columns(first.X, names, categorical)
     if not chosen:
         from optfair.rows.stored_rows import DaskRows, ParquetRows
 
         if isinstance(source, (ChunkFactory, DaskRows, ParquetRows)):
             return replace(source, text=False), None
         return source, None
-    empty = Columns(names, width, tuple(chosen), tuple(np.array([]) for _ in chosen))
-    tables = source.map_reduce(_Collector(empty), _united, n_jobs)
-    for j, found in zip(chosen, tables, strict=True):
-        if not 0 < found.size < MANY:
-            raise DataError(
-                f"column {j if names is None else names[j]} has {found.size} categories",
-                remedy="leave it out, or bin it first",
-            )
-    columns = replace(empty, categories=tables)
+    empty = Columns(names, width, chosen, tuple(np.array([]) for _ in chosen))
+    columns = replace(empty, categories=source.map_reduce(_Collector(empty), _united, n_jobs))
+    columns.check_categories()
     return CodedRows(source, columns), columns
 
 
@@ -551,11 +532,7 @@ class _Collector:
                 f"got {got}; the first has {first}",
                 "give every chunk the same columns in the same order",
             )
-        tables = []
-        for j in c.categorical:
-            values, missing = known_values(column_of(chunk.X, j))
-            tables.append(np.unique(values[~missing]))
-        return tuple(tables)
+        return tuple(categories_of(chunk.X, j) for j in c.categorical)
 
 
 def _united(a: Tables, b: Tables) -> Tables:

@@ -257,16 +257,7 @@ def _thinned(count: _Count, size: int) -> _Count:
         return count
     _, groups = np.unique(count.kept[1], return_inverse=True)
     keep = _stratified(groups, count.keys, size)
-    return _Count(
-        count.rows,
-        count.width,
-        count.first,
-        count.tallies,
-        count.spread,
-        count.box,
-        count.keys[keep],
-        tuple(part[keep] for part in count.kept),
-    )
+    return replace(count, keys=count.keys[keep], kept=tuple(part[keep] for part in count.kept))
 
 
 def kept_rows(

@@ -9,6 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from optfair.core.classify import model_goal, model_term
 from optfair.core.problem import Declaration
@@ -417,8 +418,7 @@ class Scorecard:
     def __call__(self, rows: NDArray[Any]) -> Floats:
         """Return the score of rows (m,)."""
         s = self._intercept + self.coordinates(rows).sum(axis=1)
-        e = np.exp(-np.abs(s))
-        return np.asarray(np.where(s >= 0, 1.0, e) / (1.0 + e))
+        return np.asarray(expit(s))
 
 
 def action_arguments(data: Mapping[str, Any]) -> dict[str, Any]:
