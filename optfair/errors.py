@@ -197,3 +197,15 @@ def needed(module: str, install: str) -> Any:
     except ImportError as e:
         package = module.partition(".")[0]
         raise NotInstalled(f"{package} is not installed", str(e), install) from None
+
+
+def data_frame(columns: Any, **options: Any) -> Any:
+    """Return a pandas DataFrame of columns or rows.
+
+    Raises
+    ------
+    NotInstalled
+        pandas is missing.
+    """
+    made = needed("pandas", "pip install pandas, or use the attributes").DataFrame
+    return made(columns, **options)

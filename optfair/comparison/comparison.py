@@ -22,7 +22,7 @@ from optfair.comparison.figures import (
 )
 from optfair.comparison.run import OUTCOMES, Run
 from optfair.core import display
-from optfair.errors import DataError, nearest, needed
+from optfair.errors import DataError, data_frame, nearest, needed
 from optfair.numbers import check_path, check_positive, check_text, checked
 from optfair.pages import check_page
 from optfair.storage import check_record, csv_text, read_json, write_text, write_whole
@@ -83,6 +83,8 @@ def _close(a: float | None, b: float | None, tolerance: float) -> bool:
 
 # What came out of a comparison.
 
+# Columns of the printed table.
+HEAD = ("solver", "taken", "answered", "seconds", "to best", "added MB")
 MEASURES = ("seconds", "cpu_seconds", "megabytes", "megabytes_added")
 
 
@@ -348,8 +350,7 @@ class Comparison:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas")
-        return pd.DataFrame(self.rows())
+        return data_frame(self.rows())
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON."""
@@ -456,9 +457,8 @@ class Comparison:
     # --- printing ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        head = ("solver", "taken", "answered", "seconds", "to best", "added MB")
-        lines = [head, *(_line(row) for row in self.summary())]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+        lines = [HEAD, *(_line(row) for row in self.summary())]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = [
             "  ".join(
                 cell.ljust(w) if i == 0 else cell.rjust(w)
@@ -473,15 +473,11 @@ class Comparison:
         return "\n".join([first, *table, *(f"CONFLICT {text}" for text in self.conflicts())])
 
     def _repr_html_(self) -> str:
-        head = ("solver", "taken", "answered", "seconds", "to best", "added MB")
-        (
-            first,
-            *_,
-        ) = repr(self).splitlines()
+        first = repr(self).splitlines()[0]
         conflicts = "".join(display.html_lines(f"CONFLICT {text}") for text in self.conflicts())
         return (
             display.html_lines(first)
-            + display.html_table(head, map(_line, self.summary()))
+            + display.html_table(HEAD, map(_line, self.summary()))
             + conflicts
         )
 

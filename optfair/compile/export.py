@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from optfair.compile.form import Compiled, compile_problem
 from optfair.compile.program import Block, Program, program
 from optfair.core.canonical import built
+from optfair.core.labels import entry_names
 from optfair.core.problem import check_problem
-from optfair.errors import DataError, NotInstalled
+from optfair.errors import DataError, needed
 from optfair.numbers import Floats, check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
 from optfair.storage import write_archive
@@ -185,12 +186,7 @@ def _entries(name: str, shape: tuple[int, ...], size: int) -> list[str]:
     """Return ``name`` or ``name[i,j]`` column by column; a plain count if the shape is another."""
     if int(np.prod(shape)) != size:  # the scaled triangle of a matrix, the parts of a cone
         shape = (size,)
-    if not shape:
-        return [name]
-    where = np.unravel_index(np.arange(size), shape, order="F")
-    return [
-        f"{name}[{','.join(map(str, i))}]" for i in zip(*(w.tolist() for w in where), strict=True)
-    ]
+    return entry_names(name, (), shape) if shape else [name]
 
 
 def _owners(compiled: Compiled) -> tuple[tuple[str, int, int], ...]:
@@ -209,14 +205,7 @@ def _owners(compiled: Compiled) -> tuple[tuple[str, int, int], ...]:
 # Hand a problem to Pyomo, and read its values back by name.
 
 
-def _pyomo() -> Any:
-    try:
-        import pyomo.environ as pyo
-    except ImportError as e:
-        raise NotInstalled(
-            "Pyomo is not installed", str(e), 'install it: pip install "optfair[pyomo]"'
-        ) from e
-    return pyo
+PYOMO = 'install it: pip install "optfair[pyomo]"'
 
 
 @checked(problem=check_problem)
@@ -258,7 +247,7 @@ def to_pyomo(problem: Problem) -> Any:
     >>> print(model.component("disk").expr)
     x[0]**2 + x[1]**2  <=  2.0
     """
-    pyo = _pyomo()
+    pyo = needed("pyomo.environ", PYOMO)
     rows = program(problem)
     model = pyo.ConcreteModel(problem.title or type(problem).__name__)
     scalars: list[Any] = []
@@ -289,7 +278,7 @@ def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
     DataError
         The model lacks a variable, or a value.
     """
-    pyo = _pyomo()
+    pyo = needed("pyomo.environ", PYOMO)
     found: dict[str, Floats] = {}
     for name, v in problem.variables.items():
         component = model.component(name) if hasattr(model, "component") else None

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,7 +36,7 @@ from optfair.compile.assembly import (
 )
 from optfair.compile.stuffing import arranged, cvxpy_program, moved, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
-from optfair.core.expressions import check_parameters, parameter_values
+from optfair.core.expressions import check_parameters, dense, parameter_values
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
@@ -74,6 +74,7 @@ class Owner:
 
 
 _NONE = np.zeros(0, dtype=np.intp)
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,10 +166,7 @@ class Compiled:
 
     @cached_property
     def _rows(self) -> dict[tuple[str, bool], Indices]:
-        found: dict[tuple[str, bool], list[Indices]] = {}
-        for o in self.owners:
-            found.setdefault((o.term, o.bound), []).append(np.arange(o.start, o.stop))
-        return {key: np.concatenate(own) for key, own in found.items()}
+        return _gathered(((o.term, o.bound), o) for o in self.owners)
 
     def plain_rows(self, term: str) -> slice | None:
         """Return the rows of a constraint term that stand as they are written, entry by entry."""
@@ -201,11 +199,7 @@ class Compiled:
 
     @cached_property
     def _main_rows(self) -> dict[str, Indices]:
-        found: dict[str, list[Indices]] = {}
-        for o in self.owners:
-            if o.main and o.bound:
-                found.setdefault(o.term, []).append(np.arange(o.start, o.stop))
-        return {term: np.concatenate(own) for term, own in found.items()}
+        return _gathered((o.term, o) for o in self.owners if o.main and o.bound)
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
@@ -242,7 +236,7 @@ class Compiled:
                 found[name] = np.zeros(v.shape)
             elif any(v.attributes[k] for k in ("symmetric", "diag", "sparsity")):
                 reduced = x[at].reshape((-1, 1) if v.attributes["symmetric"] else (-1,))
-                found[name] = _dense(recover_value_for_leaf(v, reduced)).reshape(v.shape, order="F")
+                found[name] = dense(recover_value_for_leaf(v, reduced)).reshape(v.shape, order="F")
             else:
                 found[name] = x[at].reshape(v.shape, order="F")
         return found
@@ -281,9 +275,12 @@ class Compiled:
         return self.values(x), {} if z is None else self.multipliers(z)
 
 
-def _dense(value: Any) -> Floats:
-    dense: Any = value.toarray() if hasattr(value, "toarray") else value
-    return np.asarray(dense, dtype=float)
+def _gathered(owned: Iterable[tuple[Key, Owner]]) -> dict[Key, Indices]:
+    """Return the rows of each key, from its blocks one after the other."""
+    found: dict[Key, list[Indices]] = {}
+    for key, o in owned:
+        found.setdefault(key, []).append(np.arange(o.start, o.stop))
+    return {key: np.concatenate(own) for key, own in found.items()}
 
 
 def _stacked(value: Any) -> Floats:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import built, reduction
 from optfair.core.expressions import Values, check_parameters
-from optfair.core.labels import free_name
+from optfair.core.labels import entry_indices, free_name
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats
@@ -392,8 +392,7 @@ class Block:
 
     def indices(self) -> list[tuple[int, ...]]:
         """Return the index of each entry, in order."""
-        where = np.unravel_index(np.arange(self.size), self.shape, order="F")
-        return list(zip(*(w.tolist() for w in where), strict=True)) if self.shape else [()]
+        return entry_indices(self.shape)
 
 
 @dataclass(frozen=True, eq=False)

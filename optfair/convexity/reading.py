@@ -36,6 +36,7 @@ from optfair.convexity.expression import (
     text,
 )
 from optfair.convexity.intervals import Interval
+from optfair.core.expressions import dense
 from optfair.core.quadratics import _affine, _count, _matrix_product
 from optfair.errors import DataError
 
@@ -190,7 +191,7 @@ class Reader:
 
     def _read(self, e: Any) -> Node:
         if _known(e) and not e.is_complex():
-            return constant(np.ravel(np.real(_values(e)), order="F"))
+            return constant(np.ravel(np.real(dense(e.value, None)), order="F"))
         if e.is_complex() or any(a.is_complex() for a in e.args):
             if not e.is_complex() and (e.is_convex() or e.is_concave()):
                 return self._opaque(e)
@@ -480,11 +481,6 @@ def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:
         high = 1.0 if a.get("boolean") else high
         boxes[number_of(p)] = Interval.of(np.full(p.size, low), np.full(p.size, high))
     return boxes
-
-
-def _values(e: Any) -> Any:
-    """Return the numbers of a constant, of which complex ones may be a part."""
-    return e.value.toarray() if hasattr(e.value, "toarray") else np.asarray(e.value)
 
 
 def _known(e: Any) -> bool:

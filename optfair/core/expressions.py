@@ -20,6 +20,7 @@ from cvxpy.atoms.suppfunc import SuppFuncAtom
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
+from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, floats
@@ -225,9 +226,9 @@ def fitted(values: Values, name: str, leaf: Any) -> Floats:
         raise DataError(f"the value of {name!r} does not fit", str(e)) from None
 
 
-def dense(value: Any) -> Floats:
-    """Return a value of CVXPY, which may be sparse, as an array."""
-    return np.asarray(value.toarray() if hasattr(value, "toarray") else value, dtype=float)
+def dense(value: Any, kind: Any = float) -> NDArray[Any]:
+    """Return a value of CVXPY, which may be sparse, as an array; of its own kind for None."""
+    return np.asarray(value.toarray() if hasattr(value, "toarray") else value, dtype=kind)
 
 
 def _violation(constraint: Any) -> Any:
@@ -372,13 +373,9 @@ def _numbers(value: Any) -> Any:
     return value.data if hasattr(value, "toarray") else np.asarray(value)
 
 
-def _dense(value: Any) -> Any:
-    return value.toarray() if hasattr(value, "toarray") else np.asarray(value)
-
-
 def _replaced(value: Any) -> Any:
-    dense = _dense(value)
-    return np.where(np.isfinite(dense), dense, 0.0)
+    known = dense(value, None)
+    return np.where(np.isfinite(known), known, 0.0)
 
 
 def _refusal(name: str, value: Any) -> DeclarationError:
@@ -416,7 +413,7 @@ def _side(
             if not _linear(summand, first):
                 raise _refusal(name, inside[0])
             zeros = {names[v.id]: np.zeros(v.shape) for v in summand.variables()}
-            value = _dense(Evaluator(summand, names).read(zeros, lambda e: e.value))
+            value = dense(Evaluator(summand, names).read(zeros, lambda e: e.value), None)
             if np.isnan(value).any():  # infinity times zero: it is a coefficient
                 raise _refusal(name, inside[0])
             with np.errstate(invalid="ignore"):
@@ -484,14 +481,14 @@ class FrozenParameter:
             return True
         if hasattr(now, "toarray") and hasattr(self.value, "toarray"):
             return bool((now != self.value).nnz)
-        return not np.array_equal(_dense(now), _dense(self.value))
+        return not np.array_equal(dense(now, None), dense(self.value, None))
 
     def difference(self) -> tuple[str, str]:
         """Return the declared and the present value in words, of one entry if there are many."""
-        then, now = _dense(self.value), _value(self.parameter)
+        then, now = dense(self.value, None), _value(self.parameter)
         if now is None:
             return _text(then), "nothing"
-        now = _dense(now)
+        now = dense(now, None)
         if then.size <= _SHOWN or now.shape != then.shape:
             return _text(then), _text(now)
         place = tuple(int(i) for i in np.argwhere(now != then)[0])

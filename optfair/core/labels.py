@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -114,6 +114,11 @@ def axes_of(given: Any, shape: tuple[int, ...], what: str) -> Axes:
     )
 
 
+def entry_indices(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Return the index of each entry of an array, column by column."""
+    return [at[::-1] for at in product(*map(range, shape[::-1]))]
+
+
 def entry_names(name: str, axes: Axes, shape: tuple[int, ...]) -> list[str]:
     """Return the names of entries, column by column; an axis without names has indices."""
     axes = axes or (None,) * len(shape)
@@ -148,10 +153,10 @@ class Labels:
 
     constraints: Mapping[str, Any]
 
-    @property
+    @cached_property
     def scalar_rows(self) -> ScalarRows:
-        """The constraints that are one row each."""
-        raise NotImplementedError
+        """The constraints that are one row each, evaluated as one matrix."""
+        return ScalarRows(self.constraints)
 
     #: axes that `with_labels` was given, by variable and constraint
     given_axes: Mapping[str, Axes] = MappingProxyType({})

@@ -22,7 +22,7 @@ from cvxpy.cvxcore.python import canonInterface
 from cvxpy.settings import SCIPY_CANON_BACKEND
 from numpy.typing import NDArray
 
-from optfair.core.expressions import substitute
+from optfair.core.expressions import dense, substitute
 from optfair.errors import DeclarationError
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
@@ -143,7 +143,7 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
     if expression.parameters():  # CVXPY's compiled backend dies of them
         raise NotQuadratic(f"{_short(expression)} has coefficients that are not numbers yet")
     if expression.is_constant():
-        b = np.ravel(_dense(expression.value), order="F")
+        b = np.ravel(dense(expression.value), order="F")
         return QuadraticMap.constant(np.asarray(b, dtype=float), size)
     if isinstance(expression, cp.Variable):
         m, at = int(expression.size), offsets[expression.id]
@@ -212,7 +212,7 @@ def _special(e: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
     elif isinstance(e, quad_over_lin) and e.args[1].is_constant():
         inside = entries(0)
         total = out if e.axis is None or e.keepdims else np.expand_dims(out, e.axis)
-        scale = 1.0 / float(np.squeeze(_dense(e.args[1].value)))
+        scale = 1.0 / float(np.squeeze(dense(e.args[1].value)))
         return _products(
             e.size, np.broadcast_to(total, inside.shape), inside, inside, scale, arg(0), arg(0)
         )
@@ -235,11 +235,6 @@ def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
 def _short(e: Any) -> str:
     text = " ".join(str(e).split())
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _dense(value: Any) -> Floats:
-    dense: Any = value.toarray() if hasattr(value, "toarray") else value
-    return np.asarray(dense, dtype=float)
 
 
 def _count(shape: tuple[int, ...]) -> Indices:
@@ -549,13 +544,13 @@ def _holds(wrap: Any) -> bool:
     if not wrap.is_constant():
         return False
     value = wrap.args[0].value
-    dense = np.asarray(value.toarray() if hasattr(value, "toarray") else value)
+    entries = dense(value, None)
     if isinstance(wrap, wraps.nonneg_wrap):
-        return bool((dense >= 0.0).all())
+        return bool((entries >= 0.0).all())
     if isinstance(wrap, wraps.nonpos_wrap):
-        return bool((dense <= 0.0).all())
+        return bool((entries <= 0.0).all())
     if isinstance(wrap, wraps.psd_wrap):
         return curvature_of(symmetric(value)).accepted
     if isinstance(wrap, wraps.nsd_wrap):
         return curvature_of(symmetric(-value)).accepted
-    return bool(np.array_equal(dense, -dense.T))
+    return bool(np.array_equal(entries, -entries.T))

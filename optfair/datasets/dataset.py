@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, nearest, needed
+from optfair.errors import DataError, data_frame, nearest
 from optfair.numbers import Floats, check_mapping, check_matrix
 from optfair.registry import load_facts
 from optfair.storage import read_toml
@@ -198,8 +198,7 @@ class Dataset:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use .columns")
-        return pd.DataFrame({c: values.copy() for c, values in self.columns.items()})
+        return data_frame({c: values.copy() for c, values in self.columns.items()})
 
     def __repr__(self) -> str:
         lines = [

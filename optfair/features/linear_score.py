@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from optfair.core.expressions import dense
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import LARGEST, Floats, check_matrix, check_names, checked, floats, real
 
@@ -62,7 +63,7 @@ def affine_score(model: Any) -> AffineScore:
             f"classes {list(classes)[:5]}",
             f"fit the target class against the rest, or use the black-box route: {BLACK_BOX}",
         )
-    w = np.ravel(coef.toarray() if hasattr(coef, "toarray") else coef).astype(float)
+    w = np.ravel(dense(coef))
     w0 = float(np.ravel(last.intercept_)[0])
     for step in reversed(steps[:-1]):
         if step is None or step == "passthrough":

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.core.expressions import dense
 from optfair.errors import DataError
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
@@ -92,7 +93,7 @@ def from_arrays(
     """
     found = [_matrix(name, m) for name, m in (("P", P), ("A", A), ("G", G)) if m is not None]
     sizes = {m.shape[1] for m in found} | (
-        {np.size(_dense(_real("q", q)))} if q is not None else set()
+        {np.size(dense(_real("q", q), None))} if q is not None else set()
     )
     if not sizes:
         raise DataError("no array says how many columns there are", remedy="give P, q, A or G")
@@ -188,12 +189,8 @@ def _symmetric(value: Any, n: int) -> Any:
     return P
 
 
-def _dense(array: Any) -> Any:
-    return array.toarray() if hasattr(array, "toarray") else array
-
-
 def _vector(name: str, value: Any, n: int) -> Floats:
-    array = np.ravel(_dense(_real(name, value)))
+    array = np.ravel(dense(_real(name, value), None))
     if array.size != n:
         raise DataError(f"{name} has {array.size} numbers", remedy=f"give {n}")
     if not np.isfinite(array).all():
@@ -204,7 +201,7 @@ def _vector(name: str, value: Any, n: int) -> Floats:
 def _sides(name: str, value: Any, n: int, default: float) -> Floats:
     if value is None:
         return np.full(n, default)
-    array = np.ravel(_dense(_real(name, value)))
+    array = np.ravel(dense(_real(name, value), None))
     array = np.full(n, array[0]) if array.size == 1 else array
     if array.size != n:
         raise DataError(f"{name} has {array.size} numbers", remedy=f"give {n}, or one for all")

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise, product
@@ -365,15 +366,20 @@ class Run:
     def _inprocesses(self, many: int, pieces: Sequence[Sequence[tuple[float, ...]]]) -> None:
         from joblib import Parallel, delayed
 
-        told = self.problem, self.names, self.known, self.ends, self.functions, self.keep
         begun = Parallel(n_jobs=many, return_as="generator_unordered")(
-            delayed(_piece)(*told, self.asked, piece) for piece in pieces
+            delayed(_piece)(self._blank(), piece) for piece in pieces
         )
         for solved in begun:
             self.points.update(solved)
             self.fresh += len(solved)
             if self.file is not None:
                 self.file.write(self.points)
+
+    def _blank(self) -> Run:
+        """Return a run that asks the same, with no point and no file yet."""
+        blank = copy(self)
+        blank.points, blank.file, blank.sides, blank._last = {}, None, None, []
+        return blank
 
     def _alone(self, at: tuple[float, ...]) -> None:
         """Solve at a value in a process of its own; where that dies too, the point says so."""
@@ -457,19 +463,8 @@ def processes(jobs: int) -> int:
     return int(effective_n_jobs(jobs))
 
 
-def _piece(
-    problem: Problem,
-    names: Any,
-    known: Dependence,
-    ends: Any,
-    functions: Any,
-    keep: bool,
-    asked: dict[str, Any],
-    piece: Sequence[tuple[float, ...]],
-) -> dict[tuple[float, ...], Point]:
+def _piece(run: Run, piece: Sequence[tuple[float, ...]]) -> dict[tuple[float, ...], Point]:
     """Return the points of a piece, solved in this process, as they can be sent back."""
-    run = Run(problem, names, known, ends, functions, keep, None)
-    run.asked = asked
     run.along(piece)
     return {at: replace(p, prove=None, line_given=p.line) for at, p in run.points.items()}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core import display
-from optfair.errors import DeclarationError, needed
+from optfair.errors import DeclarationError, data_frame
 from optfair.numbers import Floats, check_number, checked
 from optfair.plots import COLOURS, new_axes
 
@@ -166,8 +166,7 @@ class ParetoFront:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the points")
-        return pd.DataFrame(
+        return data_frame(
             [
                 {
                     **dict(zip(self.names, p.values, strict=True)),

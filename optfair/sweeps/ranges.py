@@ -25,8 +25,10 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core import display
+from optfair.core.expressions import dense
+from optfair.core.labels import entry_indices
 from optfair.core.solution import check_solution
-from optfair.errors import ClassError, UnsupportedProblem, needed
+from optfair.errors import ClassError, UnsupportedProblem, data_frame
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 
@@ -112,9 +114,8 @@ class Ranges:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the rows")
         columns = ("kind", "name", "entry", "label", "value", "lower", "upper", "below", "above")
-        return pd.DataFrame([{k: getattr(r, k) for k in columns} for r in self.rows])
+        return data_frame([{k: getattr(r, k) for k in columns} for r in self.rows])
 
     def __repr__(self) -> str:
         lines = [f"Ranges of {len(self.rows)} numbers{', degenerate' if self.degenerate else ''}"]
@@ -280,7 +281,7 @@ class Vertex:
                 "no compiled pair", remedy="solve with a solver of compiled programs"
             )
         slack, z = form.slack(proof.x), proof.z
-        equal = _equalities(form)
+        equal = form.equal
         sizes = 1.0 + np.abs(form.b)
         active = equal | (z / (1.0 + np.abs(z).max(initial=0.0)) > slack / sizes)
         made = cls.on(form, active, np.zeros(0, dtype=np.intp))
@@ -302,12 +303,12 @@ class Vertex:
         sizes = 1.0 + np.abs(self.form.b)
         inside = (self._slack >= -1e-7 * sizes) | self.active
         top = 1.0 + float(np.abs(self.z).max(initial=0.0))
-        return bool(inside.all() and (self.z[~_equalities(self.form)] >= -1e-7 * top).all())
+        return bool(inside.all() and (self.z[~self.form.equal] >= -1e-7 * top).all())
 
     @property
     def degenerate(self) -> bool:
         """Whether a basic row is active, or an active inequality has no multiplier."""
-        equal = _equalities(self.form)
+        equal = self.form.equal
         sizes = 1.0 + np.abs(self.form.b)
         ties = (np.abs(self._slack) <= ZERO * sizes) & ~self.active
         top = 1.0 + float(np.abs(self.z).max(initial=0.0))
@@ -329,7 +330,7 @@ class Vertex:
         dx, dz = self.moved(side, cost)
         slack, change = self._slack, side - self.form.A @ dx
         out = ~self.active
-        inner = self.active & ~_equalities(self.form)
+        inner = self.active & ~self.form.equal
         return _ratios(
             np.concatenate([np.maximum(slack[out], 0.0), np.maximum(self.z[inner], 0.0)]),
             np.concatenate([change[out], dz[inner]]),
@@ -348,13 +349,6 @@ def _ratios(room: Floats, change: Floats) -> tuple[float, float]:
         up = float((room[falls] / -change[falls]).min(initial=np.inf))
         down = float((room[grows] / change[grows]).min(initial=np.inf))
     return -down, up
-
-
-def _equalities(form: ConicForm) -> NDArray[np.bool_]:
-    equal = np.zeros(form.b.size, dtype=bool)
-    for c in form.cones:
-        equal[c.start : c.stop] = c.kind == "zero"
-    return equal
 
 
 class Basis:
@@ -455,13 +449,11 @@ def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
         stated = np.ravel(np.broadcast_to(_stated(constraint, turn), term.shape), order="F")
         rows = np.arange(plain.start, plain.stop)
         values = turn * form.b[rows] if stated.size != rows.size else stated
-        index = np.unravel_index(np.arange(rows.size), term.shape or (1,), order="F")
-        for k, (i, value) in enumerate(zip(rows.tolist(), values.tolist(), strict=True)):
+        entries = entry_indices(term.shape)[: rows.size]
+        for entry, i, value in zip(entries, rows.tolist(), values.tolist(), strict=True):
             side = np.zeros(form.b.size)
             side[i] = turn
-            size = 1.0 + abs(value)
-            entry = tuple(int(part[k]) for part in index) if term.shape else ()
-            moved = ranger.along(side, nothing, size)
+            moved = ranger.along(side, nothing, 1.0 + abs(value))
             found.append(_range(problem, "right-hand side", name, entry, value, form.sign, moved))
     return found
 
@@ -471,8 +463,7 @@ def _stated(constraint: Any, turn: float) -> Any:
     if len(constraint.args) == 2:
         side = constraint.args[0 if turn < 0.0 else 1]
         if side.is_constant():
-            value = side.value
-            return value.toarray() if hasattr(value, "toarray") else np.asarray(value, dtype=float)
+            return dense(side.value)
     return np.zeros(constraint.shape)
 
 
@@ -481,15 +472,13 @@ def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
     form, found = compiled.form, []
     nothing = np.zeros(form.b.size)
     for name, places in compiled.places().items():
-        flat = places.ravel(order="F")
-        index = np.unravel_index(np.arange(flat.size), places.shape or (1,), order="F")
-        for k, j in enumerate(flat.tolist()):
+        for entry in entry_indices(places.shape):
+            j = places[entry]
             if j < 0:
                 continue
             cost = np.zeros(form.q.size)
             cost[j] = form.sign
             value = form.sign * float(form.q[j])
-            entry = tuple(int(part[k]) for part in index) if places.shape else ()
             moved = ranger.along(nothing, cost, 1.0 + abs(value))
             found.append(_range(problem, "cost", name, entry, value, form.sign, moved))
     return found

@@ -54,6 +54,7 @@ from scipy.sparse.linalg import LinearOperator, onenormest, splu
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.expressions import dense
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.solution import check_solution
 from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
@@ -236,8 +237,7 @@ def _two_forms(
     """Return the compiled forms at two values of an entry, and how far they are apart."""
     linear = all(c.kind in ("zero", "nonneg") for c in compiled.form.cones)
     interface = conic_interface() if linear else compiled.interface.name()
-    value = own.value.toarray() if hasattr(own.value, "toarray") else own.value
-    here = np.asarray(value, dtype=float)
+    here = dense(own.value)
     at = np.unravel_index(k, here.shape, order="F") if here.shape else ()
     step = STEP * max(1.0, abs(float(here[at])))
     moved = here.copy()
@@ -252,7 +252,7 @@ def _two_forms(
             for p in (problem, there)
         )
         return first, second, float(moved[at] - here[at])
-    raise UnsupportedProblem(f"{own.name!r} cannot be moved from {value}")
+    raise UnsupportedProblem(f"{own.name!r} cannot be moved from {here}")
 
 
 def _condition(vertex: Vertex | ConicOptimum) -> float:

@@ -18,7 +18,7 @@ from optfair.compile.form import compile_problem
 from optfair.core import display
 from optfair.core.parameters import Family, chosen, parameters
 from optfair.core.problem import check_problem
-from optfair.errors import DeclarationError, UnsupportedProblem, needed
+from optfair.errors import DeclarationError, UnsupportedProblem, data_frame
 from optfair.numbers import check_number, checked
 from optfair.plots import COLOURS, new_axes
 
@@ -247,7 +247,6 @@ class Sweep:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the points")
         rows = []
         for p in self.points:
             lower, upper = self.band(p.at[0]) if self._banded else (np.nan, np.nan)
@@ -268,7 +267,7 @@ class Sweep:
                     **p.more,
                 }
             )
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
     def _price(self, p: Point) -> float:
         """Return the slope of the optimal value that the solution proves at a point."""

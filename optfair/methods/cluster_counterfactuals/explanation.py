@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, nearest, needed
+from optfair.errors import DataError, data_frame, nearest, needed
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Counterfactual:
         NotInstalled
             pandas is missing.
         """
-        return _pandas().DataFrame(
+        return data_frame(
             {
                 "factual": self.factual,
                 "counterfactual": self.point,
@@ -208,7 +208,7 @@ class Explanation(Sequence[Counterfactual]):
         NotInstalled
             pandas is missing.
         """
-        return _pandas().DataFrame(
+        return data_frame(
             [
                 {
                     "source": c.source,
@@ -318,7 +318,7 @@ class ClusterExplanations:
         NotInstalled
             pandas is missing.
         """
-        pd = _pandas()
+        pd = needed("pandas", "pip install pandas, or use the arrays")
         head = {
             "source": self.source,
             "target": self.target,
@@ -344,10 +344,6 @@ class ClusterExplanations:
             known = self.gap[np.isfinite(self.gap)]
             lines.append(f"  largest gap    {known.max():.1e}")
         return "\n".join(lines)
-
-
-def _pandas() -> Any:
-    return needed("pandas", "pip install pandas, or use the arrays")
 
 
 # How far apart clusters are, in distances of rows to their counterfactuals.
@@ -457,7 +453,6 @@ class ClusterSeparability:
         NotInstalled
             pandas is missing.
         """
-        pd = _pandas()
         reached = self.reached()
         rows = []
         for s, t, median in self._closest():
@@ -475,7 +470,7 @@ class ClusterSeparability:
                     "max": high,
                 }
             )
-        return pd.DataFrame(rows)
+        return data_frame(rows)
 
     def _closest(self) -> list[tuple[int, int, float]]:
         matrix = self.matrix()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optfair import registry
-from optfair.errors import DataError, DeclarationError, needed
+from optfair.errors import DataError, DeclarationError, data_frame
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.map_search import FAMILIES, MapSearch, hypervolume
 from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
@@ -102,9 +102,8 @@ class CounterfactualFront:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the arrays")
         names = ("transport_cost", "distortion", "operator_distortion", "K", "gap")
-        return pd.DataFrame({name: getattr(self, name) for name in names})
+        return data_frame({name: getattr(self, name) for name in names})
 
     def __repr__(self) -> str:
         cut = "" if self.complete else ", interrupted"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError, needed
+from optfair.errors import DataError, DeclarationError, data_frame
 from optfair.features.linear_score import LinearScore
 from optfair.features.predictor import Predictor, class_labels
 from optfair.numbers import (
@@ -413,8 +413,7 @@ class MapValidation:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the arrays")
-        return pd.DataFrame({name: getattr(self, name) for name in NUMBERS})
+        return data_frame({name: getattr(self, name) for name in NUMBERS})
 
     def __repr__(self) -> str:
         means = self.mean()
