@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def _members(cls: type) -> dict[str, list[str]]:
     found = {name: value for home in homes for name, value in vars(home).items()}
     shown = {n: v for n, v in found.items() if not n.startswith("_") and inspect.getdoc(v)}
     return {
-        "properties": [n for n, v in shown.items() if isinstance(v, property)],
+        "properties": [n for n, v in shown.items() if isinstance(v, (property, cached_property))],
         "methods": [
             n for n, v in shown.items() if inspect.isfunction(v) or isinstance(v, classmethod)
         ],

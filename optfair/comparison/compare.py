@@ -43,6 +43,7 @@ from optfair.numbers import (
     checked,
     real,
 )
+from optfair.rows.restarts import progress_bar
 
 if TYPE_CHECKING:
     from optfair.backends.profile import Accept, SolverProfile
@@ -521,15 +522,5 @@ def _progress(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
     if not verbose or not total:
         yield lambda what: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
+    with progress_bar("runs", total) as (bar, task):
         yield lambda what: bar.update(task, description=what, advance=1)

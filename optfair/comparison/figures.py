@@ -54,7 +54,7 @@ def shifted_geometric_mean(values: Iterable[float], shift: float = 1.0) -> float
     T. Achterberg, Constraint Integer Programming, PhD thesis, TU Berlin 2007, appendix A.3.
     """
     v = floats(values if hasattr(values, "__array__") else check_names(values, "values"), "values")
-    if v.ndim != 1 or not v.size or not (v >= 0).all() or not shift > 0:
+    if v.ndim != 1 or not v.size or not (v >= 0).all():
         raise DataError(
             "a shifted geometric mean needs nonnegative values and a positive shift",
             f"got {v.size} values, least {v.min(initial=np.inf):g}, shift {shift:g}",

@@ -45,7 +45,7 @@ from optfair.core.quadratics import (
 )
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term
 from optfair.errors import DataError, DeclarationError, OptfairError
-from optfair.numbers import check_seconds, check_text, checked
+from optfair.numbers import check_choice, check_seconds, check_text, checked
 
 # Is it convex, concave, both, neither, or not known: `optfair.prove`.
 
@@ -195,10 +195,8 @@ def prove(
         item = proved_assertions("the expression", item)
     if not isinstance(where, Iterable) or isinstance(where, str):
         raise DeclarationError(f"where is a {type(where).__name__}", remedy="give constraints")
-    if curvature not in (None, "convex", "concave"):
-        raise DeclarationError(
-            f"unknown curvature {curvature!r}", remedy="give 'convex' or 'concave'"
-        )
+    if curvature is not None:
+        check_choice(curvature, "curvature", ("convex", "concave"))
     named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
     for name, constraint in named.items():
         if not isinstance(constraint, cp.Constraint):

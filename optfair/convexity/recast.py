@@ -149,8 +149,6 @@ class Recast(Certificate):
         what = "with x = exp(u)" if self.in_logarithms else f"{changed or 'no row'} rewritten"
         return f"{self.word}: {what}{how[self.way]}"
 
-    __repr__ = __str__
-
 
 def recast(problem: Any) -> Recast | None:
     """Return a convex problem with the same solutions, None where none is known.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import cvxpy as cp
@@ -39,15 +40,11 @@ class AdoptedProblem(Problem):
     def __init__(self, problem: Any, names: Sequence[str] | None = None) -> None:
         super().__init__({"problem": problem, "names": names})
 
-    @property
+    @cached_property
     def objective_constant(self) -> float:
         """The objective at the origin, where it is finite."""
-        if "_constant" not in self.__dict__:
-            zeros = {name: np.zeros(v.shape) for name, v in self.variables.items()}
-            value = self.objective_at(zeros)
-            self._set(_constant=value if np.isfinite(value) else 0.0)
-        constant: float = self.__dict__["_constant"]
-        return constant
+        value = self.objective_at({name: np.zeros(v.shape) for name, v in self.variables.items()})
+        return value if np.isfinite(value) else 0.0
 
     def write_back(self, solution: Any) -> None:
         """Give the variables and constraints that were adopted their values and multipliers.

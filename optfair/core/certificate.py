@@ -103,8 +103,6 @@ class Curvature(Certificate):
     def __str__(self) -> str:
         return f"convex: {len(self.problem.terms)} terms with evidence"
 
-    __repr__ = __str__
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NonconvexityWitness(Certificate):
@@ -150,8 +148,6 @@ class NonconvexityWitness(Certificate):
 
     def __str__(self) -> str:
         return f"two feasible points whose midpoint breaks {self.term!r}"
-
-    __repr__ = __str__
 
 
 @dataclass(frozen=True)
@@ -257,8 +253,6 @@ class Optimality(Certificate):
     def __str__(self) -> str:
         s = self.solution
         return f"objective {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}"
-
-    __repr__ = __str__
 
 
 # Search for a proof that a problem is not convex.

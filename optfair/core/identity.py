@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -17,7 +18,7 @@ from cvxpy.lin_ops.lin_utils import get_id
 
 from optfair.core.classify import constraint_term, objective_term
 from optfair.core.expressions import check_parameters, substitute
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, of_family
 from optfair.errors import DataError
 
 if TYPE_CHECKING:
@@ -118,8 +119,11 @@ class Origin:
 
 def _public(problem: Problem) -> dict[str, Any]:
     """Return what a model keeps beside its data."""
+    worked_out = {
+        k for k in problem.__dict__ if isinstance(getattr(type(problem), k, 0), cached_property)
+    }
     told = problem.__dict__.items()
-    return {k: v for k, v in told if not k.startswith("_") and k not in _FIELDS}
+    return {k: v for k, v in told if not k.startswith("_") and k not in {*_FIELDS, *worked_out}}
 
 
 def _declared(
@@ -158,8 +162,8 @@ def packed(problem: Problem) -> Any:
     """
     check_parameters(problem.terms)
     origin: Origin = problem.__dict__["_origin"]
-    rules = {k: r for k, r in problem.rules.items() if _by_rule(problem, k)}
-    of_rule = {t for k in rules for t in _by_rule(problem, k)}
+    rules = {k: r for k, r in problem.rules.items() if of_family(problem.constraints, k)}
+    of_rule = {t for k in rules for t in of_family(problem.constraints, k)}
     terms: list[Any] = []
     for t in problem.terms:
         by_name = t.name in of_rule and isinstance(t, ConstraintTerm)
@@ -190,7 +194,8 @@ def packed(problem: Problem) -> Any:
         for f in t.parameters
         if f.given
     }
-    leaves = {p.id: _travelling(p) for t in terms if isinstance(t, _Stated) for p in _parameters(t)}
+    stated = [t.expression for t in terms if isinstance(t, _Stated)]
+    leaves = {p.id: _travelling(p) for e in stated for p in e.parameters()}
     names = {name: v for name, v in problem.variables.items() if name not in extra}
     return _unpacked, (
         origin,
@@ -206,15 +211,6 @@ def packed(problem: Problem) -> Any:
 
 
 _FIELDS = ("variables", "sense", "objective", "constraints", "integers", "data")
-
-
-def _parameters(stated: _Stated) -> list[Any]:
-    return list(stated.expression.parameters())
-
-
-def _by_rule(problem: Problem, label: str) -> list[str]:
-    """Return the terms of a rule, none where a term of that family is not of the rule."""
-    return [t for t in problem.constraints if t == label or family(t) == label]
 
 
 def _unpacked(

@@ -22,8 +22,9 @@ from optfair.core.classify import (
 )
 from optfair.core.display import latex as as_latex
 from optfair.core.expressions import Evaluator, Written, substitute
+from optfair.core.labels import free_name
 from optfair.core.quadratics import proved_assertions
-from optfair.core.term import ConstraintTerm, Term, family
+from optfair.core.term import ConstraintTerm, Term, family, of_family
 from optfair.errors import DeclarationError, OptfairError, nearest
 from optfair.numbers import check_text
 
@@ -132,13 +133,10 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
             where.setdefault(frozen.parameter.id, []).append(term.name)
             leaves[frozen.parameter.id] = frozen
     for i, frozen in leaves.items():
-        name, number = frozen.parameter.name(), 1
-        while name in found:
-            number += 1
-            name = f"{frozen.parameter.name()} {number}"
+        name = free_name(frozen.parameter.name(), found)
         found[name] = Parameter(name, frozen.value, tuple(where[i]), frozen.parameter)
     for label, rule in problem.rules.items():
-        terms = tuple(t for t in problem.constraints if t == label or family(t) == label)
+        terms = of_family(problem.constraints, label)
         stated: Any = fields(rule) if is_dataclass(rule) else ()
         for f in stated:
             value = getattr(rule, f.name)
@@ -277,7 +275,7 @@ def _moved(problem: Problem, held: Mapping[int, Any]) -> Any:
         objective=MappingProxyType(objective), constraints=MappingProxyType(constraints)
     )
     if all(objective[name] is t for name, t in problem.objective.items()):
-        made._set(_constant=problem.objective_constant)
+        made._set(objective_constant=problem.objective_constant)
     if fast:
         made._set(_family=forms)
         return made

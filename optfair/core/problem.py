@@ -29,10 +29,10 @@ from optfair.core.term import (
     PROVED_TERMS,
     ConstraintTerm,
     ObjectiveTerm,
-    ScalarRows,
     Structure,
     Term,
     family,
+    of_family,
 )
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, nearest
@@ -46,7 +46,10 @@ Sense = Literal["minimize", "maximize"]
 #: Scalars of a problem that boxes may be halved for.
 FEW = 6
 # What is known of a problem with these terms only.
-_CACHED = ("_class", "_witness", "_recast", "_constant", "_compiled", "_family", "_scalar_rows")
+_CACHED = (
+    *("_class", "_witness", "_recast", "_compiled", "_family"),
+    *("objective_constant", "scalar_rows"),
+)
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,6 @@ class Problem(ProblemVerbs, Labels):
     data: Mapping[str, Any]
     _names: dict[int, str]
     _aliases: dict[int, str]
-    _scalar_rows: ScalarRows
     _alias_variables: tuple[Any, ...]
 
     def __getitem__(self, name: str) -> Any:
@@ -330,13 +332,6 @@ class Problem(ProblemVerbs, Labels):
             if name not in values:
                 raise DeclarationError(f"there is no value of {name!r}", remedy="give one")
         return float(sum(t.number(values) for t in self.objective.values()))
-
-    @property
-    def scalar_rows(self) -> ScalarRows:
-        """The constraints that are one row each, measured together."""
-        if "_scalar_rows" not in self.__dict__:
-            self._set(_scalar_rows=ScalarRows(self.constraints))
-        return self._scalar_rows
 
     def explain(self) -> Explanation:
         """Return the evidence, one row per term."""
@@ -500,15 +495,15 @@ class Problem(ProblemVerbs, Labels):
 
     def without(self, *names: str) -> Self:
         """Return this problem without some constraints (a rule's name removes all its parts)."""
-        gone = set()
+        gone: set[str] = set()
         for name in names:
             check_text(name, "the name of a constraint")
-            hit = {t for t in self.constraints if t == name or family(t) == name}
+            hit = of_family(self.constraints, name)
             if not hit:
                 raise DeclarationError(
                     f"no constraint {name!r} to remove", remedy=nearest(name, self.constraints)
                 )
-            gone |= hit
+            gone.update(hit)
         kept = {k: t for k, t in self.constraints.items() if k not in gone}
         left = composition.remaining_variables(self, kept, gone)
         return self._child(

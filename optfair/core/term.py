@@ -196,6 +196,11 @@ def _evaluated(function: Callable[[Values], Any], values: Values) -> Any:
         ) from None
 
 
+def of_family(names: Iterable[str], label: str) -> tuple[str, ...]:
+    """Return the names that are this one, or stand for a part of it."""
+    return tuple(name for name in names if label in (name, family(name)))
+
+
 def family(name: str) -> str:
     """Return the name a user gave: a rule that makes several terms calls them ``name.part``."""
     return name.partition(".")[0]

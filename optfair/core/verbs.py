@@ -139,6 +139,12 @@ class ProblemVerbs:
 class CertificateVerbs:
     """Verbs of `Certificate`."""
 
+    def __str__(self) -> str:
+        return type(self).__name__
+
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         return display.html_certificate(cast("Certificate", self))
 

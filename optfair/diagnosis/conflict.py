@@ -73,8 +73,6 @@ class FeasiblePoint(Certificate):
     def __str__(self) -> str:
         return f"a point that satisfies {', '.join(map(repr, self.names)) or 'nothing'}"
 
-    __repr__ = __str__
-
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -452,8 +450,6 @@ class Conflict(Certificate):
     def __str__(self) -> str:
         how = self.word if self.proof is None else str(self.proof)
         return f"{', '.join(map(repr, self.names))} exclude each other ({how})"
-
-    __repr__ = __str__
 
 
 def find_conflict(

@@ -286,11 +286,6 @@ def diagnose(
     ----------
     Chinneck: Feasibility and Infeasibility in Optimization, Springer 2008.
     """
-    if not isinstance(problem, Problem):
-        raise DeclarationError(
-            f"diagnose got a {type(problem).__name__}",
-            remedy="give an optfair problem; optfair.from_cvxpy wraps a cvxpy.Problem",
-        )
     check_parameters(problem.terms)
     Request(tolerance=tolerance, time_limit=time_limit)  # refuses bad options before any work
     examination = _Examination(problem, tolerance, _kept(problem, keep), Clock(time_limit))

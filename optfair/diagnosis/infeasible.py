@@ -199,8 +199,6 @@ class Relaxation(Certificate):
         given = ", ".join(f"{k!r} by {self.total(k):.6g}" for k in self.elastic if self.total(k))
         return f"least relaxation: {given or 'nothing'}"
 
-    __repr__ = __str__
-
 
 # Scalars up to which a solver takes its own way with a least relaxation.
 NARROW = 1_000
@@ -279,8 +277,6 @@ class Relaxations(Certificate):
 
     def __str__(self) -> str:
         return f"{self.together}; {len(self.alone)} relaxed alone"
-
-    __repr__ = __str__
 
 
 def infeasible_findings(

@@ -334,8 +334,6 @@ class Scaling(Certificate):
     def __str__(self) -> str:
         return f"coefficients {self.matrix}, objective {self.objective}"
 
-    __repr__ = __str__
-
 
 def measure_scaling(problem: Problem, clock: Clock) -> Scaling | None:
     """Return the scaling of a problem, None when it is too large or cannot be compiled.

@@ -14,7 +14,7 @@ from optfair.core.composition import Rule
 from optfair.core.labels import Axis
 from optfair.core.problem import Problem
 from optfair.errors import DataError, DeclarationError
-from optfair.numbers import Floats, Indices, check_number
+from optfair.numbers import Floats, Indices, check_number, whole
 
 # Problems whose answer says what every feature becomes.
 
@@ -52,7 +52,7 @@ def column_index(names: Sequence[str], column: Any, what: str = "feature") -> in
     DataError
         No such column; the nearest names are given.
     """
-    if isinstance(column, (int, np.integer)) and not isinstance(column, bool):
+    if whole(column):
         if 0 <= column < len(names):
             return int(column)
         raise DataError(
@@ -333,9 +333,17 @@ def monotone(increasing: Any = (), decreasing: Any = ()) -> Monotone:
     >>> monotone(increasing=("education",), decreasing="debt")
     Monotone(increasing=('education',), decreasing=('debt',))
     """
-    return Monotone(_several(increasing), _several(decreasing))
+    return Monotone(listed(increasing), listed(decreasing))
 
 
-def _several(features: Any) -> tuple[Any, ...]:
-    one = isinstance(features, (str, int, np.integer))
-    return (features,) if one else tuple(features)
+def listed(features: Any) -> tuple[Any, ...]:
+    """Return features given alone or in a sequence as a tuple."""
+    if features is None:
+        return ()
+    if isinstance(features, (str, int, np.integer)):
+        return (features,)
+    if isinstance(features, Mapping) or not isinstance(features, Iterable):
+        raise DeclarationError(
+            f"features given as a {type(features).__name__}", remedy="give a list of names"
+        )
+    return tuple(features)

@@ -9,7 +9,7 @@ import numpy as np
 
 from optfair.errors import DataError, DeclarationError, OptfairError, nearest
 from optfair.features.linear_score import LinearScore
-from optfair.numbers import Flags, Floats
+from optfair.numbers import Flags, Floats, check_choice
 
 OUTPUTS = ("predict_proba", "decision_function", "predict")
 # Rows asked for at once.
@@ -248,10 +248,7 @@ class Predictor:
 
 
 def _output(model: Any, output: str) -> str:
-    if output not in ("auto", *OUTPUTS):
-        raise DeclarationError(
-            f"unknown output {output!r}", remedy=nearest(str(output), ("auto", *OUTPUTS))
-        )
+    check_choice(output, "output", ("auto", *OUTPUTS))
     offered = [name for name in OUTPUTS if hasattr(model, name)]
     if isinstance(model, LinearScore):
         # its scores are exact and linear; its probabilities only where asked for

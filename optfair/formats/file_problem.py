@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
@@ -305,12 +306,9 @@ class FileProblem(Problem):
         """Names of the arrays that columns form, with their shapes."""
         return self._layout.families
 
-    @property
+    @cached_property
     def _layout(self) -> Layout:
-        if "_columns" not in self.__dict__:
-            self._set(_columns=Layout(self.rows))
-        layout: Layout = self.__dict__["_columns"]
-        return layout
+        return Layout(self.rows)
 
     def declare(self) -> Declaration:
         """Return the two vectors and the terms of rows and bounds."""
@@ -397,15 +395,16 @@ class FileProblem(Problem):
 
     def _terms_of(self, label: str) -> list[tuple[str, int]]:
         """Return (term, entry) of a label: both sides of a row with two."""
-        if "_places" not in self.__dict__:
-            places: dict[str, list[tuple[str, int]]] = {}
-            for name, term in self.constraints.items():
-                for at, entry in enumerate(term.labels() if term.labels else ()):
-                    places.setdefault(entry, []).append((name, at))
-            self._set(_places=places)
-        places = self.__dict__["_places"]
         sides = [label, suffixed(label, "lower"), suffixed(label, "upper")]
-        return [part for side in sides for part in places.get(side, ())]
+        return [part for side in sides for part in self._places.get(side, ())]
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[str, int]]]:
+        places: dict[str, list[tuple[str, int]]] = {}
+        for name, term in self.constraints.items():
+            for at, entry in enumerate(term.labels() if term.labels else ()):
+                places.setdefault(entry, []).append((name, at))
+        return places
 
     def _child(self, **fields: Any) -> Self:
         child = super()._child(**fields)

@@ -119,8 +119,6 @@ class SavedProof(Certificate):
         proved, fault = self._checked
         return proved or f"NOT proved: {fault}"
 
-    __repr__ = __str__
-
 
 @checked(path=check_path)
 def load_proof(path: str | Path) -> SavedProof:

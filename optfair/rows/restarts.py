@@ -72,7 +72,7 @@ def restart_progress(
     if verbose != 1:
         yield lambda restart: lambda iteration, s: None, lambda: None
         return
-    with _bar("starts", restarts) as (bar, task):
+    with progress_bar("starts", restarts) as (bar, task):
 
         def reporter(restart: int) -> Step:
             return lambda iteration, s: bar.update(
@@ -83,17 +83,13 @@ def restart_progress(
 
 
 @contextmanager
-def _bar(word: str, total: int) -> Iterator[tuple[Any, Any]]:
+def progress_bar(word: str, total: int) -> Iterator[tuple[Any, Any]]:
     """Yield a bar on the terminal and its task."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (
-        TextColumn(word),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
-    )
+    task = TextColumn("{task.description}", markup=False)
+    columns = TextColumn(word), BarColumn(), MofNCompleteColumn(), task
     with Progress(*columns, console=Console(stderr=True)) as bar:
         yield bar, bar.add_task("", total=total)
 
@@ -345,7 +341,7 @@ def _told_each(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
     if verbose != 1:
         yield lambda text: logger.info("front: %s", text)
         return
-    with _bar("front", total) as (bar, task):
+    with progress_bar("front", total) as (bar, task):
         yield lambda text: bar.update(task, advance=1, description=text)
 
 

@@ -177,12 +177,12 @@ class QuadraticLagrangian:
         far = self.radius + size
         reach = far if np.isfinite(far) else 2.0 * (1.0 + size)
         # an eigenvalue is known to within the rounding of the factorisation
-        h = h - 8.0 * h.size * np.finfo(float).eps * _largest(h)
+        h = h - 8.0 * h.size * np.finfo(float).eps * largest_entry(h)
         limited = np.abs(slope) * reach + np.maximum(-h, 0.0) * reach**2 / 2.0
         with np.errstate(divide="ignore", over="ignore"):
             curved = np.where(h > 0.0, slope**2 / (2.0 * np.maximum(h, 1e-300)), np.inf)
         flat = curved > limited
-        parts = 1.0 + max(_largest(g), _largest(Hx))
+        parts = 1.0 + max(largest_entry(g), largest_entry(Hx))
         value = float(self.goal(x)[0])
         lagrangian = 0.5 * float(x @ Hx) + float(g @ x) + r
         terms = float(np.abs(x) @ (np.abs(H) @ np.abs(x)) + np.abs(g) @ np.abs(x)) + abs(r)
@@ -199,11 +199,11 @@ class QuadraticLagrangian:
             spent = np.where(flat, np.sqrt(x.size) * np.abs(slope) * size, spent)
         return LagrangianCheck(
             bound=lagrangian - float(spent.sum()) - loss(x.size, terms),
-            curvature=max(0.0, -float(h[0])) / (1.0 + _largest(h)) if h.size else 0.0,
-            signs=_largest(sure - y) / (1.0 + _largest(y)),
-            flat=_largest(slope[flat]) / parts,
-            stationarity=_largest(Hx + g) / parts,
-            complementarity=_largest((y * values)[self.inequality]) / max(1.0, abs(value)),
+            curvature=max(0.0, -float(h[0])) / (1.0 + largest_entry(h)) if h.size else 0.0,
+            signs=largest_entry(sure - y) / (1.0 + largest_entry(y)),
+            flat=largest_entry(slope[flat]) / parts,
+            stationarity=largest_entry(Hx + g) / parts,
+            complementarity=largest_entry((y * values)[self.inequality]) / max(1.0, abs(value)),
             unpaid=unpaid,
         )
 
@@ -253,7 +253,8 @@ def _coefficients(rows: QuadraticMap, weights: Floats) -> tuple[Floats, Floats, 
     return half + half.T, np.asarray(rows.A.T @ weights, dtype=float), float(rows.b @ weights)
 
 
-def _largest(vector: Any) -> float:
+def largest_entry(vector: Any) -> float:
+    """Return the largest size of an entry, 0 of none."""
     return float(np.abs(vector).max(initial=0.0))
 
 
@@ -376,5 +377,3 @@ class Exactness(Certificate):
 
     def __str__(self) -> str:
         return f"exact relaxation: value {self.value:.10g}, bound {self.bound:.10g}"
-
-    __repr__ = __str__

@@ -17,7 +17,7 @@ from optfair.core.expressions import Values
 from optfair.core.labels import free_name
 from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, family
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, of_family
 from optfair.errors import ClassError, DeclarationError, nearest
 from optfair.numbers import check_positive, check_text, checked
 from optfair.solution.residuals import measure
@@ -280,20 +280,15 @@ def soften(problem: Problem, name: str, weight: float) -> Any:
     >>> p.soften("floor", weight=10.0).solve().objective.__round__(6)
     1.0
     """
-    try:
-        positive = np.ndim(weight) == 0 and bool(np.isfinite(float(weight)) and float(weight) > 0)
-    except (TypeError, ValueError):
-        positive = False
-    if not positive:
-        raise DeclarationError(f"weight {weight!r} is not positive", remedy="give a number above 0")
-    hit = {k: t for k, t in problem.constraints.items() if k == name or family(k) == name}
+    hit = of_family(problem.constraints, name)
     if not hit:
         raise DeclarationError(
             f"no constraint {name!r} to soften", remedy=nearest(name, problem.constraints)
         )
     added: dict[str, ObjectiveTerm] = {}
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    for term_name, term in hit.items():
+    for term_name in hit:
+        term = problem.constraints[term_name]
         penalty = sign * weight * _penalty(term)
         label = free_name(f"soft {term_name}", problem.objective)
         goal = objective_term(label, penalty, problem.names, problem.sense)

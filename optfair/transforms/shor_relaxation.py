@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from optfair.core.classify import constraint_term, objective_term
+from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
@@ -19,6 +20,7 @@ from optfair.transforms.exactness import (
     Exactness,
     LagrangianProof,
     QuadraticLagrangian,
+    largest_entry,
     quadratic_lagrangian,
 )
 from optfair.transforms.relaxation import check_origin, recovered
@@ -176,7 +178,7 @@ def _improved(lagrangian: QuadraticLagrangian, x: Floats, y: Floats) -> tuple[Fl
         unit = max(1.0, abs(float(lagrangian.goal(x)[0])))
         # a large multiplier makes a small violation dear
         costs = np.abs(f) * np.maximum(1.0 / scale, np.abs(y[active]) / unit)
-        size = max(_largest(slope) / (1.0 + _largest(g)), _largest(costs))
+        size = max(largest_entry(slope) / (1.0 + largest_entry(g)), largest_entry(costs))
         if not np.isfinite(size):
             break
         since += 1  # the first steps may lead away before they converge
@@ -185,7 +187,7 @@ def _improved(lagrangian: QuadraticLagrangian, x: Floats, y: Floats) -> tuple[Fl
         if since == PATIENCE or least < np.finfo(float).eps:
             break
         # rows of one size, so that small gradients are not taken for dependent ones
-        rows = (_largest(H) or 1.0) / np.maximum(np.abs(J).max(axis=1, initial=0.0), 1e-300)
+        rows = (largest_entry(H) or 1.0) / np.maximum(np.abs(J).max(axis=1, initial=0.0), 1e-300)
         J = rows[:, None] * J
         system = np.block([[H, J.T], [J, np.zeros((active.size, active.size))]])
         step = np.linalg.lstsq(system, -np.concatenate([slope, rows * f]), rcond=1e-12)[0]
@@ -193,10 +195,6 @@ def _improved(lagrangian: QuadraticLagrangian, x: Floats, y: Floats) -> tuple[Fl
         y = y.copy()
         y[active] += rows * step[n:]
     return best
-
-
-def _largest(vector: Floats) -> float:
-    return float(np.abs(vector).max(initial=0.0))
 
 
 # The semidefinite relaxation of a quadratic problem, and the way back to a point.
@@ -213,12 +211,7 @@ class MomentRelaxation(Problem):
     @property
     def moment(self) -> str:
         """Name of the moment matrix."""
-        taken = self.data["lagrangian"].problem.variables
-        number, name = 1, "moment"
-        while name in taken:
-            number += 1
-            name = f"moment {number}"
-        return name
+        return free_name("moment", self.data["lagrangian"].problem.variables)
 
     def declare(self) -> Declaration:
         """Declare the variables, their moment matrix, and every term in both."""
@@ -254,14 +247,13 @@ class MomentRelaxation(Problem):
             f = lifted(t)
             term = constraint_term(t.name, f == 0 if t.set == "zero" else f <= 0, names)
             terms.append(replace(term, parameters=original.constraints[t.name].parameters))
-        taken = set(original.constraints)
         for word, c in {
             "corner": M[0, 0] == 1,
             "mean": M[1:, 0] == x,
             "semidefinite": M >> 0,
         }.items():
-            name = f"{moment} {word}"
-            terms.append(constraint_term(name if name not in taken else f"{name} 2", c, names))
+            name = free_name(f"{moment} {word}", original.constraints)
+            terms.append(constraint_term(name, c, names))
         aliases = {v: original._aliases[v.id] for v in original._alias_variables}
         return Declaration(variables, original.sense, goals, tuple(terms), frozenset(), aliases)
 

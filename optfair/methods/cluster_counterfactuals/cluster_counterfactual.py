@@ -24,7 +24,7 @@ from optfair.methods.cluster_counterfactuals.rules import (
     check_plausibility,
     option_rules,
 )
-from optfair.numbers import check_names, check_text, checked, floats
+from optfair.numbers import check_choice, check_names, check_text, checked, floats
 
 NEAREST = "nearest other"
 
@@ -175,8 +175,7 @@ class ClusterCounterfactual(PointProblem):
         names = checked_names(features, d)
         y = check_factual(factual, d, names)
         kept = check_mask(mask, d)
-        if against not in ("pair", "all"):
-            raise DeclarationError(f"against {against!r}", remedy="'pair' or 'all'")
+        check_choice(against, "against", ("pair", "all"))
         own = int(clusters.labels(y)) if source is None else check_cluster(source, K, "source")
         common = {
             "clusters": clusters,

@@ -250,8 +250,6 @@ class Unreachable(Certificate):
     def __str__(self) -> str:
         return f"boundaries that stay {self.least:.6g} short of the target"
 
-    __repr__ = __str__
-
 
 # What is said when no point of the target can be reached.
 

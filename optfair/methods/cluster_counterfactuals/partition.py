@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import Flags, Floats, Indices, check_matrix, check_vector, floats
+from optfair.errors import DataError, DeclarationError
+from optfair.numbers import Flags, Floats, Indices, check_choice, check_matrix, check_vector, floats
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
@@ -339,10 +339,8 @@ def _weights(weights: Any, K: int) -> Floats:
 
 def _covariances(given: Any, kind: str | None, K: int, d: int) -> list[Floats]:
     """Return full matrices: one for all clusters, or one each."""
-    if kind is not None and kind not in COVARIANCES:
-        raise DeclarationError(
-            f"unknown covariance_type {kind!r}", remedy=nearest(str(kind), COVARIANCES)
-        )
+    if kind is not None:
+        check_choice(kind, "covariance_type", COVARIANCES)
     S = floats(given, "covariances")
     shapes = {"full": (K, d, d), "tied": (d, d), "diag": (K, d), "spherical": (K,)}
     fits = [name for name, shape in shapes.items() if S.shape == shape]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from optfair.features.feature_problem import (
     Monotone,
     box,
     feature_target,
+    listed,
 )
 from optfair.numbers import (
     LARGEST,
@@ -46,8 +47,7 @@ class AtMostChanges(Rule):
     latex = r"\textstyle\sum_j b_j \le s,\; (l_j - y_j) b_j \le z_j - y_j \le (u_j - y_j) b_j"
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.most, (int, np.integer)) and not isinstance(self.most, bool)
-        if self.most is not None and not (whole and self.most >= 0):
+        if self.most is not None and not (whole(self.most) and self.most >= 0):
             raise DeclarationError(
                 f"{self.most!r} is not a number of features", remedy="give a whole number >= 0"
             )
@@ -391,19 +391,6 @@ def check_plausibility(plausibility: Any, kind: str) -> float:
             remedy="0 is the boundary, larger lies deeper in the target",
         )
     return eps
-
-
-def listed(features: Any) -> tuple[Any, ...]:
-    """Return features given alone or in a sequence as a tuple."""
-    if features is None:
-        return ()
-    if isinstance(features, (str, int, np.integer)):
-        return (features,)
-    if isinstance(features, Mapping) or not isinstance(features, Iterable):
-        raise DeclarationError(
-            f"features given as a {type(features).__name__}", remedy="give a list of names"
-        )
-    return tuple(features)
 
 
 # Options of a counterfactual as the rules they stand for.

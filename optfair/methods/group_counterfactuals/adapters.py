@@ -475,8 +475,6 @@ class NoChoice(Certificate):
     def __str__(self) -> str:
         return f"{len(self.proof.leaves)} cases, each with a certificate"
 
-    __repr__ = __str__
-
 
 def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:
     """Return the weaker grade of two leaves: the least of their bounds rests on both."""

@@ -475,8 +475,6 @@ class OutOfReach(Certificate):
     def __str__(self) -> str:
         return f"no level above {self.solution.bound:.10g}, asked for is {self.level:.10g}"
 
-    __repr__ = __str__
-
 
 def largest_level(problem: Any) -> Solution:
     """Return the solution with the largest t that the constraints other than the target allow.

@@ -228,8 +228,6 @@ class NoChoice(Certificate):
     def __str__(self) -> str:
         return f"{len(self.leaves)} infeasible convex problems, which cover all choices"
 
-    __repr__ = __str__
-
 
 class _Choices:
     """A search for a choice of features that is feasible, by convex problems without a limit."""

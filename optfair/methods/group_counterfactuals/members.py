@@ -268,14 +268,10 @@ class GroupCounterfactuals(GroupProblem):
         """Variance of each feature in the group (d,)."""
         return np.asarray(self.points.var(axis=0))
 
-    @property
+    @cached_property
     def pairs(self) -> MemberPairs:
         """All pairs of members."""
-        found: MemberPairs | None = self.__dict__.get("_pairs")
-        if found is None:
-            found = MemberPairs(self.points)
-            self._set(_pairs=found)
-        return found
+        return MemberPairs(self.points)
 
     def declare(self) -> Declaration:
         """Declare the counterfactuals, their cost and the target."""

@@ -27,6 +27,7 @@ from optfair.numbers import (
     checked,
     floats,
     real,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -202,8 +203,7 @@ class AtMost(Rule):
     latex = r"\#\{j : g(x)_j \not\equiv x_j\} \le s"
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.features, (int, np.integer)) and not isinstance(self.features, bool)
-        if not whole or self.features < 0:
+        if not whole(self.features) or self.features < 0:
             raise DeclarationError(
                 f"features={self.features!r} is not a number of features",
                 remedy="give an integer, 0 or more",

@@ -65,8 +65,6 @@ class ChoiceConflict(Certificate):
     def __str__(self) -> str:
         return _impossible(self.problem, self.conflict)
 
-    __repr__ = __str__
-
 
 def reached(level: float, left: float) -> bool:
     """Whether a sum of effects, counted in the wanted direction, is near enough to the target."""

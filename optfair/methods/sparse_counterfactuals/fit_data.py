@@ -24,7 +24,16 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import Flags, Floats, Indices, check_choice, check_seed, check_vector, whole
+from optfair.numbers import (
+    Flags,
+    Floats,
+    Indices,
+    check_choice,
+    check_seed,
+    check_vector,
+    real,
+    whole,
+)
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -152,10 +161,7 @@ def check_effect(effect: Any) -> None:
     ------
     DataError
     """
-    number = isinstance(effect, (int, float, np.integer, np.floating)) and not isinstance(
-        effect, bool
-    )
-    if not number or not 0.0 < effect <= 1.0:
+    if not 0.0 < real(effect) <= 1.0:
         raise DataError(f"effect is {effect!r}", remedy="give a share of the divergence, in (0, 1]")
 
 

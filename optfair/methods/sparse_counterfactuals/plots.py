@@ -19,7 +19,7 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
 )
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import Floats, check_matrix
+from optfair.numbers import Floats, check_matrix, real
 from optfair.plots import (
     COLOURS,
     INK,
@@ -481,7 +481,7 @@ def _check(table: Any, label: str) -> None:
 
 
 def _level(value: Any) -> float:
-    if not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
+    if not 0.0 < real(value) <= 1.0:
         raise DataError(f"level {value!r} is no effect", remedy="give shares in (0, 1]")
     return float(value)
 
