@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from optfair.methods.fair_clustering.algorithms.descent import (
 )
 from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
 from optfair.methods.fair_clustering.alignment import printed_alignment
-from optfair.methods.fair_clustering.alternation import alternate, swapped
+from optfair.methods.fair_clustering.alternation import TRIAL, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
@@ -152,6 +152,9 @@ Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
 BLOCKS = 1e-3
+# A search by swaps looks at further starts while LOOKS / K of its budget lasts, until soft choices
+# gain no more than so much. Clusters for which a pass of soft choices takes as long as an assignment.
+LOOKS, ROUGHLY, EVEN = 8.0, 1e-3, 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +187,9 @@ class Fit:
     plan: Any = None
 
 
-def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -> Fitter:
+def exact_fit(
+    model: Any, problem: FairAssignment, init: Any, starts: int = 1, further: Sequence[int] = ()
+) -> Fitter:
     """Return the function that runs one start of the exact alternation.
 
     Parameters
@@ -197,6 +202,8 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
         Way to start, or centers.
     starts : int
         Starts whose assignments a search by swaps may take.
+    further : sequence of int
+        Seeds of starts that such a search looks at first.
     """
     demands = problem.demands
     if demands.by_group and model.metric != "sqeuclidean":
@@ -208,14 +215,12 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
 
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
-        centers = start_of(problem, init, seed)
-
-        def left() -> float | None:
-            return None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
-
         if general(problem):
-            return _general_fit(model, problem, centers, seed, left(), report)
-        run = first_descent(model, problem, centers, seed, starts, limit, report, tol=model.tol)
+            centers = start_of(problem, init, seed)
+            left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
+            return _general_fit(model, problem, centers, seed, left, report)
+        seeds = [seed, *further]
+        run = first_descent(model, problem, init, seeds, starts, limit, report, tol=model.tol)
         return certified(problem, run, seed, begin)
 
     return fit
@@ -224,22 +229,23 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
 def first_descent(
     model: Any,
     problem: FairAssignment,
-    centers: Floats,
-    seed: int,
+    init: Any,
+    seeds: Sequence[int],
     starts: int,
     limit: float | None,
     report: Step,
     *,
     tol: float,
 ) -> Descent[Any]:
-    """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked."""
+    """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked.
+
+    Swaps go on from the best of several starts, which the fewer clusters are the more may tell of.
+    """
     deadline = np.inf if limit is None else time.perf_counter() + limit
+    mixed = False
 
     def left() -> float | None:
         return None if limit is None else max(deadline - time.perf_counter(), 1e-3)
-
-    begun = softly(problem, centers, model, left())
-    mixed = begun is not None
 
     def onwards(at: Floats, prices: Floats | None, most: int | None) -> Descent[Any]:
         return descent(
@@ -254,13 +260,34 @@ def first_descent(
             mixed=mixed,
         )
 
-    prices = None if begun is None else begun.prices
-    run = onwards(centers if begun is None else begun.centers, prices, None)
+    def started(seed: int, least: float, most: int | None) -> tuple[Descent[Any], float]:
+        """Return where a start leads, and how many assignments take as long."""
+        nonlocal mixed
+        centers = start_of(problem, init, seed)
+        begun = softly(problem, centers, model, left(), max(model.tol, least))
+        mixed = begun is not None
+        run = onwards(*((centers, None) if begun is None else (begun.centers, begun.prices)), most)
+        moves = 0 if begun is None else begun.moves
+        return run, len(run.history) + moves * problem.cost.clusters / EVEN
+
+    run, length = started(seeds[0], 0.0, None)
     if model.search != "swap" or run.status != "converged":
         return run
-    # passes in which rows choose softly and move centers take about as long as warm assignments
-    budget = (starts - 1) * (len(run.history) + (0 if begun is None else begun.moves))
-    return swapped(problem, run, onwards, seed=seed, budget=budget, deadline=deadline)
+    budget = float((starts - 1) * length)
+    kept, rough = budget * (1.0 - min(1.0, LOOKS / problem.cost.clusters)), []
+    for seed in seeds[1:]:
+        if budget <= kept or time.perf_counter() > deadline:
+            break
+        rough.append(started(seed, ROUGHLY, TRIAL))
+        budget -= rough[-1][1]
+    if rough:
+        other = min((r for r, _ in rough), key=lambda r: r.best.objective)
+        if other.status == "max_iter":
+            other = onwards(other.best.centers, other.best.found.prices, None)
+            budget -= len(other.history)
+        if other.status == "converged" and other.best.objective < run.best.objective:
+            run = other
+    return swapped(problem, run, onwards, seed=seeds[0], budget=budget, deadline=deadline)
 
 
 def certified(
@@ -325,7 +352,7 @@ def descent(
 
 
 def softly(
-    problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None
+    problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None, tol: float
 ) -> SmoothedStart | None:
     """Return where the first iterations lead that need no exact assignment; None without them."""
     demands = problem.demands
@@ -337,7 +364,7 @@ def softly(
     return smoothed_start(
         compile_rules(problem).program,
         CostRows(cost, problem.data["groups"], problem.data["weights"]),
-        tol=model.tol,
+        tol=tol,
         max_iter=model.max_iter,
         deadline=np.inf if time_limit is None else time.perf_counter() + 0.5 * time_limit,
     )

@@ -57,24 +57,40 @@ def test_without_a_budget_a_swap_search_is_a_start() -> None:
     assert np.array_equal(one.cluster_centers_, swap.cluster_centers_)
 
 
-def test_soft_passes_of_a_start_count_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_that_a_search_looks_at_are_those_of_restarts_and_in_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     X, groups = data(2_000)
-    begun, taken = [], []
-    softly, swapped = single_start.softly, single_start.swapped
+    begun, ends, taken = [], [], []
+    softly, descent, swapped = single_start.softly, single_start.descent, single_start.swapped
 
     def soft(*a: Any) -> Any:
-        begun.append(softly(*a))
-        return begun[-1]
+        begun.append((a[1], softly(*a)))
+        return begun[-1][1]
 
-    def without(problem: Any, first: Any, onwards: Any, *, budget: int, **k: Any) -> Any:
-        taken.append((budget, len(first.history)))
+    def run(*a: Any, **k: Any) -> Any:
+        ends.append(descent(*a, **k))
+        return ends[-1]
+
+    def without(problem: Any, first: Any, onwards: Any, *, budget: float, **k: Any) -> Any:
+        taken.append((budget, first))
         return swapped(problem, first, onwards, budget=0, **k)
 
-    monkeypatch.setattr(single_start, "softly", soft)
+    for name, spy in (("softly", soft), ("descent", run)):
+        monkeypatch.setattr(single_start, name, spy)
+    fitted(X, groups, n_init=4)
+    starts = [at for at, _ in begun]
+    begun.clear(), ends.clear()
     monkeypatch.setattr(single_start, "swapped", without)
     fitted(X, groups, n_init=4, search="swap")
-    (start,), ((budget, steps),) = begun, taken
-    assert start.moves > 0 and budget == 3 * (start.moves + steps)
+    ((budget, first),) = taken
+    assert len(begun) > 1
+    for (at, _), start in zip(begun, starts, strict=False):
+        np.testing.assert_array_equal(at, start)
+    moves = [start.moves * 8 / single_start.EVEN for _, start in begun]
+    spent = sum(moves[1:]) + sum(len(e.history) for e in ends[1:])
+    assert budget == pytest.approx(3 * (moves[0] + len(ends[0].history)) - spent)
+    assert first.best.objective == min(e.best.objective for e in ends if e.status == "converged")
 
 
 @pytest.mark.filterwarnings("ignore:the best start ended by time_limit")

@@ -1,4 +1,4 @@
-"""Rows that must be together, merged into units that choose a cluster as one row does."""
+"""Rows that must be together, merged into units that choose a cluster as one row does, and kept apart from others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.errors import SolverFailure
+from optfair.methods.fair_clustering.algorithms.apart_rows import solve_apart
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
@@ -123,9 +124,10 @@ class LinkedRows:
 
 @dataclass(frozen=True, eq=False)
 class LinkedResult:
-    """Fractions of rows, masses and auxiliaries of the rules, and their multipliers."""
+    """Fractions of rows, prices of links that keep apart, masses and auxiliaries, their multipliers."""
 
     fractions: Floats
+    links: Floats
     y: Floats
     z: Floats
     status: str
@@ -136,25 +138,26 @@ def solve_linked(
     linked: LinkedRows,
     rules: MassProgram,
     cost: SeparableCost,
+    apart: Integers,
     prices: Floats | None,
     **options: Any,
 ) -> LinkedResult:
-    """Minimise the cost of units under the rules by the mass-dual algorithm; see `solve_mass_dual`."""
+    """Minimise the cost of units under the rules by the mass-dual algorithm.
+
+    See `solve_mass_dual`, and `solve_apart` for the pairs of rows that are kept ``apart``.
+    """
     program, lift = linked.program(rules)
     feasible = program.feasible()
     if feasible is None:
         raise SolverFailure("no masses of linked rows obey the rules")
-    found = solve_mass_dual(
-        program,
-        linked.cost(cost),
-        linked.kind,
-        linked.heavy,
-        feasible=feasible,
-        prices=None if prices is None else linked.kinds @ prices,
-        **options,
-    )
-    A = np.zeros((linked.heavy.size, linked.clusters))
-    A[found.rows, found.clusters] = found.fractions
-    return LinkedResult(
-        A[linked.unit], np.asarray(lift @ found.y), found.z, found.status, found.history
-    )
+    stated = program, linked.cost(cost), linked.kind, linked.heavy
+    options |= {"feasible": feasible, "prices": None if prices is None else linked.kinds @ prices}
+    if apart.size:
+        pairs = solve_apart(*stated, linked.unit[apart], **options)
+        A, links, found = pairs.fractions, pairs.links, pairs
+    else:
+        found = solve_mass_dual(*stated, **options)
+        A, links = np.zeros((linked.heavy.size, linked.clusters)), np.zeros((0, linked.clusters))
+        A[found.rows, found.clusters] = found.fractions
+    y = np.asarray(lift @ found.y)
+    return LinkedResult(A[linked.unit], links, y, found.z, found.status, found.history)
