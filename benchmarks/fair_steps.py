@@ -349,9 +349,9 @@ def main() -> None:
         sizes = ((500, 4),) if options.quick else ((500, 4), (2_000, 7), (5_000, 10))
         found["sites"] = [sites(n, K) for n, K in sizes]
     if "rules" in wanted:
-        large, some, few = (20_000, 4_000, 500) if options.quick else (1_000_000, 200_000, 5_000)
-        found["rules"] = [rules("capacities", large, 0), rules("must_link", some, some // 2)]
-        found["rules"].append(rules("cannot_link", few, few // 2))
+        large, some = (20_000, 4_000) if options.quick else (1_000_000, 200_000)
+        found["rules"] = [rules("capacities", large, 0)]
+        found["rules"] += [rules(name, some, some // 2) for name in ("must_link", "cannot_link")]
     if "cold" in wanted:
         found["cold"] = [cold(n) for n in (names[:1] if options.quick else names)]
     if "fits" in wanted:

@@ -377,7 +377,8 @@ class LinkedProof(PricedProof):
     def link_multipliers(self) -> dict[str, Floats]:
         """Return the multipliers of the links, by name."""
         rows, shared = self._spread()
-        found, named = self.linked.link_prices(self._kept_apart(True), shared - rows), {}
+        found = self.linked.link_prices(self._kept_apart(True), shared - rows)
+        named: dict[str, Floats] = {}
         for together, prices in ((True, found), (False, self.apart)):
             links = {k: t for k, t in self.problem.links.items() if t.together is together}
             ends = np.cumsum([len(t.pairs) for t in links.values()])[:-1]

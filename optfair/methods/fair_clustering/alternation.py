@@ -302,10 +302,11 @@ def swapped(
     first: Descent[Any],
     onwards: Callable[[Floats, Floats, int | None], Descent[Any]],
     *,
-    seed: int,
+    rng: np.random.Generator,
     budget: float,
+    most: int | None,
     deadline: float,
-) -> Descent[Any]:
+) -> tuple[Descent[Any], float]:
     r"""Improve a clustering by swaps until a budget of assignments, or time, is spent.
 
     At given prices :math:`\sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})` is, but for a constant, a lower
@@ -319,9 +320,11 @@ def swapped(
         Where the search starts.
     onwards : callable
         (centers, prices, largest number of assignments or None) -> descent from there.
-    seed : int
+    rng : Generator
     budget : float
         Assignments.
+    most : int or None
+        Swaps in a row that may fail.
     deadline : float
         ``time.perf_counter()`` value.
 
@@ -329,14 +332,16 @@ def swapped(
     -------
     Descent
         The best found, run until its own tolerance; never worse than ``first``.
+    float
+        What is left of the budget.
     """
-    rng = np.random.default_rng(seed)
-    best, polished = first, True
-    while budget > 0 and time.perf_counter() < deadline:
+    best, polished, failed = first, True, 0
+    while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
         swaps = _swaps(problem, best.best.centers, best.best.found.prices, rng)
         budget -= 1 + len(swaps) * PASSES / PASS
         if not swaps:
             break
+        failed += 1
         worth, moved, prices = min(swaps, key=lambda swap: swap[0])
         if worth >= 0.0:
             continue
@@ -345,16 +350,17 @@ def swapped(
         if trial.status == "interrupted":
             break
         if trial.best.objective < best.best.objective:
-            best, polished = trial, trial.status == "converged"
+            best, polished, failed = trial, trial.status == "converged", 0
     if not polished:
         last = onwards(best.best.centers, best.best.found.prices, None)
+        budget -= len(last.history)
         best = last if last.best.objective <= best.best.objective else best
     if best is first:
-        return first
+        return first, budget
     # the search goes on from where the first start ended: its history stays in front
     history = (*first.history, best.best.objective)
     gaps = (*first.gaps, best.best.gap)
-    return replace(best, history=history, gaps=gaps, reseeded=first.reseeded)
+    return replace(best, history=history, gaps=gaps, reseeded=first.reseeded), budget
 
 
 def _swaps(

@@ -472,7 +472,8 @@ def cannot_link(pairs: Any) -> CannotLink:
 
     Class: LP, and weak: half of both rows in each of two clusters obeys it. It says what it seems
     to say for whole rows, ``with_integrality("assignment")``; ``verdict(solution)`` of the rule
-    names the pairs that share a cluster.
+    names the pairs that share a cluster. Pairs have prices, under linear rules on masses and beside
+    `must_link`; with other rules on costs or single rows a general solver gets m·K rows.
 
     Parameters
     ----------

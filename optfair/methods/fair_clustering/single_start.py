@@ -153,8 +153,11 @@ RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
 BLOCKS = 1e-3
 # A search by swaps looks at further starts while LOOKS / K of its budget lasts, until soft choices
-# gain no more than so much. Clusters for which a pass of soft choices takes as long as an assignment.
-LOOKS, ROUGHLY, EVEN = 8.0, 1e-3, 25
+# gain no more than so much; after so many swaps that fail it makes the most promising of them whole.
+LOOKS, ROUGHLY, FAILED = 12.0, 1e-3, 5
+# What soft choices take, in assignments: to begin with, and clusters for which a pass takes one. What
+# the proof of a start takes.
+AHEAD, EVEN, PROOF = 8.0, 25, 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +242,7 @@ def first_descent(
 ) -> Descent[Any]:
     """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked.
 
-    Swaps go on from the best of several starts, which the fewer clusters are the more may tell of.
+    Swaps go on from the best of several starts; where they keep failing, starts go on.
     """
     deadline = np.inf if limit is None else time.perf_counter() + limit
     mixed = False
@@ -266,28 +269,53 @@ def first_descent(
         centers = start_of(problem, init, seed)
         begun = softly(problem, centers, model, left(), max(model.tol, least))
         mixed = begun is not None
-        run = onwards(*((centers, None) if begun is None else (begun.centers, begun.prices)), most)
-        moves = 0 if begun is None else begun.moves
-        return run, len(run.history) + moves * problem.cost.clusters / EVEN
+        if begun is None:
+            run = onwards(centers, None, most)
+        else:
+            run = onwards(begun.centers, begun.prices, most)
+        soft = 0.0 if begun is None else AHEAD + begun.moves * problem.cost.clusters / EVEN
+        return run, len(run.history) + soft
 
     run, length = started(seeds[0], 0.0, None)
     if model.search != "swap" or run.status != "converged":
         return run
-    budget = float((starts - 1) * length)
-    kept, rough = budget * (1.0 - min(1.0, LOOKS / problem.cost.clusters)), []
+    # few clusters, and starts by soft choices, which are short: all are made, and only the proofs of
+    # all but one are left for swaps
+    K = problem.cost.clusters
+    whole = mixed and K < EVEN
+    budget = (starts - 1) * (PROOF if whole else length)
+    kept, rough = budget * (1.0 - min(1.0, LOOKS / K)), []
     for seed in seeds[1:]:
-        if budget <= kept or time.perf_counter() > deadline:
+        if time.perf_counter() > deadline or (budget <= kept and not whole):
             break
-        rough.append(started(seed, ROUGHLY, TRIAL))
-        budget -= rough[-1][1]
-    if rough:
-        other = min((r for r, _ in rough), key=lambda r: r.best.objective)
+        if whole:
+            run = _better(run, started(seed, 0.0, None)[0])
+            continue
+        other, taken = started(seed, ROUGHLY, TRIAL)
+        budget -= taken
+        rough.append((other.best.objective, seed, other))
+    rough.sort(key=lambda r: r[:2])
+    for _, _, other in rough[:1]:
         if other.status == "max_iter":
             other = onwards(other.best.centers, other.best.found.prices, None)
             budget -= len(other.history)
-        if other.status == "converged" and other.best.objective < run.best.objective:
-            run = other
-    return swapped(problem, run, onwards, seed=seeds[0], budget=budget, deadline=deadline)
+        run = _better(run, other)
+    rest = [seed for _, seed, _ in rough]
+    rng = np.random.default_rng(seeds[0])
+    while True:
+        most = FAILED if rest else None
+        run, budget = swapped(
+            problem, run, onwards, rng=rng, budget=budget, most=most, deadline=deadline
+        )
+        if not rest or budget < length or time.perf_counter() > deadline:
+            return run
+        other, taken = started(rest.pop(0), 0.0, None)
+        run, budget = _better(run, other), budget - taken
+
+
+def _better(run: Descent[Any], other: Descent[Any]) -> Descent[Any]:
+    lower = other.best.objective < run.best.objective
+    return other if lower and other.status == "converged" else run
 
 
 def certified(

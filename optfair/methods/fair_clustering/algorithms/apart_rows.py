@@ -48,7 +48,7 @@ class ApartResult:
 
 def matchings(pairs: Integers, rows: int) -> list[Integers]:
     """Return sets of pairs without a common row, most of the pairs in all."""
-    left, found = np.random.default_rng(0).permutation(len(pairs)), []
+    left, found = np.random.default_rng(0).permutation(len(pairs)), list[Integers]()
     while left.size and len(found) < MATCHINGS:
         rank, first = np.arange(left.size), np.full(rows, left.size)
         for end in pairs[left].T:
@@ -206,7 +206,7 @@ class ApartSearch:
         bound = value + self.program.rule_bound(y, z)
         if bound > self.bound:
             self.bound, self.best = bound, (y, z, self.links.copy())
-        return reduced
+        return np.asarray(reduced)
 
     def _free(self, reduced: Floats, width: float) -> Bools:
         """Return the arcs of the next master (n x K): near the least, and not held by a neighbour."""
@@ -255,9 +255,9 @@ class ApartSearch:
         rest = np.flatnonzero(~several)
         key = self.groups[rest] * K + free[rest].argmax(axis=1)
         shape = prices.shape
-        fixed = np.bincount(key, self.weights[rest], shape[0] * K).reshape(shape)
+        fixed = np.asarray(np.bincount(key, self.weights[rest], shape[0] * K), dtype=float)
         kinds = self.groups[rows]
-        held, total = exact_totals(fixed, weight, kinds, self.program.shares)
+        held, total = exact_totals(fixed.reshape(shape), weight, kinds, self.program.shares)
         arcs = Arcs(row, cluster, regret, kinds, total, held)
         side = np.full(shape, 0.5 * width)
         box = None if whole else (side, side)

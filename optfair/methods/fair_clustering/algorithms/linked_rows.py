@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.errors import SolverFailure
-from optfair.methods.fair_clustering.algorithms.apart_rows import solve_apart
+from optfair.methods.fair_clustering.algorithms.apart_rows import ApartResult, solve_apart
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
@@ -122,18 +122,6 @@ class LinkedRows:
         return prices
 
 
-@dataclass(frozen=True, eq=False)
-class LinkedResult:
-    """Fractions of rows, prices of links that keep apart, masses and auxiliaries, their multipliers."""
-
-    fractions: Floats
-    links: Floats
-    y: Floats
-    z: Floats
-    status: str
-    history: list[Any]
-
-
 def solve_linked(
     linked: LinkedRows,
     rules: MassProgram,
@@ -141,7 +129,7 @@ def solve_linked(
     apart: Integers,
     prices: Floats | None,
     **options: Any,
-) -> LinkedResult:
+) -> ApartResult:
     """Minimise the cost of units under the rules by the mass-dual algorithm.
 
     See `solve_mass_dual`, and `solve_apart` for the pairs of rows that are kept ``apart``.
@@ -153,11 +141,11 @@ def solve_linked(
     stated = program, linked.cost(cost), linked.kind, linked.heavy
     options |= {"feasible": feasible, "prices": None if prices is None else linked.kinds @ prices}
     if apart.size:
-        pairs = solve_apart(*stated, linked.unit[apart], **options)
-        A, links, found = pairs.fractions, pairs.links, pairs
+        found = solve_apart(*stated, linked.unit[apart], **options)
     else:
-        found = solve_mass_dual(*stated, **options)
-        A, links = np.zeros((linked.heavy.size, linked.clusters)), np.zeros((0, linked.clusters))
-        A[found.rows, found.clusters] = found.fractions
-    y = np.asarray(lift @ found.y)
-    return LinkedResult(A[linked.unit], links, y, found.z, found.status, found.history)
+        plain = solve_mass_dual(*stated, **options)
+        A = np.zeros((linked.heavy.size, linked.clusters))
+        A[plain.rows, plain.clusters] = plain.fractions
+        links = np.zeros((0, linked.clusters))
+        found = ApartResult(A, links, plain.y, plain.z, plain.status, plain.history)
+    return replace(found, fractions=found.fractions[linked.unit], y=np.asarray(lift @ found.y))
