@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -154,7 +155,9 @@ def labels(seconds: float) -> Result:
     centers = kmeans_plusplus(X, 13, random_state=0)[0]
     s = of.FairAssignment(X, groups=groups, centers=centers, fairness=of.max_gap(0.05)).solve()
     begin = time.process_time()
-    found = hard_labels(s, time_limit=seconds)
+    # of CPU, as the seconds that are printed: other work on the machine counts for nothing
+    with patch("time.perf_counter", time.process_time):
+        found = hard_labels(s, time_limit=seconds)
     return {
         "limit": seconds,
         "seconds": time.process_time() - begin,

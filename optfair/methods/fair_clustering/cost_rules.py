@@ -320,6 +320,12 @@ class CannotLink(_Links):
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per pair and cluster."""
         pairs, A = self.rows(problem), problem["assignment"]
+        if A.shape[1] == 1:
+            raise DeclarationError(
+                "one cluster keeps no rows apart",
+                f"{len(pairs)} pairs cannot be linked",
+                "ask for at least two clusters",
+            )
         both = _incidence(pairs, A.shape[0], 1.0)
         return LinkTerm(
             "cannot link",

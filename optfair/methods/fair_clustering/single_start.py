@@ -155,9 +155,9 @@ BLOCKS = 1e-3
 # A search by swaps looks at further starts while LOOKS / K of its budget lasts, until soft choices
 # gain no more than so much; after so many swaps that fail it makes the most promising of them whole.
 LOOKS, ROUGHLY, FAILED = 12.0, 1e-3, 5
-# What soft choices take, in assignments: to begin with, and clusters for which a pass takes one. What
-# the proof of a start takes.
-AHEAD, EVEN, PROOF = 8.0, 25, 6.0
+# Clusters up to which all starts are made. What soft choices take, in assignments: to begin with, and
+# clusters for which a pass takes one. What the proof of a start takes.
+FEW, AHEAD, EVEN, PROOF = 25, 8.0, 40, 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +282,7 @@ def first_descent(
     # few clusters, and starts by soft choices, which are short: all are made, and only the proofs of
     # all but one are left for swaps
     K = problem.cost.clusters
-    whole = mixed and K < EVEN
+    whole = mixed and K <= FEW
     budget = (starts - 1) * (PROOF if whole else length)
     kept, rough = budget * (1.0 - min(1.0, LOOKS / K)), []
     for seed in seeds[1:]:

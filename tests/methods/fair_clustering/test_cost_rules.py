@@ -393,6 +393,8 @@ def test_what_does_not_go_together_is_refused() -> None:
     ):
         with pytest.raises(DeclarationError):
             model.fit(X, groups=groups)
+    with pytest.raises(DeclarationError, match="one cluster keeps no rows apart"):
+        of.FairKMeans(1, fairness=APART).fit(X, groups=groups)
     with pytest.raises(DeclarationError, match="costs from 0 on"):
         of.FairAssignment(costs=X, groups=groups, goal="group")
     with pytest.raises(DeclarationError, match="masses only"):
