@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
@@ -154,7 +155,9 @@ def labels(seconds: float) -> Result:
     centers = kmeans_plusplus(X, 13, random_state=0)[0]
     s = of.FairAssignment(X, groups=groups, centers=centers, fairness=of.max_gap(0.05)).solve()
     begin = time.process_time()
-    found = hard_labels(s, time_limit=seconds)
+    # of CPU, as the seconds that are printed: other work on the machine counts for nothing
+    with patch("time.perf_counter", time.process_time):
+        found = hard_labels(s, time_limit=seconds)
     return {
         "limit": seconds,
         "seconds": time.process_time() - begin,
@@ -349,9 +352,9 @@ def main() -> None:
         sizes = ((500, 4),) if options.quick else ((500, 4), (2_000, 7), (5_000, 10))
         found["sites"] = [sites(n, K) for n, K in sizes]
     if "rules" in wanted:
-        large, some, few = (20_000, 4_000, 500) if options.quick else (1_000_000, 200_000, 5_000)
-        found["rules"] = [rules("capacities", large, 0), rules("must_link", some, some // 2)]
-        found["rules"].append(rules("cannot_link", few, few // 2))
+        large, some = (20_000, 4_000) if options.quick else (1_000_000, 200_000)
+        found["rules"] = [rules("capacities", large, 0)]
+        found["rules"] += [rules(name, some, some // 2) for name in ("must_link", "cannot_link")]
     if "cold" in wanted:
         found["cold"] = [cold(n) for n in (names[:1] if options.quick else names)]
     if "fits" in wanted:

@@ -80,7 +80,7 @@ VERBS = {
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
-    "ot": {"methods/fair_clustering/adapters.py"},
+    "ot": {"methods/fair_clustering/network_simplex.py"},
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/mosek_backend.py"},

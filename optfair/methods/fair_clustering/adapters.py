@@ -1,4 +1,4 @@
-"""Routes of fair clustering: the mass-dual algorithm for assignments, the network simplex for couplings, each with its certificate."""
+"""Route of fair assignments: the mass-dual algorithm, with its certificate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import ot
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -40,7 +39,6 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
 from optfair.methods.fair_clustering.algorithms.pricing import lowered
 from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
-from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 from optfair.proofs.bounds import LowerBound
 from optfair.proofs.rounding import gamma, loss
@@ -49,8 +47,6 @@ from optfair.solution.conic_form import ConicForm
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
 
-
-# Route of the structure ``mass-assignment``: the mass-dual algorithm, with its certificate.
 
 Floats = NDArray[np.float64]
 
@@ -108,6 +104,10 @@ def _values(p: FairAssignment, result: Any) -> dict[str, Floats]:
 def _again(kind: type[PricedProof], problem: Any, y: Floats, z: Floats) -> PricedProof:
     """Return the proof of a pair of the rules, compiled where it is."""
     return kind(problem, compile_rules(problem), y, z)
+
+
+def _linked_again(problem: Any, y: Floats, z: Floats, apart: Floats) -> PricedProof:
+    return LinkedProof(problem, compile_rules(problem), y, z, apart=apart)
 
 
 def _frozen(array: Floats) -> Floats:
@@ -283,11 +283,14 @@ class MassProof(PricedProof):
         return value_line((first, last), low, high, self.z, bound)
 
 
-# Rows that must be together: units of them take the place of rows.
+# Rows that must be together: units of them take the place of rows. Links that keep rows apart have
+# prices.
 
 
 def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin: float) -> Outcome:
-    linked = _linked(p)
+    linked = LinkedRows(
+        _pairs(p, True), p.data["groups"], p.data["weights"], (p.shares.size, p.cost.clusters)
+    )
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
     with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
@@ -295,6 +298,7 @@ def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin
             linked,
             rules.program,
             p.cost,
+            _pairs(p, False),
             warm_prices(p, request),
             tolerance=min(aim, 0.4 * request.tolerance),
             deadline=request.deadline,
@@ -304,13 +308,15 @@ def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin
     A = result.fractions
     masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
     values = {"assignment": A, "masses": masses}
-    return LinkedProof(p, rules, result.y, result.z).outcome(result, values, times)
+    return LinkedProof(p, rules, result.y, result.z, apart=result.links).outcome(
+        result, values, times
+    )
 
 
-def _linked(p: FairAssignment) -> LinkedRows:
-    pairs = np.concatenate([t.pairs for t in p.links.values()])
-    shape = p.shares.size, p.cost.clusters
-    return LinkedRows(pairs, p.data["groups"], p.data["weights"], shape)
+def _pairs(p: FairAssignment, together: bool) -> NDArray[np.intp]:
+    """Return the pairs of rows that must be together, or apart."""
+    none = np.zeros((0, 2), dtype=np.intp)
+    return np.concatenate([none, *(t.pairs for t in p.links.values() if t.together is together)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,24 +324,39 @@ class LinkedProof(PricedProof):
     r"""Bound of an assignment of linked rows, recomputed from the rows.
 
     .. math::
-        q_{\text{rows}}(\Lambda)
-            = \sum_u \min_k \textstyle\sum_{i \in u} w_i (D_{ik} + \Lambda_{g_i k})
+        q_{\text{rows}}(\Lambda) = \sum_u \min_k \textstyle\sum_{i \in u}
+            \big(w_i (D_{ik} + \Lambda_{g_i k}) + \sum_{p \ni i} v_{pk}\big) - \sum_{pk} v_{pk}
 
-    over units u of rows that must be together. Each row takes its share of the reduced costs of
-    its unit, and the multipliers of the links add up to the difference.
+    over units u of rows that must be together, with prices v ≥ 0 of the pairs that are kept apart.
+    Each row takes its share of the reduced costs of its unit, and the multipliers of the links
+    within add up to the difference.
     """
+
+    apart: Any = None
+
+    def __reduce__(self) -> Any:
+        return _linked_again, (self.problem, self.y, self.z, self.apart)
 
     @cached_property
     def linked(self) -> LinkedRows:
         """The units, from the links of the problem."""
-        return _linked(self.problem)
+        p = self.problem
+        return LinkedRows(
+            _pairs(p, True), p.data["groups"], p.data["weights"], (p.shares.size, p.cost.clusters)
+        )
+
+    def _kept_apart(self, together: bool = False) -> Any:
+        """Return the matrices of links under one another: pairs that are kept apart, or together."""
+        terms = [t.apart for t in self.problem.links.values() if t.together is together]
+        return sp.csr_array(sp.vstack([sp.csr_array((0, self.problem.cost.rows)), *terms]))
 
     def _rows(self, prices: Floats) -> tuple[Floats, Floats]:
         """Return the weighted reduced costs of the rows (n x K), and the size of their parts."""
         p = self.problem
         D, paid = p.cost.matrix(), prices[p.data["groups"]]
         w = p.data["weights"][:, None]
-        return w * (D + paid), w * (np.abs(D) + np.abs(paid))
+        links = self._kept_apart().T @ self.apart
+        return w * (D + paid) + links, w * (np.abs(D) + np.abs(paid)) + links
 
     def _spread(self) -> tuple[Floats, Floats]:
         """Return the reduced costs of the rows, and their shares of those of their units."""
@@ -355,12 +376,14 @@ class LinkedProof(PricedProof):
 
     def link_multipliers(self) -> dict[str, Floats]:
         """Return the multipliers of the links, by name."""
-        links = self.problem.links
         rows, shared = self._spread()
-        apart = sp.csr_array(sp.vstack([t.apart for t in links.values()]))
-        prices = self.linked.link_prices(apart, shared - rows)
-        ends = np.cumsum([len(t.pairs) for t in links.values()])[:-1]
-        return dict(zip(links, np.split(prices, ends), strict=True))
+        found = self.linked.link_prices(self._kept_apart(True), shared - rows)
+        named: dict[str, Floats] = {}
+        for together, prices in ((True, found), (False, self.apart)):
+            links = {k: t for k, t in self.problem.links.items() if t.together is together}
+            ends = np.cumsum([len(t.pairs) for t in links.values()])[:-1]
+            named |= dict(zip(links, np.split(prices, ends), strict=False))
+        return named
 
     def recovered(
         self, values: dict[str, Floats]
@@ -377,13 +400,16 @@ class LinkedProof(PricedProof):
         """Return q, rounded down, from the value of the rules; and the size of its numbers."""
         p, linked = self.problem, self.linked
         rows, size = self._rows(prices)
-        # a sum over the rows of a unit is off by their roundings at most
-        most = int(np.bincount(linked.unit).max())
+        # a sum over the rows of a unit, or the links of a row, is off by their roundings at most
+        links = int(np.bincount(_pairs(p, False).ravel(), minlength=1).max())
+        most = int(np.bincount(linked.unit).max()) + links
         off = (2.0 * p.cost.rounding + gamma(most + 8.0)) * (linked.merged @ size)
         low = (linked.merged @ rows - off).min(axis=1)
-        total = float(np.abs(low).sum())
+        paid = float(self.apart.sum())
+        total = float(np.abs(low).sum()) + paid
         unit = 1.0 + max(total, float(np.abs(prices).max(initial=0.0)))
-        return rules + float(low.sum()) - loss(p.cost.rows, total + abs(rules)), unit
+        terms = p.cost.rows + self.apart.size
+        return rules + float(low.sum()) - paid - loss(terms, total + abs(rules)), unit
 
     def _drift(self, multipliers: Mapping[str, Any]) -> float:
         """Return how far multipliers somebody handed in are from those that follow from Λ."""
@@ -528,88 +554,3 @@ def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> Infe
         certificate=proof if proof.verify() else None,
         conflict=tuple(names),
     )
-
-
-# Route of the structure ``coupling``: POT's network simplex, duals repaired, certificate.
-
-# Uniform marginals 1/n0 and 1/n1 are carried as the integers n1 and n0: sums are then exact.
-LARGEST_INTEGER = 2**53
-ITERATIONS = 50_000_000
-# POT's result code of an optimal plan.
-OPTIMAL = 1
-
-
-def run_network_simplex(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-    """Solve the transport problem and repair its potentials to a dual feasible pair."""
-    p = cast(KantorovichCoupling, problem)
-    request.refuse_options(profile)
-    begin = time.perf_counter()
-    C = p.cost
-    a, b, unit = _integer_masses(p.data["a"], p.data["b"])
-    compiled_at = time.perf_counter()
-    # no warnings.catch_warnings: it changes the filters of all threads; POT warns of a stop only
-    plan, log = ot.emd(a, b, C, numItermax=ITERATIONS, log=True)
-    solved_at = time.perf_counter()
-    plan = np.asarray(plan, dtype=float) * unit
-    # c-transform: the largest u for this v and then the largest v, so u + v <= C holds
-    v = np.asarray(log["v"], dtype=float)
-    u = (C - v).min(axis=1)
-    v = (C - u[:, None]).min(axis=0)
-    plan.flags.writeable = u.flags.writeable = v.flags.writeable = False
-    proof = TransportProof(p)
-    multipliers = {"row marginal": -u, "column marginal": -v, "nonnegativity": _slack(C, u, v)}
-    return Outcome(
-        "optimal" if log["result_code"] == OPTIMAL else "stalled",
-        {"plan": plan},
-        multipliers,
-        proof,
-        {
-            "compile": compiled_at - begin,
-            "solve": solved_at - compiled_at,
-            "recover": time.perf_counter() - solved_at,
-        },
-    )
-
-
-def _slack(C: Floats, u: Floats, v: Floats) -> Floats:
-    return np.asarray(C - u[:, None] - v)
-
-
-def _integer_masses(a: Floats, b: Floats) -> tuple[Floats, Floats, float]:
-    """Return integer masses and the factor back when both marginals are uniform."""
-    n0, n1 = a.size, b.size
-    uniform = np.ptp(a) == 0.0 and np.ptp(b) == 0.0
-    if uniform and n0 * n1 < LARGEST_INTEGER:
-        divisor = np.gcd(n0, n1)
-        heavy, light = np.full(n0, float(n1 // divisor)), np.full(n1, float(n0 // divisor))
-        return heavy, light, float(a.sum()) / (n0 * float(n1 // divisor))
-    return a, b * (a.sum() / b.sum()), 1.0
-
-
-@dataclass(frozen=True, eq=False)
-class TransportProof:
-    r"""Potentials with :math:`u_i + v_j \le C_{ij}`: their value is a bound for every plan."""
-
-    problem: KantorovichCoupling
-    source: str = "duality"
-
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recompute the bound; the multipliers of the marginals are -u and -v."""
-        C, a, b = self.problem.cost, self.problem.data["a"], self.problem.data["b"]
-        u = -np.asarray(multipliers["row marginal"], dtype=float)
-        v = -np.asarray(multipliers["column marginal"], dtype=float)
-        slack = _slack(C, u, v)
-        given = np.asarray(multipliers["nonnegativity"], dtype=float)
-        unit = 1.0 + float(np.abs(C).max())
-        apart = np.inf
-        if given.shape == slack.shape:
-            apart = float(np.abs(given - slack).max()) / unit
-        plan = np.asarray(values["plan"], dtype=float)
-        return DualCheck(
-            # potentials that are too high by a rounding are lowered, row by row
-            bound=float(a @ u + b @ v + a @ np.minimum(slack.min(axis=1), 0.0))
-            - loss(a.size + b.size, float(a @ (np.abs(u) + np.abs(C).max(axis=1)) + b @ np.abs(v))),
-            dual=max(0.0, -float(slack.min())) / unit,
-            complementarity=float((np.abs(plan) * np.abs(slack)).max()) / unit,
-            consistency=apart,
-        )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DeclarationError, SolverFailure
-from optfair.methods.fair_clustering.algorithms.costs import CENTERS
+from optfair.methods.fair_clustering.algorithms.costs import CENTERS, best_centers
 from optfair.methods.fair_clustering.algorithms.descent import (
     EMPTY,
     Assigned,
@@ -288,9 +288,11 @@ def _finished(run: Descent[Solution]) -> Alternation:
 
 # Swap moves between clusterings: a cluster that is missed least is opened again elsewhere.
 
-# Assignments after a swap before it is judged; clusters among which the one to close is drawn, and
-# rows among which the place to open is the one that saves most.
-TRIAL, CLOSED, OPENED = 8, 3, 8
+# Clusters among which the one to close is chosen, and rows among which the place to open is.
+CLOSED, OPENED = 4, 8
+# Swaps whose centers move at the prices of before, for so many passes; passes that cost as much as
+# an assignment. Assignments after the best of these before it is judged.
+TRIED, PASSES, PASS, TRIAL = 4, 4, 6, 6
 # Rows that regrets are estimated from, and places to open are drawn from.
 LOOKED_AT = 20_000
 
@@ -300,11 +302,15 @@ def swapped(
     first: Descent[Any],
     onwards: Callable[[Floats, Floats, int | None], Descent[Any]],
     *,
-    seed: int,
-    budget: int,
+    rng: np.random.Generator,
+    budget: float,
+    most: int | None,
     deadline: float,
-) -> Descent[Any]:
-    """Improve a clustering by swaps until a budget of assignments, or time, is spent.
+) -> tuple[Descent[Any], float]:
+    r"""Improve a clustering by swaps until a budget of assignments, or time, is spent.
+
+    At given prices :math:`\sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})` is, but for a constant, a lower
+    bound of the objective at any centers: of several swaps, the one of least bound is tried.
 
     Parameters
     ----------
@@ -314,9 +320,11 @@ def swapped(
         Where the search starts.
     onwards : callable
         (centers, prices, largest number of assignments or None) -> descent from there.
-    seed : int
-    budget : int
+    rng : Generator
+    budget : float
         Assignments.
+    most : int or None
+        Swaps in a row that may fail.
     deadline : float
         ``time.perf_counter()`` value.
 
@@ -324,44 +332,77 @@ def swapped(
     -------
     Descent
         The best found, run until its own tolerance; never worse than ``first``.
+    float
+        What is left of the budget.
     """
-    rng = np.random.default_rng(seed)
-    w, groups = problem.data["weights"], problem.data["groups"]
-    step = max(1, problem.cost.rows // LOOKED_AT)
-    best, polished = first, True
-    K = problem.cost.clusters
-    while K > 1 and budget > 0 and time.perf_counter() < deadline:
-        centers, prices = best.best.centers, best.best.found.prices
-        rows = np.arange(int(rng.integers(step)), problem.cost.rows, step)
-        far = replace(problem.cost, centers=centers).columns(rows)
-        reduced = far + prices[groups[rows]].T
-        nearest, at = reduced.argmin(axis=0), np.arange(rows.size)
-        paid, low = far[nearest, at], reduced[nearest, at]
-        reduced[nearest, at] = np.inf
-        second = reduced.min(axis=0)
-        regret = np.bincount(nearest, w[rows] * (second - low), K)
-        closed = int(rng.choice(np.argsort(regret)[:CLOSED]))
-        chance = w[rows] * paid
-        if not chance.sum() > 0.0:
+    best, polished, failed = first, True, 0
+    while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
+        swaps = _swaps(problem, best.best.centers, best.best.found.prices, rng)
+        budget -= 1 + len(swaps) * PASSES / PASS
+        if not swaps:
             break
-        moved, own = centers.copy(), prices.copy()
-        own[:, closed] = np.delete(prices, closed, axis=1).mean(axis=1)
-        places = problem.cost.points[rng.choice(rows, OPENED, p=chance / chance.sum())]
-        new = replace(problem.cost, centers=places).columns(rows) + own[groups[rows], closed]
-        saved = np.maximum(np.where(nearest == closed, second, low) - new, 0.0) @ w[rows]
-        moved[closed] = places[saved.argmax()]
-        trial = onwards(moved, own, TRIAL)
+        failed += 1
+        worth, moved, prices = min(swaps, key=lambda swap: swap[0])
+        if worth >= 0.0:
+            continue
+        trial = onwards(moved, prices, TRIAL)
         budget -= len(trial.history)
         if trial.status == "interrupted":
             break
         if trial.best.objective < best.best.objective:
-            best, polished = trial, trial.status == "converged"
+            best, polished, failed = trial, trial.status == "converged", 0
     if not polished:
         last = onwards(best.best.centers, best.best.found.prices, None)
+        budget -= len(last.history)
         best = last if last.best.objective <= best.best.objective else best
     if best is first:
-        return first
+        return first, budget
     # the search goes on from where the first start ended: its history stays in front
     history = (*first.history, best.best.objective)
     gaps = (*first.gaps, best.best.gap)
-    return replace(best, history=history, gaps=gaps, reseeded=first.reseeded)
+    return replace(best, history=history, gaps=gaps, reseeded=first.reseeded), budget
+
+
+def _swaps(
+    problem: FairAssignment, centers: Floats, prices: Floats, rng: np.random.Generator
+) -> list[tuple[float, Floats, Floats]]:
+    """Return swaps: by how much their bound is above that of the centers, their centers and prices."""
+    cost, K = problem.cost, len(centers)
+    step = max(1, cost.rows // LOOKED_AT)
+    rows = np.arange(int(rng.integers(step)), cost.rows, step)
+    w, groups, here = (
+        problem.data["weights"][rows],
+        problem.data["groups"][rows],
+        np.arange(rows.size),
+    )
+    far = replace(cost, centers=centers).columns(rows)
+    reduced = far + prices[groups].T
+    nearest = reduced.argmin(axis=0)
+    low, chance = reduced[nearest, here], w * far[nearest, here]
+    if K == 1 or not chance.sum() > 0.0:
+        return []
+    reduced[nearest, here] = np.inf
+    second = reduced.min(axis=0)
+    closed = np.argsort(np.bincount(nearest, w * (second - low), K))[:CLOSED]
+    places = cost.points[rng.choice(rows, OPENED, p=chance / chance.sum())]
+    near = replace(cost, centers=places).columns(rows)
+    ways = []
+    for k in closed.tolist():
+        own = np.delete(prices, k, axis=1).mean(axis=1)
+        left = np.where(nearest == k, second, low)
+        ways += [
+            (float(np.minimum(left, at + own[groups]) @ w), k, place, own)
+            for at, place in zip(near, places, strict=True)
+        ]
+    swaps = []
+    for _, k, place, own in sorted(ways, key=lambda way: way[0])[:TRIED]:
+        moved, priced = centers.copy(), prices.copy()
+        moved[k], priced[:, k] = place, own
+        for _ in range(PASSES):
+            reduced = replace(cost, centers=moved).columns(rows) + priced[groups].T
+            of_cluster = (reduced.argmin(axis=0)[:, None] == np.arange(K)) * w[:, None]
+            held = of_cluster.any(axis=0)
+            moved[held] = best_centers(cost.metric, cost.points[rows], of_cluster[:, held])
+        reduced = replace(cost, centers=moved).columns(rows) + priced[groups].T
+        swaps.append((float(w @ (reduced.min(axis=0) - low)), moved, priced))
+    return swaps

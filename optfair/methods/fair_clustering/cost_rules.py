@@ -321,6 +321,12 @@ class CannotLink(_Links):
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per pair and cluster."""
         pairs, A = self.rows(problem), problem["assignment"]
+        if A.shape[1] == 1:
+            raise DeclarationError(
+                "one cluster keeps no rows apart",
+                f"{len(pairs)} pairs cannot be linked",
+                "ask for at least two clusters",
+            )
         both = _incidence(pairs, A.shape[0], 1.0)
         return LinkTerm(
             "cannot link",
@@ -473,7 +479,8 @@ def cannot_link(pairs: Any) -> CannotLink:
 
     Class: LP, and weak: half of both rows in each of two clusters obeys it. It says what it seems
     to say for whole rows, ``with_integrality("assignment")``; ``verdict(solution)`` of the rule
-    names the pairs that share a cluster.
+    names the pairs that share a cluster. Pairs have prices, under linear rules on masses and beside
+    `must_link`; with other rules on costs or single rows a general solver gets m·K rows.
 
     Parameters
     ----------

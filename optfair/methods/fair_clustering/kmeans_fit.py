@@ -31,7 +31,6 @@ from optfair.methods.fair_clustering.single_start import (
     general,
     printed_fit,
     rows_of,
-    start_of,
 )
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
 from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
@@ -68,11 +67,11 @@ def fit_held(
     """
     begin = time.perf_counter()
     given = not isinstance(init, str)
+    seeds, further = _seeds(model, starts, given)
     if model.algorithm == "paper":
         fit = printed_fit(model, problem, init)
     else:
-        fit = exact_fit(model, problem, init, starts)
-    seeds = start_seeds(model.random_state, starts, given=given or model.search == "swap")
+        fit = exact_fit(model, problem, init, starts, further)
     demands, data = problem.demands, problem.data
     few = problem.cost.rows < LARGE or demands.bars or general(problem)
     if few or model.algorithm == "paper":
@@ -134,13 +133,12 @@ def fit_passed(
         sample_weight=few.weights,
     )
     given = not isinstance(init, str)
-    seeds = start_seeds(model.random_state, starts, given=given or model.search == "swap")
+    seeds, further = _seeds(model, starts, given)
 
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Any]:
         begin = time.perf_counter()
-        centers, rough = start_of(problem, init, seed), max(model.tol, ROUGH)
-        left = None if limit is None else _left(begin + limit)
-        run = first_descent(model, problem, centers, seed, starts, left, report, tol=rough)
+        rough, own = max(model.tol, ROUGH), [seed, *further]
+        run = first_descent(model, problem, init, own, starts, limit, report, tol=rough)
         # of the sample: what it ranks by, and whether it was interrupted
         numbers = run.history[-1], np.nan, np.nan, run.gaps[-1], len(run.history), run.status
         return Restart(seed, *numbers, time.perf_counter() - begin), (seed, run)
@@ -183,6 +181,12 @@ def fit_passed(
         ):
             onward = replace(onward, best=proved, gaps=(*onward.gaps[:-1], proved.gap))
     return OnwardRun(seed, onward, survey, 1 + getattr(rows, "passes", 0), begin)
+
+
+def _seeds(model: Any, starts: Any, given: bool) -> tuple[list[int], list[int]]:
+    """Return seeds of the starts, and those of further ones that a search by swaps looks at."""
+    seeds = start_seeds(model.random_state, starts, given=given)
+    return (seeds[:1], seeds[1:]) if model.search == "swap" else (seeds, [])
 
 
 def _threads(model: Any) -> int:

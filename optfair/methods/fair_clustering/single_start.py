@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from optfair.methods.fair_clustering.algorithms.descent import (
 )
 from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
 from optfair.methods.fair_clustering.alignment import printed_alignment
-from optfair.methods.fair_clustering.alternation import alternate, swapped
+from optfair.methods.fair_clustering.alternation import TRIAL, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
@@ -152,6 +152,12 @@ Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
 BLOCKS = 1e-3
+# A search by swaps looks at further starts while LOOKS / K of its budget lasts, until soft choices
+# gain no more than so much; after so many swaps that fail it makes the most promising of them whole.
+LOOKS, ROUGHLY, FAILED = 12.0, 1e-3, 5
+# Clusters up to which all starts are made. What soft choices take, in assignments: to begin with, and
+# clusters for which a pass takes one. What the proof of a start takes.
+FEW, AHEAD, EVEN, PROOF = 25, 8.0, 40, 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +190,9 @@ class Fit:
     plan: Any = None
 
 
-def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -> Fitter:
+def exact_fit(
+    model: Any, problem: FairAssignment, init: Any, starts: int = 1, further: Sequence[int] = ()
+) -> Fitter:
     """Return the function that runs one start of the exact alternation.
 
     Parameters
@@ -197,6 +205,8 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
         Way to start, or centers.
     starts : int
         Starts whose assignments a search by swaps may take.
+    further : sequence of int
+        Seeds of starts that such a search looks at first.
     """
     demands = problem.demands
     if demands.by_group and model.metric != "sqeuclidean":
@@ -208,14 +218,12 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
 
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
-        centers = start_of(problem, init, seed)
-
-        def left() -> float | None:
-            return None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
-
         if general(problem):
-            return _general_fit(model, problem, centers, seed, left(), report)
-        run = first_descent(model, problem, centers, seed, starts, limit, report, tol=model.tol)
+            centers = start_of(problem, init, seed)
+            left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
+            return _general_fit(model, problem, centers, seed, left, report)
+        seeds = [seed, *further]
+        run = first_descent(model, problem, init, seeds, starts, limit, report, tol=model.tol)
         return certified(problem, run, seed, begin)
 
     return fit
@@ -224,22 +232,23 @@ def exact_fit(model: Any, problem: FairAssignment, init: Any, starts: int = 1) -
 def first_descent(
     model: Any,
     problem: FairAssignment,
-    centers: Floats,
-    seed: int,
+    init: Any,
+    seeds: Sequence[int],
     starts: int,
     limit: float | None,
     report: Step,
     *,
     tol: float,
 ) -> Descent[Any]:
-    """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked."""
+    """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked.
+
+    Swaps go on from the best of several starts; where they keep failing, starts go on.
+    """
     deadline = np.inf if limit is None else time.perf_counter() + limit
+    mixed = False
 
     def left() -> float | None:
         return None if limit is None else max(deadline - time.perf_counter(), 1e-3)
-
-    begun = softly(problem, centers, model, left())
-    mixed = begun is not None
 
     def onwards(at: Floats, prices: Floats | None, most: int | None) -> Descent[Any]:
         return descent(
@@ -254,13 +263,59 @@ def first_descent(
             mixed=mixed,
         )
 
-    prices = None if begun is None else begun.prices
-    run = onwards(centers if begun is None else begun.centers, prices, None)
+    def started(seed: int, least: float, most: int | None) -> tuple[Descent[Any], float]:
+        """Return where a start leads, and how many assignments take as long."""
+        nonlocal mixed
+        centers = start_of(problem, init, seed)
+        begun = softly(problem, centers, model, left(), max(model.tol, least))
+        mixed = begun is not None
+        if begun is None:
+            run = onwards(centers, None, most)
+        else:
+            run = onwards(begun.centers, begun.prices, most)
+        soft = 0.0 if begun is None else AHEAD + begun.moves * problem.cost.clusters / EVEN
+        return run, len(run.history) + soft
+
+    run, length = started(seeds[0], 0.0, None)
     if model.search != "swap" or run.status != "converged":
         return run
-    # passes in which rows choose softly and move centers take about as long as warm assignments
-    budget = (starts - 1) * (len(run.history) + (0 if begun is None else begun.moves))
-    return swapped(problem, run, onwards, seed=seed, budget=budget, deadline=deadline)
+    # few clusters, and starts by soft choices, which are short: all are made, and only the proofs of
+    # all but one are left for swaps
+    K = problem.cost.clusters
+    whole = mixed and K <= FEW
+    budget = (starts - 1) * (PROOF if whole else length)
+    kept, rough = budget * (1.0 - min(1.0, LOOKS / K)), []
+    for seed in seeds[1:]:
+        if time.perf_counter() > deadline or (budget <= kept and not whole):
+            break
+        if whole:
+            run = _better(run, started(seed, 0.0, None)[0])
+            continue
+        other, taken = started(seed, ROUGHLY, TRIAL)
+        budget -= taken
+        rough.append((other.best.objective, seed, other))
+    rough.sort(key=lambda r: r[:2])
+    for _, _, other in rough[:1]:
+        if other.status == "max_iter":
+            other = onwards(other.best.centers, other.best.found.prices, None)
+            budget -= len(other.history)
+        run = _better(run, other)
+    rest = [seed for _, seed, _ in rough]
+    rng = np.random.default_rng(seeds[0])
+    while True:
+        most = FAILED if rest else None
+        run, budget = swapped(
+            problem, run, onwards, rng=rng, budget=budget, most=most, deadline=deadline
+        )
+        if not rest or budget < length or time.perf_counter() > deadline:
+            return run
+        other, taken = started(rest.pop(0), 0.0, None)
+        run, budget = _better(run, other), budget - taken
+
+
+def _better(run: Descent[Any], other: Descent[Any]) -> Descent[Any]:
+    lower = other.best.objective < run.best.objective
+    return other if lower and other.status == "converged" else run
 
 
 def certified(
@@ -325,7 +380,7 @@ def descent(
 
 
 def softly(
-    problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None
+    problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None, tol: float
 ) -> SmoothedStart | None:
     """Return where the first iterations lead that need no exact assignment; None without them."""
     demands = problem.demands
@@ -337,7 +392,7 @@ def softly(
     return smoothed_start(
         compile_rules(problem).program,
         CostRows(cost, problem.data["groups"], problem.data["weights"]),
-        tol=model.tol,
+        tol=tol,
         max_iter=model.max_iter,
         deadline=np.inf if time_limit is None else time.perf_counter() + 0.5 * time_limit,
     )

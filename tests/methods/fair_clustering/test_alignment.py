@@ -11,8 +11,7 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.fair_clustering import adapters as network_simplex
-from optfair.methods.fair_clustering import alignment
+from optfair.methods.fair_clustering import alignment, network_simplex
 from optfair.methods.fair_clustering.alignment import (
     _assignment,
     _blocks,

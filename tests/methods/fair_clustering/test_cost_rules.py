@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
 import optfair as of
 from optfair.errors import DeclarationError, Infeasible
+from optfair.methods.fair_clustering.algorithms import apart_rows
 
 fc = of.fair_clustering
 
@@ -199,6 +202,59 @@ def test_rows_that_are_linked_are_merged_and_their_links_have_prices(weighted: b
     assert not other.certificate.verify()
 
 
+def _pairs(kind: str, n: int, rng: np.random.Generator) -> Any:
+    if kind == "disjoint":
+        return rng.permutation(n)[: n // 2].reshape(-1, 2)
+    if kind == "random":
+        drawn = rng.integers(0, n, (n // 2, 2))
+        return np.concatenate([drawn[drawn[:, 0] != drawn[:, 1]], [[0, 1], [1, 0]]])
+    fours = rng.permutation(n)[: 4 * (n // 8)].reshape(-1, 4)
+    return np.concatenate([fours[:, [i, j]] for i in range(4) for j in range(i)])
+
+
+@pytest.mark.parametrize("few", [False, True])
+@pytest.mark.parametrize("kind", ["disjoint", "random", "fours"])
+def test_links_that_keep_apart_have_prices(
+    kind: str, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if few:  # masters that do not see all arcs
+        for name in ("ALL", "FIRST"):
+            monkeypatch.setattr(apart_rows, name, 20)
+    n, rng = 120, np.random.default_rng(2)
+    X, groups, w = data(n=n)
+    pairs = _pairs(kind, n, rng)
+    free = np.setdiff1d(np.arange(n), pairs)
+    links = {"apart": fc.cannot_link(pairs[:-4]), "more": fc.cannot_link(pairs[-4:])}
+    if free.size > 3:
+        links["same"] = fc.must_link(free[:4].reshape(2, 2))
+    rules = [of.max_gap(0.1), of.cluster_share(lower=0.1)]
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=rules, sample_weight=w)
+    p = p.with_constraints(links)
+    s, general = p.solve(), p.solve("highs")
+    assert (s.solver, s.grade.word, s.gap <= 1e-9) == ("mass-dual", "proved", True)
+    assert s.certificate.verify() and pickle.loads(pickle.dumps(s)).certificate.verify()
+    assert s.objective == pytest.approx(general.objective, rel=1e-9)
+    assert s.objective > p.without("apart").solve().objective + 1e-3
+    A, m = s["assignment"], s.multipliers
+    assert (A[pairs[:, 0]] + A[pairs[:, 1]]).max() <= 1.0 + 1e-9
+    weights = p.data["weights"][:, None]
+    slope = weights * (p.cost.matrix() + m["mass definition"][p.data["groups"]])
+    slope += np.asarray(m["row sum"])[:, None] - m["nonnegativity"]
+    for name in links:
+        slope += p.constraints[name].apart.T @ m[name]
+    assert np.abs(slope).max() <= 1e-12
+    assert m["nonnegativity"].min() >= 0.0 and m["apart"].min() >= 0.0
+    assert not replace(s, multipliers={**m, "apart": m["apart"] + 0.1}).certificate.verify()
+
+
+def test_links_that_keep_apart_under_curved_rules_are_solved_in_general() -> None:
+    X, groups, _ = data(n=30)
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=fc.cannot_link([[0, 1]]))
+    s = p.with_constraints(curved=cp.sum_squares(p["masses"]) <= 0.2).solve()
+    assert s.solver != "mass-dual" and s.is_optimal(1e-6)
+    assert s["assignment"][:2].sum(axis=0).max() <= 1.0 + 1e-6
+
+
 def test_links_of_many_kinds_are_solved_in_general(monkeypatch: pytest.MonkeyPatch) -> None:
     merging = "optfair.methods.fair_clustering.algorithms.linked_rows.MASSES"
     X, groups, w = data(n=60)
@@ -337,6 +393,8 @@ def test_what_does_not_go_together_is_refused() -> None:
     ):
         with pytest.raises(DeclarationError):
             model.fit(X, groups=groups)
+    with pytest.raises(DeclarationError, match="one cluster keeps no rows apart"):
+        of.FairKMeans(1, fairness=APART).fit(X, groups=groups)
     with pytest.raises(DeclarationError, match="costs from 0 on"):
         of.FairAssignment(costs=X, groups=groups, goal="group")
     with pytest.raises(DeclarationError, match="masses only"):

@@ -57,24 +57,65 @@ def test_without_a_budget_a_swap_search_is_a_start() -> None:
     assert np.array_equal(one.cluster_centers_, swap.cluster_centers_)
 
 
-def test_soft_passes_of_a_start_count_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, groups = data(2_000)
-    begun, taken = [], []
-    softly, swapped = single_start.softly, single_start.swapped
+@pytest.mark.parametrize("n", [160, 2_000])
+def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, groups = data(n)
+    begun, ends, taken = [], [], []
+    softly, descent = single_start.softly, single_start.descent
 
     def soft(*a: Any) -> Any:
-        begun.append(softly(*a))
-        return begun[-1]
+        begun.append(a[1])
+        return softly(*a)
 
-    def without(problem: Any, first: Any, onwards: Any, *, budget: int, **k: Any) -> Any:
-        taken.append((budget, len(first.history)))
-        return swapped(problem, first, onwards, budget=0, **k)
+    def run(*a: Any, **k: Any) -> Any:
+        ends.append(descent(*a, **k))
+        return ends[-1]
 
-    monkeypatch.setattr(single_start, "softly", soft)
+    def without(problem: Any, first: Any, onwards: Any, *, budget: float, **k: Any) -> Any:
+        taken.append((budget, first))
+        return first, 0.0
+
+    for name, spy in (("softly", soft), ("descent", run)):
+        monkeypatch.setattr(single_start, name, spy)
+    least = fitted(X, groups, n_init=4).objective_
+    starts = begun.copy()
+    begun.clear(), ends.clear()
     monkeypatch.setattr(single_start, "swapped", without)
     fitted(X, groups, n_init=4, search="swap")
-    (start,), ((budget, steps),) = begun, taken
-    assert start.moves > 0 and budget == 3 * (start.moves + steps)
+    ((budget, first),) = taken
+    assert len(begun) > 1
+    for at, start in zip(begun, starts, strict=False):
+        np.testing.assert_array_equal(at, start)
+    own = [e for e in ends if e.status == "converged"]
+    assert first.best.objective == min(e.best.objective for e in own)
+    if n < 2_000:  # what starts and the end of the best of them took
+        assert budget == 3 * len(ends[0].history) - sum(len(e.history) for e in ends[1:])
+    else:  # few clusters and soft choices: all starts to their ends
+        assert (budget, len(begun)) == (3 * single_start.PROOF, 4)
+        assert first.best.objective == pytest.approx(least, rel=1e-9)
+
+
+def test_where_swaps_fail_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups = data()
+    drawn, failed = [], []
+    start_of = single_start.start_of
+
+    def counted(problem: Any, init: Any, seed: int) -> Any:
+        drawn.append(seed)
+        return start_of(problem, init, seed)
+
+    def failing(problem: Any, first: Any, onwards: Any, *, budget: float, **k: Any) -> Any:
+        failed.append((k["most"], first.best.objective))
+        return first, budget
+
+    monkeypatch.setattr(single_start, "start_of", counted)
+    monkeypatch.setattr(single_start, "swapped", failing)
+    fitted(X, groups, n_init=30, search="swap")
+    assert len(drawn) > len(set(drawn)) > 1  # looked at, and then made
+    assert {most for most, _ in failed[:-1]} == {single_start.FAILED}
+    assert (np.diff([objective for _, objective in failed]) <= 0.0).all()
 
 
 @pytest.mark.filterwarnings("ignore:the best start ended by time_limit")

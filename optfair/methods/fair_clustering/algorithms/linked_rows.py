@@ -1,8 +1,8 @@
-"""Rows that must be together, merged into units that choose a cluster as one row does."""
+"""Rows that must be together, merged into units that choose a cluster as one row does, and kept apart from others."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.errors import SolverFailure
+from optfair.methods.fair_clustering.algorithms.apart_rows import ApartResult, solve_apart
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
@@ -121,40 +122,30 @@ class LinkedRows:
         return prices
 
 
-@dataclass(frozen=True, eq=False)
-class LinkedResult:
-    """Fractions of rows, masses and auxiliaries of the rules, and their multipliers."""
-
-    fractions: Floats
-    y: Floats
-    z: Floats
-    status: str
-    history: list[Any]
-
-
 def solve_linked(
     linked: LinkedRows,
     rules: MassProgram,
     cost: SeparableCost,
+    apart: Integers,
     prices: Floats | None,
     **options: Any,
-) -> LinkedResult:
-    """Minimise the cost of units under the rules by the mass-dual algorithm; see `solve_mass_dual`."""
+) -> ApartResult:
+    """Minimise the cost of units under the rules by the mass-dual algorithm.
+
+    See `solve_mass_dual`, and `solve_apart` for the pairs of rows that are kept ``apart``.
+    """
     program, lift = linked.program(rules)
     feasible = program.feasible()
     if feasible is None:
         raise SolverFailure("no masses of linked rows obey the rules")
-    found = solve_mass_dual(
-        program,
-        linked.cost(cost),
-        linked.kind,
-        linked.heavy,
-        feasible=feasible,
-        prices=None if prices is None else linked.kinds @ prices,
-        **options,
-    )
-    A = np.zeros((linked.heavy.size, linked.clusters))
-    A[found.rows, found.clusters] = found.fractions
-    return LinkedResult(
-        A[linked.unit], np.asarray(lift @ found.y), found.z, found.status, found.history
-    )
+    stated = program, linked.cost(cost), linked.kind, linked.heavy
+    options |= {"feasible": feasible, "prices": None if prices is None else linked.kinds @ prices}
+    if apart.size:
+        found = solve_apart(*stated, linked.unit[apart], **options)
+    else:
+        plain = solve_mass_dual(*stated, **options)
+        A = np.zeros((linked.heavy.size, linked.clusters))
+        A[plain.rows, plain.clusters] = plain.fractions
+        links = np.zeros((0, linked.clusters))
+        found = ApartResult(A, links, plain.y, plain.z, plain.status, plain.history)
+    return replace(found, fractions=found.fractions[linked.unit], y=np.asarray(lift @ found.y))

@@ -328,13 +328,13 @@ def solve_master(
     tolerance : float
         Feasibility tolerance of the linear program, on rows scaled to largest entry 1.
     """
-    model = _Model(program, arcs, prices, box, masses)
+    model = RestrictedMaster(program, arcs, prices, box, masses)
     if masses is not None or program.polyhedral:
         return model.solve_linear(time_limit, tolerance)
     return model.solve_conic(time_limit)
 
 
-class _Model:
+class RestrictedMaster:
     """Columns: y (masses, auxiliaries), arcs, s+, s- (none without a box)."""
 
     def __init__(
@@ -421,6 +421,7 @@ class _Model:
         )
 
     def solve_linear(self, time_limit: float, tolerance: float) -> MasterResult:
+        """Return what linear programming finds."""
         m = self.right.size
         low = np.full(m, -np.inf)
         for c in self.cones:
@@ -443,6 +444,7 @@ class _Model:
         return self._finish(result.status, result.x, z)
 
     def solve_conic(self, time_limit: float) -> MasterResult:
+        """Return what a conic solver finds."""
         equal, m = self.equal.size, self.right.size
         positive = np.concatenate([self.program.masses.ravel(), np.arange(self.ny, self.size)])
         bounds = Block(np.arange(positive.size), positive, -np.ones(positive.size), positive.size)

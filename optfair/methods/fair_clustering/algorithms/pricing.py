@@ -230,7 +230,7 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
     members, first = _classes(groups, np.where(keep, np.round(regrets / (grain or 1.0)), -1.0))
     weight = np.bincount(members, costs.weights[positions], minlength=first.size)
     regrets, keep, kinds = regrets[:, first].T, keep[:, first].T, groups[first]
-    held, total = _exact_totals(
+    held, total = exact_totals(
         np.asarray(fixed, dtype=float), np.asarray(weight, dtype=float), kinds, shares
     )
     row, cluster = np.nonzero(keep)
@@ -256,7 +256,7 @@ def value_within(pricing: Pricing, free: FreeRows, box: Box | None, prices: Floa
     return value
 
 
-def _exact_totals(
+def exact_totals(
     fixed: Floats, weight: Floats, kinds: Integers, shares: Floats
 ) -> tuple[Floats, Floats]:
     """Scale masses so that each group's total is its share to the last digit.
