@@ -352,7 +352,7 @@ class _Search:
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
         if not (self.named or solution.grade.sound or left <= 0.0 or solution.attained):
-            self.answer = self._far_out(solution) or solution
+            self.answer = self._far_out(solution) or self.answer
             return
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS
         if self.named or not (small and self.provable and left > 0.0):
@@ -483,9 +483,9 @@ class _Search:
                 return far
             raise SolverFailure(
                 f"no result passed verification at tolerance {request.tolerance:g}, and no point is"
-                " optimal: the objective falls on, however far out",
+                " optimal: the objective improves on, however far out",
                 " | ".join(self.attempts),
-                "bound the variable along which it falls; the best attempt is the solution of this"
+                "bound the variable along which it improves; the best attempt is the solution of this"
                 " error",
                 solution=best,
             )
