@@ -243,7 +243,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         point = {leaf: np.zeros(leaf.size) for leaf in leaves.values()}
         for (leaf, j), v in zip(program.entries, x, strict=True):
             point[leaf][j] = v
-        local = local_optimum(problem, leaves, program.domain, point)
+        local = local_optimum(problem, leaves, program.domain, point, request.deadline)
         for p in (point, *([] if local is None else [local])):
             values = {
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")

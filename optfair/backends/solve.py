@@ -485,8 +485,7 @@ class _Search:
                 f"no result passed verification at tolerance {request.tolerance:g}, and no point is"
                 " optimal: the objective improves on, however far out",
                 " | ".join(self.attempts),
-                "bound the variable along which it improves; the best attempt is the solution of this"
-                " error",
+                "bound the variable along which it improves; the best attempt is this error's solution",
                 solution=best,
             )
         raise SolverFailure(
