@@ -122,8 +122,8 @@ def solve(
         objective and the values to the last digit, for the declared floats, and its `save`
         writes a proof without any gap.
     write_back : bool
-        Of an adopted problem, also set ``value`` and ``dual_value`` of CVXPY's own variables and
-        constraints.
+        Of an adopted problem, also set ``value``, ``dual_value`` and ``status`` of CVXPY's own
+        variables, constraints and problem.
     cuts : callable, optional
         Rows that are too many to write: values by name -> constraints on the problem's variables
         which the point breaks (one, a list or a dict; None where it breaks none). The problem is
