@@ -15,7 +15,7 @@ from optfair.backends.request import LEAST, SMALL, Outcome, Request
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
-from optfair.convexity.expression import Leaf, Node, affine, linear
+from optfair.convexity.expression import Leaf, Node, Opaque, affine, linear, subnodes
 from optfair.convexity.hessians import Boxes, halved
 from optfair.convexity.intervals import FARTHEST, Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
@@ -85,6 +85,13 @@ class Program:
         except (DataError, Unread) as e:
             raise UnsupportedProblem("a term is not read over boxes", str(e)) from None
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
+        unknown = [n for n in subnodes(goal) if isinstance(n, Opaque)]
+        if unknown and not np.isfinite(domain.range(goal).low).all():
+            raise UnsupportedProblem(
+                "boxes bound functions whose ranges are known",
+                f"that of {' '.join(str(unknown[0].expression).split())[:80]} is not",
+                "write the objective with other functions",
+            )
         entries = tuple((leaf, j) for leaf in leaves for j in range(leaf.size))
         ends = [domain.box(leaf)[j] for leaf, j in entries]
         low, high = (np.array([float(getattr(e, s)) for e in ends]) for s in ("low", "high"))
@@ -243,7 +250,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         point = {leaf: np.zeros(leaf.size) for leaf in leaves.values()}
         for (leaf, j), v in zip(program.entries, x, strict=True):
             point[leaf][j] = v
-        local = local_optimum(problem, leaves, program.domain, point)
+        local = local_optimum(problem, leaves, program.domain, point, request.deadline)
         for p in (point, *([] if local is None else [local])):
             values = {
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ Point = dict[Leaf, Floats]
 
 # Steps of the search, and variables for which it is tried.
 STEPS, LOCAL = 400, 400
+# How much larger or smaller slopes are in another unit.
+OTHER = 10.0
 
 
 def inside(point: Point, domain: Domain) -> Point:
@@ -33,9 +36,13 @@ def inside(point: Point, domain: Domain) -> Point:
 
 
 def local_optimum(
-    problem: Problem, leaves: Mapping[str, Leaf], domain: Domain, start: Point
+    problem: Problem,
+    leaves: Mapping[str, Leaf],
+    domain: Domain,
+    start: Point,
+    deadline: float = np.inf,
 ) -> Point | None:
-    """Return a local optimum by SciPy, None where a term cannot be read or it fails."""
+    """Return a local optimum by SciPy, None where a term cannot be read, it fails or is late."""
     order = list(leaves.values())
     n = sum(leaf.size for leaf in order)
     if n > LOCAL:
@@ -63,7 +70,7 @@ def local_optimum(
     def both(node: Node, x: Floats) -> tuple[Floats, Floats]:
         with np.errstate(all="ignore"):
             found = gradient_at(node, unpack(x))
-            if found is None:
+            if found is None or time.perf_counter() > deadline:
                 raise Unread(node)
             value, slopes = found
             g = np.concatenate(
@@ -99,8 +106,10 @@ def local_optimum(
         )
     bounds = np.stack([low / width, high / width], axis=1)
     try:
-        for _ in range(2):  # again in the unit of the slopes that were met
+        for again in (False, True):  # in the unit of the slopes that were met, if it is another
             slope = float(np.abs(goal(x0)[1]).max(initial=0.0)) * unit
+            if again and unit / OTHER < slope < OTHER * unit:
+                break
             unit = slope if 1e-300 < slope < 1e9 else unit
             found = _minimized(goal, x0, bounds, rows)
             x0 = np.where(np.isfinite(found), found, x0)

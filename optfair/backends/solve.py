@@ -122,8 +122,8 @@ def solve(
         objective and the values to the last digit, for the declared floats, and its `save`
         writes a proof without any gap.
     write_back : bool
-        Of an adopted problem, also set ``value`` and ``dual_value`` of CVXPY's own variables and
-        constraints.
+        Of an adopted problem, also set ``value``, ``dual_value`` and ``status`` of CVXPY's own
+        variables, constraints and problem.
     cuts : callable, optional
         Rows that are too many to write: values by name -> constraints on the problem's variables
         which the point breaks (one, a list or a dict; None where it breaks none). The problem is
@@ -352,7 +352,7 @@ class _Search:
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
         if not (self.named or solution.grade.sound or left <= 0.0 or solution.attained):
-            self.answer = self._far_out(solution) or solution
+            self.answer = self._far_out(solution) or self.answer
             return
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS
         if self.named or not (small and self.provable and left > 0.0):
@@ -483,10 +483,9 @@ class _Search:
                 return far
             raise SolverFailure(
                 f"no result passed verification at tolerance {request.tolerance:g}, and no point is"
-                " optimal: the objective falls on, however far out",
+                " optimal: the objective improves on, however far out",
                 " | ".join(self.attempts),
-                "bound the variable along which it falls; the best attempt is the solution of this"
-                " error",
+                "bound the variable along which it improves; the best attempt is this error's solution",
                 solution=best,
             )
         raise SolverFailure(

@@ -253,14 +253,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         raise excluded
     bare = any("nonlinear" in c.term.evidence.problem_class.cones for c in curved)
     whole = [leaves[name] for name in sorted(problem.integers)]
-    if (
-        not bare
-        and not whole
-        and not all(_bounded(leaf, domain) for c in curved for leaf in c.node.leaves)
-    ):
+    if not (bare or whole or all(_bounded(n, domain) for c in curved for n in c.node.leaves)):
         raise UnsupportedProblem(
             "tangents prove little without bounds on the variables",
-            "a variable of a curved term has none on either side",
+            "a variable of a curved term has none on one side",
             "choose a solver of cones, or state bounds",
         )
     begun = time.perf_counter()
@@ -286,7 +282,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     points: list[Point] = []
     start = inside(_middle(leaves, domain), domain)
-    local = local_optimum(problem, leaves, domain, start)
+    local = local_optimum(problem, leaves, domain, start, request.deadline)
     tried: set[bytes] = set()
     for given in (start, *([] if local is None else [local])):
         touching = _touching(given, curved, domain)
@@ -311,7 +307,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 raise UnsupportedProblem(
                     "tangents bound nothing here: without the curved terms there is no limit",
                     e.evidence,
-                    "choose a solver of cones, or state bounds",
+                    "state bounds"
+                    if bare or whole
+                    else "choose a solver of cones, or state bounds",
                 ) from None
             break
         except OptfairError:
@@ -325,7 +323,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         if whole and known not in tried:  # the best continuous values at these integers
             tried.add(known)
             there = {leaf: Interval.exactly(x[leaf]) for leaf in whole}
-            best_there = local_optimum(problem, leaves, domain.extended(boxes=there), x)
+            fixed = domain.extended(boxes=there)
+            best_there = local_optimum(problem, leaves, fixed, x, request.deadline)
             if best_there is not None:
                 offer(best_there)
                 touching = _touching(best_there, curved, domain)
@@ -366,7 +365,7 @@ _PREFIX, _HEIGHT = "tangents at ", "height of "
 
 def _bounded(leaf: Leaf, domain: Domain) -> bool:
     box = domain.box(leaf)
-    return bool((np.isfinite(box.low) | np.isfinite(box.high)).all())
+    return bool(np.isfinite(box.low).all() and np.isfinite(box.high).all())
 
 
 def _curved(problem: Problem) -> list[Term]:

@@ -47,9 +47,9 @@ def attained(problem: Any, value: float) -> bool:
 
 
 def _may_miss(node: Node) -> bool:
-    """Whether a function may miss its limit: where a part has 1/f, exp f or log f."""
+    """Whether a function may miss its limit: where a part has 1/f, a root of f, exp f or log f."""
     return any(
-        (isinstance(n, Product) and any(p < 0 for _, p in n.factors))
+        (isinstance(n, Product) and any(p < 0 or p % 1 for _, p in n.factors))
         or (isinstance(n, Call) and n.function in ("exp", "log"))
         for n in subnodes(node)
     )

@@ -264,20 +264,26 @@ class Writer:
         return total
 
     def log_sum(self, step: Step) -> Any:
-        """Write log_sum_exp of logarithms."""
+        """Write log_sum_exp of logarithms, entry by entry."""
         f = _argument(step)
-        if not isinstance(f, Sum) or f.size != 1:
-            raise NoCones("a vector of log_sum_exp")
-        premises, terms = list(step.premises), []
-        constant = float(f.constant[0])
+        if not isinstance(f, Sum) or f.size > ENTRIES:
+            raise NoCones("a long vector of log_sum_exp")
+        premises, constant = list(step.premises), np.array(f.constant)
+        rows: list[list[Any]] = [[] for _ in range(f.size)]
         for M, n in f.parts:
             if not n.leaves:
-                constant += float((M @ self.affine(n)).value.item())
+                constant = constant + (M @ self.affine(n)).value
                 continue
-            terms.append(self.write(premises.pop(0)) + np.log(M.data[np.argsort(M.indices)]))
-        if constant > 0.0:
-            terms.append(cp.Constant([np.log(constant)]))
-        return _one(cp.log_sum_exp(cp.hstack(terms)))
+            logs, used = self.write(premises.pop(0)), np.unique(M.indices)
+            for i, row in enumerate(rows):
+                at = np.arange(M.indptr[i], M.indptr[i + 1])
+                if at.size:
+                    row.append(logs[np.searchsorted(used, M.indices[at])] + np.log(M.data[at]))
+        for row, c in zip(rows, constant.tolist(), strict=True):
+            row += [cp.Constant([np.log(c)])] if c > 0.0 else []
+        if not all(rows):
+            raise NoCones("the logarithm of 0")
+        return cp.hstack([cp.log_sum_exp(cp.hstack(row)) for row in rows])
 
     def log_difference(self, step: Step) -> Any:
         """Write g + log(1 - ...)."""

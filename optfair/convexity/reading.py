@@ -357,6 +357,9 @@ class Reader:
         self.demand(inner, "log")
         return self.algebra.call("log", [inner], e.size)
 
+    def _one_minus(self, e: Any) -> Node:
+        return self.algebra.total([constant(np.ones(e.size)), self.node(e.args[0])], [1.0, -1.0])
+
     def _logistic(self, e: Any) -> Node:
         a = self.algebra
         inner = a.call("exp", [self.node(e.args[0])], e.size)
@@ -543,6 +546,7 @@ _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
     "floor": lambda reader, e: reader.algebra.scaled(-1.0, reader._ceiling_below(e)),
     "log": Reader._logarithm,
     "log1p": Reader._logarithm,
+    "one_minus_pos": Reader._one_minus,
     "logistic": Reader._logistic,
     "entr": Reader._entropy,
     "rel_entr": Reader._relative_entropy,

@@ -10,13 +10,21 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.perspective import perspective
 from cvxpy.lin_ops.lin_utils import get_id
+from cvxpy.reductions import Solution as Unpacked
+from cvxpy.reductions.canonicalization import Canonicalization
 from cvxpy.reductions.complex2real.canonicalizers import Complex2RealCanonMethods
 from cvxpy.reductions.complex2real.complex2real import (
     Complex2Real,
     accepts,
     complex_psd_matrix,
 )
+from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS as DCP
+from cvxpy.reductions.discrete2mixedint.valinvec2mixedint import Valinvec2mixedint
+from cvxpy.settings import OPTIMAL, USER_LIMIT
+from cvxpy.transforms.indicator import indicator
+from cvxpy.transforms.partial_optimize import PartialProblem
 
 from optfair.core.classify import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import substitute
@@ -47,16 +55,30 @@ class AdoptedProblem(Problem):
         return value if np.isfinite(value) else 0.0
 
     def write_back(self, solution: Any) -> None:
-        """Give the variables and constraints that were adopted their values and multipliers.
+        """Give the problem that was adopted, its variables and constraints what they have after a solve.
 
-        They are then read as after CVXPY's own solve: ``x.value``, ``constraint.dual_value``.
-        Problems share variables, so nothing is written unless it is asked for.
+        They are then read as after CVXPY's own: ``x.value``, ``constraint.dual_value``,
+        ``problem.value`` and ``problem.status``. Problems share variables, so nothing is written
+        unless it is asked for.
         """
-        for old in self._alias_variables:
-            old.save_value(np.asarray(solution[self._aliases[old.id]]))
-        for name, old in zip(self.constraints, self.data["problem"].constraints, strict=False):
-            if name in solution.multipliers and len(old.dual_variables) == 1:
-                old.dual_variables[0].save_value(np.asarray(solution.multipliers[name]))
+        given, found = self.__dict__.get("_given", self.data["problem"]), solution.values
+        primal, dual = {}, {}
+        for old in given.variables():
+            name = self._aliases.get(old.id, old.name())
+            value = np.asarray(found.get(name, 0.0))
+            imaginary = np.asarray(found.get(f"{name} imaginary", 0.0))
+            if old.is_hermitian() and imaginary.ndim:  # what is above the diagonal
+                upper = np.zeros(old.shape)
+                upper[np.triu_indices(old.shape[0], k=1)] = imaginary
+                imaginary = upper - upper.T
+            whole = value + 1j * imaginary if old.is_complex() else value
+            primal[old.id] = np.array(np.broadcast_to(whole, old.shape))
+        if given is self.data["problem"]:  # else its rows are others
+            for name, old in zip(self.constraints, given.constraints, strict=False):
+                if name in solution.multipliers and len(old.dual_variables) == 1:
+                    dual[old.id] = np.asarray(solution.multipliers[name])
+        status = OPTIMAL if solution.status.termination == "optimal" else USER_LIMIT
+        given.unpack(Unpacked(status, solution.objective, primal, dual, {}))
 
     def declare(self) -> Declaration:
         """Copy the problem onto plain variables; signs and bounds become named terms."""
@@ -112,6 +134,36 @@ def _kept(variable: Any) -> dict[str, Any]:
     if a.get("PSD") or a.get("NSD"):
         kept["symmetric"] = True
     return kept
+
+
+# What CVXPY writes out with variables and constraints of its own, which stand in no tree before.
+_WRITTEN_OUT = {
+    **{kind: DCP[kind] for kind in (perspective, indicator)},
+    **Valinvec2mixedint.CANON_METHODS,
+}
+
+
+def _hides(node: Any) -> bool:
+    """Whether a part has variables or constraints that are not among its arguments."""
+    return type(node) in {*_WRITTEN_OUT, PartialProblem} or any(map(_hides, node.args))
+
+
+def _written_out(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
+    """Return a problem without functions and constraints that hide some of their own.
+
+    By CVXPY's own reductions, which hold under its rules.
+    """
+    step = Canonicalization(canon_methods=_WRITTEN_OUT)
+    goal, hidden = step.canonicalize_tree(problem.objective)
+    rows: dict[str, Any] = {}
+    for i, c in enumerate(problem.constraints):
+        label = str(names[i] if names is not None else getattr(c, "label", None) or f"c{i}")
+        rows[free_name(label, rows)], more = step.canonicalize_tree(c)
+        for own in more:
+            rows[free_name(f"{label} hidden", rows)] = own
+    for own in hidden:
+        rows[free_name("objective hidden", rows)] = own
+    return cp.Problem(goal, list(rows.values())), list(rows)
 
 
 def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
@@ -208,7 +260,7 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     DeclarationError
         A parameter without value, NaN, infinity that is no bound, a bound that no number meets.
     UnsupportedProblem
-        Something of CVXPY that cannot be taken apart, such as a support function.
+        Something of CVXPY that cannot be taken apart.
 
     Examples
     --------
@@ -239,6 +291,20 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
             f"{len(names)} names for {len(problem.constraints)} constraints",
             remedy="give one name per constraint, in order",
         )
+    try:
+        adopted = _adopted(problem, names)
+    except (DeclarationError, UnsupportedProblem):
+        if not (any(map(_hides, (problem.objective, *problem.constraints))) and problem.is_dcp()):
+            raise
+        with warnings.catch_warnings():  # of how CVXPY's own reductions use CVXPY
+            warnings.simplefilter("ignore", FutureWarning)
+            adopted = _adopted(*_written_out(problem, names))
+    if adopted.data["problem"] is not problem:
+        adopted._set(_given=problem)
+    return adopted
+
+
+def _adopted(problem: Any, names: Sequence[str] | None) -> AdoptedProblem:
     try:
         return AdoptedProblem(*_in_reals(problem, names))
     except OptfairError:

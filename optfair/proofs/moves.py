@@ -30,6 +30,8 @@ Floats = NDArray[np.float64]
 # How much more than the residual is worth at the point its repair may cost, and how much of the
 # size of the objective it may cost at any rate.
 DEAR, SPARE = 1e3, 1e-10
+# Bounds so many times as large as the largest entry of the point are far out.
+FAR = 100.0
 # Share of the objective that a tilt may cost.
 SLIGHT = 2e-8
 # Multipliers below such a share of the largest cost, times their rows, may be rounding.
@@ -189,7 +191,7 @@ class _Moves:
         share = SLIGHT * abs(form.objective(x))
         told = total_of(form, x, z, found, 0.0, boxes)
         self.least = told - max(DEAR * here, self.slight, share)
-        self.enough = told - 1e-3 * max(self.slight, share)
+        self.enough = told - 1e-2 * max(self.slight, share)
 
     def offer(self, z: Floats, found: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
@@ -264,16 +266,26 @@ def closed(
 
 
 def cheaper(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, bare: Boxes
+    form: ConicForm,
+    found: Residual,
+    x: Floats,
+    z: Floats,
+    total: float,
+    bare: Boxes,
+    boxes: Boxes,
 ) -> tuple[Floats, Residual, float] | None:
     """Return a move that leaves nothing to the bounds that rows imply, where these are dear.
 
-    In mixed units they are far out: what is rounding in one column is much there. The residual is
-    that of the multipliers, not what a move has left; the total is what they prove without this.
+    In mixed units, and along unstable recursions, they are far out: what is rounding in one column
+    is much there. Others may pay by them. The residual is that of the multipliers, not what a
+    move has left; the total is what they prove without this.
     """
     slight = SLIGHT * max(abs(total), form.unit)
     if not total_of(form, x, z, found, 0.0, bare) - total > slight:
         return None
-    near = closed(form, found, x, z, bare)
-    good = not bare.unpaid(near[1]).any() and total_of(form, x, *near, bare) > total
+    far = np.maximum(np.abs(boxes.lower), np.abs(boxes.upper)) > FAR * np.abs(x).max(initial=1.0)
+    lower, upper = np.where(far, bare.lower, boxes.lower), np.where(far, bare.upper, boxes.upper)
+    kept = bare.tighter(lower, upper)
+    near = closed(form, found, x, z, kept)
+    good = not kept.unpaid(near[1]).any() and total_of(form, x, *near, kept) > total
     return near if good else None

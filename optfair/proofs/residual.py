@@ -301,7 +301,9 @@ def polished(
     near = in_dual(form.cones, z + step)
     if not np.isfinite(near).all():
         return z, found
-    again = sharper(form, residual_of(form, x, near, q), x, near, q, at)
+    again = residual_of(form, x, near, q)
+    # columns that were 0 are as exact as before
+    again = sharper(form, again, x, near, q, np.flatnonzero(again.unpaid(lower, upper)))
     left = again.unpaid(lower, upper)
     better = again.size[left].sum() < found.size[at].sum()
     return (near, again) if better else (z, found)

@@ -98,6 +98,8 @@ class Residuals:
         """
         if self.reported or not self.source:
             return reported(self.reported)
+        if self.gap == np.inf:
+            return reported("", "no bound is known")
         if self.unpaid is None:
             return PROVED
         radius = self.unpaid.radius((tolerance - self.gap) * self.size)

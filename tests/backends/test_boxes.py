@@ -185,3 +185,11 @@ def test_ends_far_out_are_cut_where_floats_reach() -> None:
     middle = ends.middle()
     assert np.isfinite(middle).all() and ends.contains(middle)
     assert middle[1] == 0.0 and middle[4] == 3.5
+
+
+@pytest.mark.parametrize("atom", [cp.length, lambda x: cp.dist_ratio(x, np.zeros(2), np.ones(2))])
+def test_a_function_of_which_no_range_is_known_is_refused_at_once(atom: Any) -> None:
+    x = cp.Variable(2, name="x")
+    with pytest.raises(of.UnsupportedProblem, match="ranges are known") as e:
+        of.solve(cp.Problem(cp.Minimize(atom(x)), [x >= 0.1, x <= 0.9]))
+    assert "(x" in e.value.evidence

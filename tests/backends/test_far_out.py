@@ -42,6 +42,14 @@ def test_points_are_moved_out_only_as_far_as_constraints_allow() -> None:
     assert s.objective == pytest.approx(0.1, abs=1e-6) and s.attained
 
 
+@pytest.mark.parametrize("goal", [cp.log(X), cp.sqrt(X) - Y], ids=["logarithm", "root"])
+def test_a_rejected_point_far_out_is_no_answer(goal: Any) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(goal), [Y >= 1]))
+    with pytest.raises(of.SolverFailure, match="improves on, however far out") as e:
+        p.solve()
+    assert e.value.solution.residuals().above(1e-7)
+
+
 @pytest.mark.parametrize(
     ("goal", "rows"),
     [

@@ -218,3 +218,12 @@ def test_textbook_contradictions_are_proved(rows: list[Any]) -> None:
     with pytest.raises(of.Infeasible) as e:
         of.from_cvxpy(cp.Problem(cp.Minimize(1), rows)).solve()
     assert e.value.certificate.verify()
+
+
+def test_equations_of_which_there_are_too_many_exclude_each_other_beside_a_norm() -> None:
+    rng = np.random.default_rng(0)
+    A, b, x = rng.normal(size=(60, 40)), rng.normal(size=60), cp.Variable(40, name="x")
+    problem = cp.Problem(cp.Minimize(cp.norm(x)), [A @ x == b])
+    with pytest.raises(of.Infeasible) as e:
+        of.from_cvxpy(problem, ["fit"]).solve()
+    assert e.value.conflict == ("fit",) and e.value.certificate.verify()

@@ -24,6 +24,11 @@ GEOMETRIC: list[tuple[Any, list[Any]]] = [
     (cp.Minimize(cp.sum(1 / v)), [cp.prod(v) <= 8, v <= [3, 4, 5], v[0] * v[1] == 2]),
     (cp.Minimize(x / y + cp.sqrt(y * w) / x), [x * w >= 1, w <= 3, w * w + y <= 10]),
     (cp.Minimize(cp.maximum(x, y) * w), [x * y >= 3, w * x >= 2]),
+    (
+        cp.Minimize(cp.max((np.array([[1, 2, 1], [1, 2, 4], [1, 3, 1]]) @ v + 1) / v)),
+        [v <= [3, 4, 5]],
+    ),
+    (cp.Minimize(1 / x + y / x), [cp.one_minus_pos(x) >= y * x, y >= 0.2]),
 ]
 
 

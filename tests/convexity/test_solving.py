@@ -17,8 +17,10 @@ from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.tangents import Curved
 from optfair.convexity.attained import attained
 from optfair.convexity.cones import disciplined
+from optfair.convexity.domain import Domain
 from optfair.convexity.grammar import parse
 from optfair.convexity.proof import CurvatureProof
+from optfair.convexity.reading import leaf_of
 
 HERE = Path(__file__).parent
 ROWS = [
@@ -410,3 +412,22 @@ def test_variables_in_other_units_have_the_same_proof_cones_and_optimum(name: st
         optima.append(s.objective)
     assert len(told) == 1 and "NLP" not in told.pop()
     assert np.ptp(optima) <= 1e-6 * max(1.0, abs(optima[0]))
+
+
+def test_a_maximum_over_vectors_goes_to_cones_where_tangents_need_bounds() -> None:
+    x = cp.Variable(3, name="x")
+    goal = cp.max(cp.log(cp.exp(x) + cp.exp(x[::-1]) + 1.0) - x)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [x <= 1]))
+    s = p.solve()
+    assert not any("nonlinear" in t.evidence.problem_class.cones for t in p.terms)
+    assert s.grade.sound and s.objective == pytest.approx(np.log(2 + np.exp(-1)), abs=1e-6)
+
+
+def test_a_local_search_ends_at_the_deadline() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + cp.exp(x[0])), [cp.abs(x) <= 3]))
+    leaves = {n: leaf_of(v) for n, v in p.variables.items()}
+    start = {leaf: np.ones(2) for leaf in leaves.values()}
+    search = local_points.local_optimum
+    assert search(p, leaves, Domain(), start) is not None
+    assert search(p, leaves, Domain(), start, deadline=-np.inf) is None

@@ -43,7 +43,7 @@ CLOSE = 5e-3
 PATIENCE = 8.0
 # Why a problem may be refused; whatever else is refused is a defect.
 REFUSALS = (
-    # indicators: CVXPY cannot copy them
+    # functions that are not made from their arguments alone
     "this problem uses something of CVXPY that cannot be taken apart",
     "CVXPY has no matrix for a term",  # a square times zero
     "no result passed verification at tolerance .*",  # outside of a domain where CVXPY stops, no rows

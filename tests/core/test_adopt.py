@@ -11,6 +11,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cvxpy.transforms.indicator import indicator
+from cvxpy.transforms.partial_optimize import partial_optimize
 
 import optfair as of
 from optfair.core.classify import objective_term
@@ -131,12 +133,39 @@ def test_what_cannot_be_taken_apart_is_refused_by_name() -> None:
         of.from_cvxpy(cp.Problem(cp.Minimize(Odd(y, 1)), [y >= 1]))
 
 
-def test_a_perspective_of_cvxpy_is_refused_by_name() -> None:
+def test_a_perspective_of_cvxpy_is_refused_by_name_where_its_rules_are_not_met() -> None:
     x, s = cp.Variable(name="x"), cp.Variable(name="s", nonneg=True)
     written = cp.perspective(cp.square(x), s)
     with pytest.raises(of.UnsupportedProblem, match="a perspective of CVXPY") as found:
-        of.from_cvxpy(cp.Problem(cp.Minimize(written), [x >= 1, s <= 2]))
+        of.from_cvxpy(cp.Problem(cp.Maximize(written), [x >= 1, s <= 2]))
     assert "quad_over_lin(x, s)" in found.value.remedy
+
+
+X, S = cp.Variable(2, name="x"), cp.Variable(name="s", nonneg=True)
+INNER = cp.Problem(cp.Minimize(cp.sum(X) + S), [S >= X])
+HIDDEN: dict[str, tuple[Any, list[Any], float]] = {
+    "perspective": (cp.perspective(cp.square(X[0]), S) + S, [X[0] >= 1], 2.0),
+    "indicator": (cp.sum(X) + indicator([X >= 1]), [X[0] >= 2], 3.0),
+    "partial": (
+        partial_optimize(INNER, opt_vars=[S], solver=cp.CLARABEL) + 1,
+        [X >= 2],
+        7.0,
+    ),
+    "finite set": (cp.sum(X), [cp.FiniteSet(X, [1, 3, 5]), X >= 2], 6.0),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_hides_variables_or_constraints_is_written_out(name: str) -> None:
+    goal, rows, optimum = HIDDEN[name]
+    plain = cp.Problem(cp.Minimize(goal), rows)
+    p = of.from_cvxpy(plain, [f"row {i}" for i in range(len(rows))])
+    s = p.solve(write_back=True)
+    assert s.objective == pytest.approx(optimum, abs=1e-6)
+    assert set(p.constraints) >= {f"row {i}" for i in range(len(rows))}
+    assert plain.status == "optimal" and np.isfinite(X[0].value)
+    again = pickle.loads(pickle.dumps(p))
+    assert again.solve().objective == pytest.approx(optimum, abs=1e-6)
 
 
 SETS: dict[str, Callable[[Any], list[Any]]] = {

@@ -182,12 +182,23 @@ def test_values_are_written_back_on_request() -> None:
     assert x.value is None
     s = of.solve(plain, write_back=True)
     assert x.value == pytest.approx([0.5, 0.5], abs=1e-6)
-    assert plain.objective.value == pytest.approx(s.objective)
+    assert plain.value == pytest.approx(s.objective) and plain.status == "optimal"
     mine = float(limit.dual_value)
     plain.solve(solver="CLARABEL")
     assert mine == pytest.approx(float(limit.dual_value), abs=1e-5)
     with pytest.raises(of.DeclarationError, match="nothing to write back to"):
         of.solve(of.library.load("diet").problem(), write_back=True)
+
+
+def test_complex_values_are_written_back() -> None:
+    M = np.array([[1.0, 1.0j], [-1.0j, 2.0]])
+    H, z = cp.Variable((2, 2), hermitian=True, name="H"), cp.Variable(complex=True, name="z")
+    real = cp.Variable(name="real")
+    goal = cp.real(cp.trace(H)) + cp.abs(z - (3 + 4j)) + real
+    plain = cp.Problem(cp.Minimize(goal), [H >> M, real >= 5])
+    of.solve(plain, write_back=True)
+    assert H.value == pytest.approx(M, abs=1e-5) and complex(z.value) == pytest.approx(3 + 4j)
+    assert float(real.value) == pytest.approx(5.0) and plain.value == pytest.approx(8.0, abs=1e-6)
 
 
 def test_nothing_is_there_that_is_not_there() -> None:

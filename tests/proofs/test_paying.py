@@ -6,12 +6,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+import optfair as of
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import curvature_of, definiteness, dominant, exactly_semidefinite
@@ -436,3 +438,13 @@ def test_what_may_be_rounding_in_multipliers_is_left_out_where_that_is_exact() -
     nothing = replace(form, q=np.zeros(3))  # any point is optimal
     proved = nothing.lower_bound(np.ones(3), np.array([1e-12, 1e-12]))
     assert proved.unpaid is None and -1e-300 <= proved.value <= 0.0
+
+
+def test_an_unstable_recursion_is_paid_by_moves_not_by_the_bounds_it_implies() -> None:
+    rng = np.random.default_rng(0)
+    A, B = np.eye(6) + 0.2 * rng.normal(size=(6, 6)), 5.0 * rng.normal(size=(6, 2))
+    x, u = cp.Variable((6, 41), name="x"), cp.Variable((2, 40), name="u")
+    rows = [x[:, 1:] == A @ x[:, :-1] + B @ u, x[:, 0] == 5, x[:, -1] == 0, cp.abs(u) <= 5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.norm(u, 2, axis=0))), rows)).solve()
+    assert np.abs(np.linalg.eigvals(A)).max() > 1.2
+    assert s.grade.word == "proved" and s.is_optimal(1e-7)

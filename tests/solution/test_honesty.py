@@ -13,6 +13,7 @@ import optfair as of
 from optfair.backends import highspy_backend
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.compile.form import compile_problem
+from optfair.solution.residuals import Residuals
 
 
 def forbidden_arcs(big: float) -> Any:
@@ -201,3 +202,8 @@ def test_a_wide_box_does_not_excuse_a_row_without_a_right_hand_side() -> None:
             off = replace(s, values={"x": 0.5 + 1e-3, "y": 0.5})
             assert off.residuals().primal["c0"] >= 5e-4
             assert not off.is_optimal(1e-4)
+
+
+def test_a_bound_that_is_not_known_is_no_proof() -> None:
+    off = Residuals({}, 0.0, 0.0, np.inf, 0.0, 0.0, "boxes")
+    assert not off.grade(1e-6).sound and "no bound" in off.grade(1e-6).because
