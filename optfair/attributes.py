@@ -87,13 +87,13 @@ def attributes_of(labels: NDArray[Any]) -> dict[str, NDArray[Any]]:
 
 
 def _parts(label: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     at = 0
     while match := PART.match(label, at):
-        found[_plain(match[1])] = _plain(match[2])
+        parts[_plain(match[1])] = _plain(match[2])
         at = match.end()
         if at == len(label):
-            return found
+            return parts
         if not label.startswith(SEPARATOR, at):
             break
         at += len(SEPARATOR)

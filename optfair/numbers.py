@@ -542,9 +542,9 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
             instead: dict[str, Any] = {}
             for name, value in (*zip(places, args, strict=False), *kwargs.items()):
                 if name in checks and not (value is None and name in free):
-                    found = checks[name](value, name)
-                    if isinstance(found, Taken):
-                        instead[name] = found.instead
+                    taken = checks[name](value, name)
+                    if isinstance(taken, Taken):
+                        instead[name] = taken.instead
             given = dict(zip(places, args, strict=False)) | kwargs | instead
             try:
                 return cast(Any, function)(**given) if instead else function(*args, **kwargs)

@@ -340,11 +340,11 @@ def plot_profile(
             "compare on problems of another class",
         )
     ax = new_axes(ax, 7.2, 4.6)
-    found = np.concatenate([r[np.isfinite(r)] for r in profile.ratios.values()])
-    left, right = 1.0, 1.5 * max(float(found.max(initial=1.0)), 2.0)
-    if not profile.to_best and found.size:
-        right = 1.5 * float(found.max())
-        left = min(0.7 * max(float(found.min()), 1e-9), right / 4.0)
+    ratios = np.concatenate([r[np.isfinite(r)] for r in profile.ratios.values()])
+    left, right = 1.0, 1.5 * max(float(ratios.max(initial=1.0)), 2.0)
+    if not profile.to_best and ratios.size:
+        right = 1.5 * float(ratios.max())
+        left = min(0.7 * max(float(ratios.min()), 1e-9), right / 4.0)
     handles = []
     for i, solver in enumerate(_ranked(profile)):
         at, shares = profile.steps(solver)

@@ -127,11 +127,11 @@ def _inner(folder: Path, changed: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)  # every solve asks for the solvers; walking the folders takes longer
 def _listed(stamps: tuple[tuple[Path, tuple[int, ...]], ...]) -> Mapping[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder, _ in stamps:
         for path in sorted(folder.rglob("*.toml")):
-            found[path.relative_to(folder).with_suffix("").as_posix()] = path
-    return MappingProxyType(found)
+            files[path.relative_to(folder).with_suffix("").as_posix()] = path
+    return MappingProxyType(files)
 
 
 def load_facts(path: Path) -> dict[str, Any]:

@@ -263,10 +263,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     DataError
         It is not there, or not TOML.
     """
-    found: dict[str, Any] = _parsed(
+    table: dict[str, Any] = _parsed(
         tomllib.loads, read_text(path, largest=LARGEST_RECORD), path, "TOML"
     )
-    return found
+    return table
 
 
 def _parsed(parse: Callable[[str], Any], text: str, path: Path, what: str) -> Any:

@@ -59,32 +59,32 @@ def with_cuts(
     """
     stated, count, rounds, spent = problem, 0, 0, dict[str, float]()
     while True:
-        found = answer(stated)
-        for word, seconds in found.seconds.items():
+        solution = answer(stated)
+        for word, seconds in solution.seconds.items():
             spent[word] = spent.get(word, 0.0) + seconds
         rounds += 1
         begin = time.perf_counter()
         try:
-            given = _by_name(cuts(found.values), count)
+            given = _by_name(cuts(solution.values), count)
         except KeyboardInterrupt:
-            raise _stopped(found, "interrupted") from None
+            raise _stopped(solution, "interrupted") from None
         count += len(given)
         grown = stated.with_constraints(given) if given else stated
         off = {
             name
             for name in given
             if any(
-                t.relative_violation(found.values) > tolerance
+                t.relative_violation(solution.values) > tolerance
                 for label, t in grown.constraints.items()
                 if family(label) == family(name)
             )
         }
         spent["cuts"] = spent.get("cuts", 0.0) + time.perf_counter() - begin
         if not off:
-            told = {**found.options, "cuts": len(stated.constraints) - len(problem.constraints)}
-            return replace(found, options={**told, "rounds": rounds}, seconds=spent)
-        if found.status.termination in EARLY:
-            raise _stopped(found, found.status.termination)
+            told = {**solution.options, "cuts": len(stated.constraints) - len(problem.constraints)}
+            return replace(solution, options={**told, "rounds": rounds}, seconds=spent)
+        if solution.status.termination in EARLY:
+            raise _stopped(solution, solution.status.termination)
         idle = [name for name in given if name not in off]
         stated = grown.without(*idle) if idle else grown
 
@@ -98,12 +98,12 @@ def _by_name(given: Any, count: int) -> dict[str, Any]:
     return {f"cut {count + i}": c for i, c in enumerate(several, 1)}
 
 
-def _stopped(found: Solution, word: str) -> SolverFailure:
+def _stopped(last: Solution, word: str) -> SolverFailure:
     return SolverFailure(
         f"{word.replace('_', ' ')}: no point obeys all cuts yet",
-        f"the last has the objective {found.objective:.8g} and proves the bound {found.bound:.8g}",
+        f"the last has the objective {last.objective:.8g} and proves the bound {last.bound:.8g}",
         "give more time, or return more cuts for a point; it is the solution of this error",
-        solution=found,
+        solution=last,
     )
 
 
@@ -191,7 +191,7 @@ def pooled(problem: Problem, many: int, answer: Answer) -> Solution:
     stated, known, ended, proof = problem, list[Solution](), "full", None
     while len(known) < many:
         try:
-            found = answer(stated)
+            solution = answer(stated)
         except Infeasible as e:
             if not known:
                 raise
@@ -207,19 +207,19 @@ def pooled(problem: Problem, many: int, answer: Answer) -> Solution:
                 raise
             ended = "interrupted"
             break
-        early = found.status.termination in EARLY
+        early = solution.status.termination in EARLY
         if early:
-            ended = found.status.termination
+            ended = solution.status.termination
         if not early or not known:  # an incumbent may come out of order
-            known.append(found)
+            known.append(solution)
         if early:
             break
-        at = {name: np.round(np.asarray(found[name])) for name in sorted(problem.integers)}
+        at = {name: np.round(np.asarray(solution[name])) for name in sorted(problem.integers)}
         changed = sum(
             cp.sum(cp.multiply(1.0 - 2.0 * v, stated[name])) + float(v.sum())
             for name, v in at.items()
         )
-        stated = found.problem.with_constraints({f"not solution {len(known)}": changed >= 1.0})
+        stated = solution.problem.with_constraints({f"not solution {len(known)}": changed >= 1.0})
     return replace(known[0], pool=Pool(tuple(known), ended, proof))
 
 

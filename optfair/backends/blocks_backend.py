@@ -114,11 +114,11 @@ class Beside:
         z[self.block] = (0.0 if ray else self.b[:count]) - (self.A @ y)[:count]
         return x, z
 
-    def ended(self, found: Ended) -> Ended:
+    def ended(self, end: Ended) -> Ended:
         """Return an end in terms of the program itself."""
         swapped = {"infeasible": "unbounded", "unbounded": "infeasible"}
-        x, z = self.back(found.x, found.z, ray=found.status in swapped)
-        return replace(found, status=swapped.get(found.status, found.status), x=x, z=z)
+        x, z = self.back(end.x, end.z, ray=end.status in swapped)
+        return replace(end, status=swapped.get(end.status, end.status), x=x, z=z)
 
 
 def _on_face(

@@ -106,8 +106,8 @@ class Program:
         return out
 
     def _least(self, part: Interval) -> Floats:
-        found = values_over(self.goal, self.entries, part)
-        bound = np.full(part.shape[1], -np.inf) if found is None else found.low[0]
+        enclosure = values_over(self.goal, self.entries, part)
+        bound = np.full(part.shape[1], -np.inf) if enclosure is None else enclosure.low[0]
         for fact in self.facts:
             g = values_over(fact.node, self.entries, part)
             if g is None:
@@ -129,11 +129,11 @@ class Program:
         """Whether every function that is read has a finite value at a point."""
         here = Interval.exactly(x[:, None])
         with np.errstate(all="ignore"):
-            found = [
+            enclosures = [
                 values_over(n, self.entries, here)
                 for n in (self.goal, *(f.node for f in self.facts))
             ]
-        ends = [e for v in found if v is not None for e in (v.low, v.high)]
+        ends = [e for v in enclosures if v is not None for e in (v.low, v.high)]
         return all(np.isfinite(e).all() for e in ends)
 
     def closed(self, tree: Boxes) -> float:
@@ -274,18 +274,18 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     ended = "optimal"
     try:
         for level in range(ROUNDS):
-            found = program.least(Interval(low, high))
+            floors = program.least(Interval(low, high))
             if level % 6 == 0:
                 middles = Interval(low, high).middle()
                 at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
                 near = np.where(np.isfinite(at), at, np.inf)
-                for k in dict.fromkeys([int(near.argmin()), *np.argsort(found)[:STARTS].tolist()]):
-                    if np.isfinite(found[k]) or np.isfinite(at[k]) or best is None:
+                for k in dict.fromkeys([int(near.argmin()), *np.argsort(floors)[:STARTS].tolist()]):
+                    if np.isfinite(floors[k]) or np.isfinite(at[k]) or best is None:
                         offer(middles[:, k])
             target = np.inf
             if best is not None:
                 target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
-            kept = found >= target if best is not None else found == np.inf
+            kept = floors >= target if best is not None else floors == np.inf
             axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
             halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept])
             cuts.append(np.where(kept, -1, axis).astype(np.int8))

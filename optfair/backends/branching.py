@@ -90,8 +90,8 @@ def within(form: ConicForm, limits: tuple[Limit, ...]) -> ConicForm:
 def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
     """Return the columns of the integer variables."""
     places = compiled.places()
-    found = [np.ravel(places[v]) for v in sorted(problem.integers)]
-    columns = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    entries = [np.ravel(places[v]) for v in sorted(problem.integers)]
+    columns = np.unique(np.concatenate(entries)) if entries else np.zeros(0, dtype=np.int64)
     return columns[columns >= 0]
 
 
@@ -125,9 +125,9 @@ def bound_of(
             if not infeasibility(own, node.z).proved:
                 return LowerBound(-np.inf, fault="a case is not excluded")
             continue
-        found = lower_bound(own, node.x, node.z, upper)
-        worst = min(worst, found.value)
-        unpaid = found.unpaid if unpaid is None else unpaid.joined(found.unpaid)
+        proved = lower_bound(own, node.x, node.z, upper)
+        worst = min(worst, proved.value)
+        unpaid = proved.unpaid if unpaid is None else unpaid.joined(proved.unpaid)
     return LowerBound(worst, unpaid)
 
 
@@ -161,13 +161,13 @@ class BranchedBound:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound of every case, rounded outward."""
         form, upper = self.compiled.form, self.compiled.form.objective(self.x)
-        found = bound_of(form, integer_columns(self.problem, self.compiled), self.tree, upper)
+        leaves = bound_of(form, integer_columns(self.problem, self.compiled), self.tree, upper)
         return DualCheck(
-            bound=form.sign * min(found.value, upper),
+            bound=form.sign * min(leaves.value, upper),
             dual=0.0,
             consistency=drift(values, self.compiled.values(self.x)),
-            unpaid=found.unpaid,
-            free=() if found.unpaid is None else form.column_names(found.unpaid.columns),
+            unpaid=leaves.unpaid,
+            free=() if leaves.unpaid is None else form.column_names(leaves.unpaid.columns),
             unit=form.unit,
             apart=True,
         )
@@ -247,10 +247,10 @@ class BranchingProof(Certificate):
     def verify(self) -> Verdict:
         """Compile the constraints anew and check the certificate of every leaf."""
         compiled = compile_problem(relaxed(self.problem), conic_interface())
-        found = bound_of(compiled.form, integer_columns(self.problem, compiled), self.tree)
-        if found.value == np.inf:
+        leaves = bound_of(compiled.form, integer_columns(self.problem, compiled), self.tree)
+        if leaves.value == np.inf:
             return Verdict(True)
-        return Verdict(False, (found.fault or "a case has a bound, and may have a point",))
+        return Verdict(False, (leaves.fault or "a case has a bound, and may have a point",))
 
     @property
     def leaves(self) -> int:
@@ -339,8 +339,8 @@ class _Search:
             )
             return result.status, result.x, result.z
         nothing = np.zeros(own.q.size, dtype=bool)
-        found, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
-        return found.status, found.x, found.z
+        raw, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
+        return raw.status, raw.x, raw.z
 
     def _bounded(self, own: ConicForm, x: Floats, z: Floats) -> bool:
         """Whether a case is as good as the known point at most."""

@@ -223,12 +223,12 @@ def _call(
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:
     """Return options whose names have a dot as dictionaries within; what is given there wins."""
-    found = {k: v for k, v in options.items() if "." not in k}
+    nested = {k: v for k, v in options.items() if "." not in k}
     for name, value in options.items():
         outer, dot, inner = name.partition(".")
         if dot:
-            found[outer] = {inner: value} | dict(found.get(outer, {}))
-    return found
+            nested[outer] = {inner: value} | dict(nested.get(outer, {}))
+    return nested
 
 
 def _explained(e: Exception, profile: SolverProfile, given: dict[str, Any]) -> OptfairError:

@@ -226,10 +226,10 @@ def _rate(program: Program, x: Floats, k: int, way: float) -> float:
     with np.errstate(all="ignore"):
         for fact in program.facts:
             start = slopes_along(fact.node, here, leaf, j, way)
-            found = slopes_along(fact.node, along, leaf, j, way)
-            if start is None or found is None:
+            enclosed = slopes_along(fact.node, along, leaf, j, way)
+            if start is None or enclosed is None:
                 return 0.0
-            value, (over, slope) = start[0], found
+            value, (over, slope) = start[0], enclosed
             holds = (value.high <= 0.0).all() and (slope.high <= 0.0).all()
             if fact.zero:
                 holds = holds and (value.low >= 0.0).all() and (slope.low >= 0.0).all()

@@ -31,7 +31,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         # where the last solve of the same rows ended, unless somebody says where to start
         # taken out, so that no other thread changes the model meanwhile
         kept = compiled.ended.pop(profile.name, None) if begin[0] is None else None
-        found, kept = solve_form(
+        raw, kept = solve_form(
             compiled.form,
             compiled.integer,
             scale,
@@ -43,6 +43,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
         if kept is not None:
             compiled.ended[profile.name] = kept
-        return found
+        return raw
 
     return run_generic(problem, profile, request, call, start=start)

@@ -284,11 +284,11 @@ class _Method:
                 now = self._step(now, *self._residuals(now), mu, centering=True)
             except (np.linalg.LinAlgError, ValueError):
                 break
-            found = short(*self._pair(now))
-            if not found < lacking:
+            lack = short(*self._pair(now))
+            if not lack < lacking:
                 break
-            more = found < BETTER * lacking
-            lacking, best = found, replace(now, error=best.error)
+            more = lack < BETTER * lacking
+            lacking, best = lack, replace(now, error=best.error)
             if lacking == 0.0 or not more:
                 break
         return lacking, best
@@ -471,8 +471,8 @@ class _Orthogonal:
         self.inside = _Point([t @ r @ t.T for t, r in triples], inside.line * self.ratio)
 
     def _triangular(self, h: Floats, *, transposed: bool = False) -> Floats:
-        found = sl.solve_triangular(self.T, h, trans=1 if transposed else 0, check_finite=False)
-        return np.asarray(found)
+        solved = sl.solve_triangular(self.T, h, trans=1 if transposed else 0, check_finite=False)
+        return np.asarray(solved)
 
     def direction(
         self, target: float, second: tuple[_Point, _Point] | None
@@ -577,15 +577,15 @@ def _least(M: Floats) -> float:
 def _inside(p: _Point, step: float, d: _Point) -> tuple[_Point, float]:
     """Go so far, or less where rounding would leave the cone."""
     for _ in range(30):
-        found = p.plus(step, d)
-        if not (found.line > 0.0).all():
+        moved = p.plus(step, d)
+        if not (moved.line > 0.0).all():
             step *= 0.8
             continue
         try:
-            for block in found.blocks:
+            for block in moved.blocks:
                 _root(block)
         except np.linalg.LinAlgError:
             step *= 0.8
             continue
-        return found, step
+        return moved, step
     raise np.linalg.LinAlgError("no step stays inside")

@@ -216,7 +216,7 @@ class Relaxation:
     def solve(self, tolerance: float, time_limit: float) -> RelaxedPoint:
         """Solve it as it stands."""
         form, unit = self.compiled.form, self._unit
-        found = solve_cone_program(
+        raw = solve_cone_program(
             form.P * unit,
             form.q * unit,
             form.A,
@@ -226,7 +226,7 @@ class Relaxation:
             time_limit=time_limit,
             scattered=all(cone.kind != "psd" for cone in form.cones),
         )
-        return RelaxedPoint(found.status, self.compiled, dict(self.blocks), found.x, found.z / unit)
+        return RelaxedPoint(raw.status, self.compiled, dict(self.blocks), raw.x, raw.z / unit)
 
 
 # Halvings of the segment, and what counts as feasible.
@@ -450,8 +450,8 @@ def _spread(relaxation: Relaxation) -> bool:
 def _purge(relaxation: Relaxation, point: RelaxedPoint) -> None:
     """Take the rows out that are not active."""
     relaxation.clear()
-    for name, found in point.long.items():
-        relaxation.add(name, found.rows[found.size > INACTIVE * found.size.max()])
+    for name, multipliers in point.long.items():
+        relaxation.add(name, multipliers.rows[multipliers.size > INACTIVE * multipliers.size.max()])
 
 
 def _shown(entry: RowRound) -> str:
@@ -581,11 +581,11 @@ class LazyRowsProof:
             entries[name] = self._later(name, self.point.long.get(name))
         return LazyValues(entries)
 
-    def _later(self, name: str, found: RowMultipliers | None) -> Any:
+    def _later(self, name: str, held: RowMultipliers | None) -> Any:
         shape = self.problem.constraints[name].shape
 
         def written() -> Floats:
-            y = np.zeros(shape) if found is None else found.dense(self.counts[name], shape)
+            y = np.zeros(shape) if held is None else held.dense(self.counts[name], shape)
             y.flags.writeable = False
             return y
 

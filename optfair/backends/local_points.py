@@ -69,10 +69,10 @@ def local_optimum(
 
     def both(node: Node, x: Floats) -> tuple[Floats, Floats]:
         with np.errstate(all="ignore"):
-            found = gradient_at(node, unpack(x))
-            if found is None or time.perf_counter() > deadline:
+            enclosed = gradient_at(node, unpack(x))
+            if enclosed is None or time.perf_counter() > deadline:
                 raise Unread(node)
-            value, slopes = found
+            value, slopes = enclosed
             g = np.concatenate(
                 [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
             )
@@ -81,9 +81,9 @@ def local_optimum(
         return v, np.nan_to_num(g * width, posinf=1e10, neginf=-1e10)
 
     def goal(x: Floats) -> tuple[float, Floats]:
-        found = [both(node, x) for node in goals]
-        value = sign * float(sum(v[0] for v, _ in found))
-        return value / unit, sign * np.asarray(sum((g[0] for _, g in found), np.zeros(n))) / unit
+        parts = [both(node, x) for node in goals]
+        value = sign * float(sum(v[0] for v, _ in parts))
+        return value / unit, sign * np.asarray(sum((g[0] for _, g in parts), np.zeros(n))) / unit
 
     unit = 1.0
 
@@ -111,18 +111,18 @@ def local_optimum(
             if again and unit / OTHER < slope < OTHER * unit:
                 break
             unit = slope if 1e-300 < slope < 1e9 else unit
-            found = _minimized(goal, x0, bounds, rows)
-            x0 = np.where(np.isfinite(found), found, x0)
+            reached = _minimized(goal, x0, bounds, rows)
+            x0 = np.where(np.isfinite(reached), reached, x0)
     except Unread:
         return None
-    if not np.isfinite(found).all():
+    if not np.isfinite(reached).all():
         return None
-    return inside(unpack(found), domain)
+    return inside(unpack(reached), domain)
 
 
 def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats:
     """Return where SciPy ends."""
-    found: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
+    result: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
         goal,
         x0,
         jac=True,
@@ -131,7 +131,7 @@ def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats
         constraints=rows,
         options={"maxiter": STEPS, "ftol": 1e-15},
     )
-    return np.asarray(found.x)
+    return np.asarray(result.x)
 
 
 def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:

@@ -89,14 +89,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             variable.save_value(start[name])
         options = _options(profile, request)  # what is left of the time limit
         with ctrl_c() as pressed:
-            found, said = _solve(chain, program, variables, options, request.verbose >= 2)
+            values, said = _solve(chain, program, variables, options, request.verbose >= 2)
         if pressed:
             stopped = "interrupted"
-        rank = _rank(problem, found, said, request.tolerance)
+        rank = _rank(problem, values, said, request.tolerance)
         if best is None:
             word = said
         if rank is not None and (best is None or rank < best):
-            best, kept, word = rank, found, said
+            best, kept, word = rank, values, said
         if time.perf_counter() > request.deadline:
             stopped = stopped or "time_limit"
         if stopped:

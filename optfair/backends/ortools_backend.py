@@ -90,16 +90,16 @@ def _call(
             "try another solver",
         )
     with np.load(result) as file:
-        found = dict(file)
-    status = str(found["status"])
+        reply = dict(file)
+    status = str(reply["status"])
     if status == "refused":
-        raise refused_options(profile.name, str(found["message"]))
-    x, y = found.get("x"), found.get("y")
+        raise refused_options(profile.name, str(reply["message"]))
+    x, y = reply.get("x"), reply.get("y")
     if status == "infeasible":
         return RawPoint(status, z=None if y is None else -y)
     if status == "unbounded":
         return RawPoint(status)
-    bound = float(found["bound"]) / scale + form.offset if "bound" in found else None
+    bound = float(reply["bound"]) / scale + form.offset if "bound" in reply else None
     return RawPoint(status, x, None if y is None else -y / scale, bound)
 
 

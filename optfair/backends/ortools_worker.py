@@ -23,10 +23,10 @@ def main(folder: Path) -> None:
     matrix = sp.csr_matrix((data["data"], data["indices"], data["indptr"]), shape=(rows, columns))
     asked = json.loads((folder / "options.json").read_text(encoding="utf-8"))
     try:
-        found = _ROUTES[asked["route"]](data, matrix, asked["options"], asked["log"])
+        reply = _ROUTES[asked["route"]](data, matrix, asked["options"], asked["log"])
     except (AttributeError, TypeError, ValueError) as e:
-        found = {"status": np.array("refused"), "message": np.array(str(e))}
-    np.savez(folder / "result.npz", **found)
+        reply = {"status": np.array("refused"), "message": np.array(str(e))}
+    np.savez(folder / "result.npz", **reply)
 
 
 def _set(message: Any, options: dict[str, Any]) -> Any:
@@ -52,12 +52,12 @@ def _simplex(
     data |= {"lower_x": -free, "upper_x": free}
     # the presolve says INFEASIBLE of unbounded programs too
     known = {"UNBOUNDED": "unbounded", "INFEASIBLE": "infeasible_or_unbounded"}
-    found, solver = _modelled(data, matrix, _set(parameters_pb2.GlopParameters(), options), log)
-    word = str(found["status"])
-    found["status"] = np.array(known.get(word, word))
+    reply, solver = _modelled(data, matrix, _set(parameters_pb2.GlopParameters(), options), log)
+    word = str(reply["status"])
+    reply["status"] = np.array(known.get(word, word))
     if solver.has_solution():
-        found["y"] = np.asarray(solver.dual_values(), dtype=float)
-    return found
+        reply["y"] = np.asarray(solver.dual_values(), dtype=float)
+    return reply
 
 
 def _modelled(
@@ -81,10 +81,10 @@ def _modelled(
     solver.solve(model)
     word = solver.status().name
     known = {"OPTIMAL": "optimal", "FEASIBLE": "time_limit", "NOT_SOLVED": "time_limit"}
-    found: dict[str, Any] = {"status": np.array(known.get(word, word))}
+    reply: dict[str, Any] = {"status": np.array(known.get(word, word))}
     if solver.has_solution():
-        found["x"] = np.asarray(solver.variable_values(), dtype=float)
-    return found, solver
+        reply["x"] = np.asarray(solver.variable_values(), dtype=float)
+    return reply, solver
 
 
 def _first_order(
@@ -131,12 +131,12 @@ def _integer(
     # beyond this it would cut variables off
     furthest = float(np.abs([data["lower_x"], data["upper_x"]]).max(initial=1.0))
     parameters.mip_max_bound = max(parameters.mip_max_bound, 2.0 * furthest)
-    found, solver = _modelled(data, matrix, parameters, log, integer=True)
-    if found["status"] == "INFEASIBLE":
-        found["status"] = np.array("infeasible")
+    reply, solver = _modelled(data, matrix, parameters, log, integer=True)
+    if reply["status"] == "INFEASIBLE":
+        reply["status"] = np.array("infeasible")
     if solver.has_solution():
-        found["bound"] = np.array(float(solver.best_objective_bound()))
-    return found
+        reply["bound"] = np.array(float(solver.best_objective_bound()))
+    return reply
 
 
 _ROUTES = {"simplex": _simplex, "first-order": _first_order, "integer": _integer}

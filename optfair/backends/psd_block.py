@@ -106,7 +106,7 @@ class Block:
         first = np.cumsum(width) - width
         of_line = np.arange(line.size) - first[owner]
         across = np.searchsorted(line, entry.row.astype(np.int64) * n + entry.col % n)
-        found = np.empty((k, self.rows.size))
+        columns = np.empty((k, self.rows.size))
         order, at, flat = np.argsort(width, kind="stable"), 0, self.i * n + self.j
         while at < k:
             wide = width[order[at:]]
@@ -131,9 +131,9 @@ class Block:
                     full = np.einsum("jla,jlb->jab", half, inside)
                 else:
                     full = np.matmul(half.transpose(0, 2, 1), inside)
-            found[some] = np.take(full.reshape(some.size, n * n), flat, axis=1) * self.weight
+            columns[some] = np.take(full.reshape(some.size, n * n), flat, axis=1) * self.weight
             at += some.size
-        return found.T
+        return columns.T
 
     def add_to(self, M: Floats, Z: Floats, inverse: Floats) -> None:
         """Add tr(A_i Z A_j S⁻¹) to M, for all pairs of columns."""
@@ -141,7 +141,7 @@ class Block:
         if few.size and self.stack is not None:
             left, right = self.stack @ Z, np.ascontiguousarray((self.stack @ inverse).T)
             at, count, starts = self.line_row, self.line_row.size, self.starts
-            found = np.zeros((few.size, few.size))  # it is symmetric: its upper half
+            block = np.zeros((few.size, few.size))  # it is symmetric: its upper half
             step, first = max(1, NEAR // max(count, 1)), 0
             while first < few.size:
                 k = starts[first]
@@ -149,20 +149,20 @@ class Block:
                 end = starts[last] if last < few.size else count
                 part = np.take(left[k:end], at[k:], axis=1) * right[:, k:][at[k:end]]
                 part = _sums(part, starts[first:] - k, axis=1)
-                found[first:last, first:] = _sums(part, starts[first:last] - k, axis=0)
+                block[first:last, first:] = _sums(part, starts[first:last] - k, axis=0)
                 first = last
-            found = np.triu(found) + np.triu(found, 1).T
+            block = np.triu(block) + np.triu(block, 1).T
             own = self.columns[few]
-            M[np.ix_(own, own)] += found
+            M[np.ix_(own, own)] += block
         step = max(1, HELD // (n * n))
         for k in range(0, many.size, step):
             some = many[k : k + step]
             at = (some[:, None] * n + np.arange(n)).ravel()
             U = (self.wide[at] @ inverse).reshape(some.size, n, n)
             U = np.matmul(Z, U).reshape(some.size, n * n)
-            found = np.asarray(self.full @ U.T)
-            M[np.ix_(self.columns, self.columns[some])] += found
-            M[np.ix_(self.columns[some], self.columns[few])] += found[few].T
+            block = np.asarray(self.full @ U.T)
+            M[np.ix_(self.columns, self.columns[some])] += block
+            M[np.ix_(self.columns[some], self.columns[few])] += block[few].T
 
 
 def _sums(M: Floats, starts: Indices, axis: int) -> Floats:

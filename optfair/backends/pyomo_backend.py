@@ -73,7 +73,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     compiled_at = time.perf_counter()
     try:
         with _quiet():
-            found = solver.solve(
+            results = solver.solve(
                 model, options=options, load_solutions=False, tee=request.verbose >= 2
             )
     except Exception as e:  # each library has its own tree of errors
@@ -82,7 +82,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             raise refused_options(profile.name, text) from e
         raise SolverFailure(f"{profile.name} failed", text, "try another solver") from e
     solved_at = time.perf_counter()
-    said = str(found.solver.termination_condition)
+    said = str(results.solver.termination_condition)
     word = _STATUS.get(said, said)
     if word == "infeasible":
         raise claimed_infeasible(problem, profile.name)
@@ -90,11 +90,11 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         raise unbounded(problem, profile.name)
     seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     values: dict[str, Any] = {}
-    if len(found.solution) and word in ("optimal", "time_limit", "interrupted"):
+    if len(results.solution) and word in ("optimal", "time_limit", "interrupted"):
         with _quiet():
-            model.solutions.load_from(found)
+            model.solutions.load_from(results)
         values = with_whole(problem, pyomo_values(problem, model))
-    low, high = found.problem.lower_bound, found.problem.upper_bound
+    low, high = results.problem.lower_bound, results.problem.upper_bound
     bound = low if problem.sense == "minimize" else high
     proof = None
     if bound is not None and np.isfinite(float(bound)):

@@ -70,13 +70,13 @@ class RecastProof:
         same = fingerprint(again.inner) == fingerprint(self.relaxed.problem)
         if not same or not again.inner.certificate.verify():
             return DualCheck(nothing, np.inf)
-        found = own.check(self.relaxed.values, self.relaxed.multipliers)
+        inner = own.check(self.relaxed.values, self.relaxed.multipliers)
         apart = max(drift(values, self.values), drift(multipliers, self.multipliers))
         return replace(
-            found,
-            bound=again.bound(found.bound),
+            inner,
+            bound=again.bound(inner.bound),
             estimate=None,
-            consistency=max(found.consistency, apart),
+            consistency=max(inner.consistency, apart),
             complementarity=0.0,
             rows=0.0,
         )
@@ -112,7 +112,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
     )
     try:
-        found, status = _solved(problem, way, inside, request)
+        solved, status = _solved(problem, way, inside, request)
     except Infeasible as met:
         # the logarithm of an objective that is 0 is no reason
         e = _without_goal(way, inside) if way.way == "logarithm" else met
@@ -137,7 +137,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             f"{way.word}: {e.evidence}",
             "bound the variables it depends on",
         ) from None
-    way, solution, values = found
+    way, solution, values = solved
     multipliers = _multipliers(problem, way, solution, values)
     seconds = {"solve": time.perf_counter() - begin}
     proof = RecastProof(problem, way, solution, values, multipliers)
@@ -303,8 +303,8 @@ def _multipliers(
 
 
 def _gradient(node: Node, point: Mapping[Leaf, Floats]) -> Floats | None:
-    found = gradient_at(node, dict(point))
-    if found is None:
+    enclosed = gradient_at(node, dict(point))
+    if enclosed is None:
         return None
     with np.errstate(invalid="ignore"):  # where a function has steps, no slope is known
-        return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in found[1].values()])
+        return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in enclosed[1].values()])

@@ -39,12 +39,12 @@ _LOADED: tuple[Any, dict[str, SolverProfile]] = (None, {})
 def profiles() -> dict[str, SolverProfile]:
     """Return every profile by name; files that begin with an underscore are no solvers."""
     global _LOADED
-    files, (known, found) = fact_files("solvers"), _LOADED
+    files, (known, loaded) = fact_files("solvers"), _LOADED
     if known is not files:
         own = (load_profile(v) for k, v in sorted(files.items()) if not k.startswith("_"))
-        found = {p.name: p for p in own}
-        _LOADED = files, found
-    return found
+        loaded = {p.name: p for p in own}
+        _LOADED = files, loaded
+    return loaded
 
 
 def profile(name: str) -> SolverProfile:
@@ -208,10 +208,10 @@ def compiled_size(form: ConicForm) -> dict[str, int]:
     """
     curved = [c for c in form.cones if c.kind not in ("zero", "nonneg")]
     variables = form.q.size + sum(c.stop - c.start for c in curved)
-    found = {"variables": variables, "constraints": form.b.size + len(curved)}
+    sizes = {"variables": variables, "constraints": form.b.size + len(curved)}
     if form.P.nnz or curved:
-        found["variables with a quadratic term"] = variables
-    return found
+        sizes["variables with a quadratic term"] = variables
+    return sizes
 
 
 def refuse_size(
@@ -399,8 +399,8 @@ def _check(problem: Problem, named: SolverProfile) -> None:
 
 def _reasons(problem: Problem) -> list[str]:
     open_ones = [p for p in profiles().values() if p.kind == "open" and not p.structure]
-    found = (p.accepts(problem) for p in open_ones)
-    return [r for v in found if isinstance(v, Refusal) for r in v.reasons][:3]
+    verdicts = (p.accepts(problem) for p in open_ones)
+    return [r for v in verdicts if isinstance(v, Refusal) for r in v.reasons][:3]
 
 
 def _offer(problem: Problem) -> str:

@@ -97,10 +97,10 @@ class Curved:
         own = {leaf: point[leaf] for leaf in self.node.leaves}
         if not within(point, self.domain):
             return None
-        found = gradient_at(self.node, own)
-        if found is None:
+        enclosed = gradient_at(self.node, own)
+        if enclosed is None:
             return None
-        value, slopes = found
+        value, slopes = enclosed
         total = value if self.sign > 0 else -value
         G: dict[Leaf, Floats] = {}
         for leaf, slope in slopes.items():
@@ -122,8 +122,8 @@ class Curved:
 
     def value(self, point: Point) -> Interval:
         """Return enclosures of the function."""
-        found = gradient_at(self.node, {leaf: point[leaf] for leaf in self.node.leaves})
-        return Interval.of(-np.inf, np.inf) if found is None else found[0]
+        enclosed = gradient_at(self.node, {leaf: point[leaf] for leaf in self.node.leaves})
+        return Interval.of(-np.inf, np.inf) if enclosed is None else enclosed[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,10 +156,10 @@ class TangentProof:
         own = self.relaxed.proof
         if own is None or not same:
             return DualCheck(-np.inf if self.problem.sense == "minimize" else np.inf, np.inf)
-        found = own.check(self.relaxed.values, self.relaxed.multipliers)
+        inner = own.check(self.relaxed.values, self.relaxed.multipliers)
         apart = max(drift(values, self.values), drift(multipliers, self.multipliers))
         return replace(
-            found, consistency=max(found.consistency, apart), complementarity=0.0, rows=0.0
+            inner, consistency=max(inner.consistency, apart), complementarity=0.0, rows=0.0
         )
 
 
@@ -387,8 +387,8 @@ def _by_rules(term: Term, kind: str) -> CurvatureProof | None:
     if isinstance(term, ConstraintTerm) and not isinstance(written, (Inequality, NonPos)):
         return None
     expression = written.expr if isinstance(term, ConstraintTerm) else written
-    found = proved_where(expression, {}, kind, 0.5)
-    return found if isinstance(found, CurvatureProof) else None
+    proof = proved_where(expression, {}, kind, 0.5)
+    return proof if isinstance(proof, CurvatureProof) else None
 
 
 def _domain(problem: Problem, curved: list[Curved]) -> Domain:

@@ -78,11 +78,11 @@ def list_instances(
 ) -> None:
     """List the instances of the problem library."""
     with reporting(as_json):
-        found = _matching(pattern)
+        matching = _matching(pattern)
         if as_json:
-            document({"instances": [instance.to_dict() for instance in found]})
+            document({"instances": [instance.to_dict() for instance in matching]})
             return
-        rows = [(i.name, i.problem_class, _known(i)) for i in found]
+        rows = [(i.name, i.problem_class, _known(i)) for i in matching]
         table(("name", "class", "optimum"), rows)
 
 
@@ -188,11 +188,11 @@ def _matching(pattern: str) -> list[Instance]:
 
     instances = [load(name) for name in names()]
     glob = pattern if any(c in pattern for c in "*?[") else f"*{pattern}*"
-    found = [i for i in instances if any(fnmatch(word, glob) for word in (i.name, *i.tags))]
-    if not found:
+    matching = [i for i in instances if any(fnmatch(word, glob) for word in (i.name, *i.tags))]
+    if not matching:
         words = {word for i in instances for word in (i.name.rpartition("/")[2], *i.tags)}
         raise DataError(f"no instance matches {pattern!r}", remedy=nearest(pattern, words))
-    return found
+    return matching
 
 
 def _known(instance: Instance) -> str:
@@ -214,11 +214,11 @@ def _outcome(name: str) -> dict[str, Any]:
 def _one_line(outcome: dict[str, Any]) -> str:
     word = "certified" if outcome["certified"] else "FAILED"
     value, gap = outcome.get("value"), outcome.get("gap")
-    found = "infeasible" if outcome.get("infeasible") else ""
+    result = "infeasible" if outcome.get("infeasible") else ""
     if value is not None:
-        found = f"{value:.10g}, gap {gap:.1e}"
+        result = f"{value:.10g}, gap {gap:.1e}"
     line = (
-        f"{word:<9}  {outcome['name']:<42} {outcome['class']:<14} {found:<26}"
+        f"{word:<9}  {outcome['name']:<42} {outcome['class']:<14} {result:<26}"
         f" {outcome['seconds']:6.2f} s"
     )
     bad = [f"{c['what']}: {c['detail']}" for c in outcome.get("checks", ()) if not c["ok"]]

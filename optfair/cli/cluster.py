@@ -123,21 +123,21 @@ def cluster(
             seed=seed,
         )
         shown = 0 if as_json else min(2, max(verbose, int(sys.stderr.isatty())))
-        found = clustered(question, shown, labels.value)
+        clustering = clustered(question, shown, labels.value)
         texts: dict[Path, str] = {}
         if out is not None:
-            texts[out] = read.with_column(LABELS, found.labels.tolist(), safe=safe_cells)
+            texts[out] = read.with_column(LABELS, clustering.labels.tolist(), safe=safe_cells)
         if report is not None:
             from optfair.cli.report import rendered
 
-            texts[report] = rendered(found, typed(ctx, "cluster"))
+            texts[report] = rendered(clustering, typed(ctx, "cluster"))
         write_files(texts)
         written = [str(path) for path in texts]
         if as_json:
-            document(_numbers(found) | {"written": written})
+            document(_numbers(clustering) | {"written": written})
         else:
-            _print(found, written)
-        if found.fair.status_ in ("interrupted", "time_limit"):
+            _print(clustering, written)
+        if clustering.fair.status_ in ("interrupted", "time_limit"):
             raise typer.Exit(FAILED)
 
 
@@ -155,10 +155,10 @@ def _check_outputs(file: Path, out: Path | None, report: Path | None, force: boo
         raise DataError(f"--out and --report are both {out}", remedy="give each a file of its own")
 
 
-def _numbers(found: Any) -> dict[str, Any]:
-    q, fair = found.question, found.fair
+def _numbers(clustering: Any) -> dict[str, Any]:
+    q, fair = clustering.question, clustering.fair
     names = [str(g) for g in fair.groups_]
-    shares, costs, centers = found.shares, found.costs, found.centers
+    shares, costs, centers = clustering.shares, clustering.costs, clustering.centers
     return {
         "file": str(q.table.path),
         "rows": len(q.X),
@@ -176,23 +176,23 @@ def _numbers(found: Any) -> dict[str, Any]:
         "n_iter": fair.n_iter_,
         "starts": len(fair.restarts_),
         "balance": fair.balance_,
-        "soft_balance": found.soft_balance,
-        "population_balance": found.best_balance,
+        "soft_balance": clustering.soft_balance,
+        "population_balance": clustering.best_balance,
         "cost": fair.cost_,
         "objective": fair.objective_,
         "gap": fair.gap_,
         "grade": str(fair.solution_.grade),
-        "split_rows": found.split_rows,
-        "asked": dict(zip(("measure", "soft", "labels"), found.achieved, strict=True)),
+        "split_rows": clustering.split_rows,
+        "asked": dict(zip(("measure", "soft", "labels"), clustering.achieved, strict=True)),
         "labels": {
             "kind": fair.labels,
             "gap": None if fair.hard_labels_ is None else fair.hard_labels_.gap,
         },
-        "seconds": found.seconds,
+        "seconds": clustering.seconds,
         "without_rule": {
-            "cost": found.plain.cost_,
-            "balance": found.plain.balance_,
-            "seconds": found.plain_seconds,
+            "cost": clustering.plain.cost_,
+            "balance": clustering.plain.balance_,
+            "seconds": clustering.plain_seconds,
         },
         "clusters": [
             {
@@ -202,14 +202,14 @@ def _numbers(found: Any) -> dict[str, Any]:
                 "cost": float(costs[k]),
                 "center": dict(zip(q.columns, centers[k].tolist(), strict=True)),
             }
-            for k, size in enumerate(found.sizes)
+            for k, size in enumerate(clustering.sizes)
         ],
-        "notices": list(found.notices),
+        "notices": list(clustering.notices),
     }
 
 
-def _print(found: Any, written: list[str]) -> None:
-    q, fair = found.question, found.fair
+def _print(clustering: Any, written: list[str]) -> None:
+    q, fair = clustering.question, clustering.fair
     n = len(q.X)
     scaled = "standardised" if q.standardize else "as they are"
     lines(
@@ -220,28 +220,30 @@ def _print(found: Any, written: list[str]) -> None:
         f"  rule       {q.rule_words}",
         "",
     )
-    shares, costs = found.shares, found.costs
+    shares, costs = clustering.shares, clustering.costs
     rows = [
         [str(k), f"{size:,}", *(_percent(s) for s in shares[:, k]), f"{costs[k]:.6g}"]
-        for k, size in enumerate(found.sizes)
+        for k, size in enumerate(clustering.sizes)
     ]
     rows.append(["all", f"{n:,}", *(_percent(s) for s in fair.shares_), f"{fair.cost_:.6g}"])
     table(("cluster", "rows", *(str(g) for g in fair.groups_), "cost"), rows, listing=False)
-    more = "" if found.price != found.price else f"; the rule costs {found.price:+.1%}"
+    more = (
+        "" if clustering.price != clustering.price else f"; the rule costs {clustering.price:+.1%}"
+    )
     lines(
         "",
-        f"  asked      {found.achieved[0]}: {found.achieved[2]:.4f} of the labels,"
-        f" {found.achieved[1]:.4f} soft{_proved(fair)}",
-        f"  balance    {fair.balance_:.4f} of the labels, {found.soft_balance:.4f} soft;"
-        f" the population has {found.best_balance:.4f}",
+        f"  asked      {clustering.achieved[0]}: {clustering.achieved[2]:.4f} of the labels,"
+        f" {clustering.achieved[1]:.4f} soft{_proved(fair)}",
+        f"  balance    {fair.balance_:.4f} of the labels, {clustering.soft_balance:.4f} soft;"
+        f" the population has {clustering.best_balance:.4f}",
         f"  cost       {fair.cost_:.6g} of the labels, {fair.objective_:.6g} soft; {q.units}",
-        f"  {q.plain_name:<9}  balance {found.plain.balance_:.4f}, cost {found.plain.cost_:.6g},"
+        f"  {q.plain_name:<9}  balance {clustering.plain.balance_:.4f}, cost {clustering.plain.cost_:.6g},"
         f" without a rule{more}",
         f"  certified  gap {fair.gap_:.1e} of the assignment to these centers"
         f" ({fair.solution_.grade}); the centers are the best of {len(fair.restarts_)} starts, a heuristic",
-        f"  ended      {fair.status_} after {fair.n_iter_} iterations, {found.seconds:.1f} s"
-        f" and {found.plain_seconds:.1f} s for {q.plain_name}",
-        *(f"  notice     {text}" for text in found.notices),
+        f"  ended      {fair.status_} after {fair.n_iter_} iterations, {clustering.seconds:.1f} s"
+        f" and {clustering.plain_seconds:.1f} s for {q.plain_name}",
+        *(f"  notice     {text}" for text in clustering.notices),
         *(f"  wrote      {path}" for path in written),
     )
 

@@ -92,8 +92,8 @@ def _proved(formula: str, where: str, shape: str, curvature: Any = None) -> Answ
 
     variables = _vectors(shape)
     expression = parse(formula, variables)
-    found: Answer = proved(expression, parse_bounds(where, variables), curvature=curvature)
-    return found
+    answer: Answer = proved(expression, parse_bounds(where, variables), curvature=curvature)
+    return answer
 
 
 class Curvature(StrEnum):
@@ -215,19 +215,19 @@ def diagnose(
 
     with reporting(as_json):
         subject = named(name)
-        found = examined(
+        diagnosis = examined(
             subject.problem, keep=keep or (), tolerance=tolerance, time_limit=time_limit
         )
         if as_json:
-            document({"name": subject.name, **found.to_dict()})
+            document({"name": subject.name, **diagnosis.to_dict()})
         elif sys.stdout.isatty():
             from rich.console import Console
 
-            Console(highlight=False).print(found)
+            Console(highlight=False).print(diagnosis)
         else:
-            lines(*str(found).splitlines())
-        solved = "solution" in found and bool(found["solution"].verify())
-        if found.verdict != "fine" and not solved:
+            lines(*str(diagnosis).splitlines())
+        solved = "solution" in diagnosis and bool(diagnosis["solution"].verify())
+        if diagnosis.verdict != "fine" and not solved:
             raise typer.Exit(FAILED)
 
 
@@ -245,41 +245,41 @@ def _vectors(shape: str) -> dict[str, Any]:
     return made
 
 
-def _draw(found: Answer, picture: Path) -> None:
+def _draw(answer: Answer, picture: Path) -> None:
     from optfair.convexity.proof import CurvatureWitness
     from optfair.errors import DataError
 
-    if not isinstance(found, CurvatureWitness):
+    if not isinstance(answer, CurvatureWitness):
         raise DataError(
             "there is no chord to draw",
-            f"the formula is {found.curvature}",
+            f"the formula is {answer.curvature}",
             "leave out --picture",
         )
-    write_picture(picture, found.plot)
+    write_picture(picture, answer.plot)
 
 
-def _record(formula: str, where: str, found: Answer) -> dict[str, Any]:
+def _record(formula: str, where: str, answer: Answer) -> dict[str, Any]:
     from optfair.convexity.proof import CurvatureProof, CurvatureWitness
 
     record: dict[str, Any] = {
         "formula": formula,
         "where": where,
-        "curvature": found.curvature,
-        "verified": bool(found.verify()),
+        "curvature": answer.curvature,
+        "verified": bool(answer.verify()),
     }
-    if isinstance(found, CurvatureProof):
-        record["rests_on"] = list(found.rests_on)
+    if isinstance(answer, CurvatureProof):
+        record["rests_on"] = list(answer.rests_on)
         record["tree"] = [
-            {"depth": d, "function": f, "known": k, "rule": r} for d, f, k, r in found.tree()
+            {"depth": d, "function": f, "known": k, "rule": r} for d, f, k, r in answer.tree()
         ]
-    elif isinstance(found, CurvatureWitness):
+    elif isinstance(answer, CurvatureWitness):
         record["chords"] = [
             {**p, "first": _plain(p["first"]), "second": _plain(p["second"])}
-            for p in found.points()
+            for p in answer.points()
         ]
-        record["hints"] = list(found.hints)
+        record["hints"] = list(answer.hints)
     else:
-        record["stuck"], record["hints"] = list(found.stuck), list(found.hints)
+        record["stuck"], record["hints"] = list(answer.stuck), list(answer.hints)
     return record
 
 

@@ -50,11 +50,11 @@ def exercise(
 
     with reporting(as_json):
         if name is None:
-            found = [load(n) for n in exercise_names()]
+            tasks = [load(n) for n in exercise_names()]
             if as_json:
-                document({"exercises": [_facts(task) for task in found]})
+                document({"exercises": [_facts(task) for task in tasks]})
             else:
-                rows = [(t.name, t.problem_class, t.title) for t in found]
+                rows = [(t.name, t.problem_class, t.title) for t in tasks]
                 table(("name", "class", "title"), rows)
             return
         task = load(name)
@@ -183,12 +183,12 @@ def _line(e: BaseException, file: Path) -> str:
     """Return the line of the answer in which an error was raised."""
     if isinstance(e, SyntaxError):
         return f"line {e.lineno}: "
-    found, frame = "", e.__traceback__
+    place, frame = "", e.__traceback__
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(file):
-            found = f"line {frame.tb_lineno}: "
+            place = f"line {frame.tb_lineno}: "
         frame = frame.tb_next
-    return found
+    return place
 
 
 def quiz(

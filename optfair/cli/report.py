@@ -161,10 +161,10 @@ def clustered(question: Question, verbose: int = 0, labels: str = "soft") -> Clu
 POINTS = 1500
 
 
-def compositions(found: Clustering) -> list[Picture]:
+def compositions(clustering: Clustering) -> list[Picture]:
     """Return who is in each cluster, with and without the rule; nothing for too many groups."""
-    q = found.question
-    if len(found.fair.groups_) > len(COLOURS):
+    q = clustering.question
+    if len(clustering.fair.groups_) > len(COLOURS):
         return []
     height = 1.9 + 0.36 * q.clusters
 
@@ -174,26 +174,26 @@ def compositions(found: Clustering) -> list[Picture]:
 
     return [
         picture(
-            of(found.labels),
+            of(clustering.labels),
             "fair",
             "Under the rule",
-            f"Share of each group in each cluster; balance {found.fair.balance_:.3f}.",
+            f"Share of each group in each cluster; balance {clustering.fair.balance_:.3f}.",
             height,
         ),
         picture(
-            of(found.plain_labels),
+            of(clustering.plain_labels),
             "plain",
             f"For comparison: {q.plain_name}, without a rule",
-            f"The same, balance {found.plain.balance_:.3f}. Clusters are numbered by the rows they"
+            f"The same, balance {clustering.plain.balance_:.3f}. Clusters are numbered by the rows they"
             " share with those under the rule.",
             height,
         ),
     ]
 
 
-def pictures(found: Clustering) -> list[Picture]:
+def pictures(clustering: Clustering) -> list[Picture]:
     """Return where the clusters are, unless there are too many groups, and how they were found."""
-    q, fair = found.question, found.fair
+    q, fair = clustering.question, clustering.fair
     drawn = [
         picture(
             lambda ax: plot_convergence(fair, title="", ax=ax),
@@ -243,7 +243,7 @@ class Line:
     cost: str
 
 
-def rendered(found: Clustering, command: str) -> str:
+def rendered(clustering: Clustering, command: str) -> str:
     """Return the page.
 
     Parameters
@@ -255,27 +255,27 @@ def rendered(found: Clustering, command: str) -> str:
     """
     from optfair import __version__
 
-    q = found.question
-    lines, total = _lines(found)
+    q = clustering.question
+    lines, total = _lines(clustering)
     return page(
         TEMPLATE,
         version=__version__,
         title=f"{q.table.path.name}: {count(q.clusters, 'cluster')}, fair by {q.group_column}",
-        lead=_lead(found),
-        tiles=_tiles(found),
-        notices=[*found.notices, *_stopped(found)],
+        lead=_lead(clustering),
+        tiles=_tiles(clustering),
+        notices=[*clustering.notices, *_stopped(clustering)],
         asked=_asked(q),
-        compositions=compositions(found),
-        groups=[str(g) for g in found.fair.groups_],
+        compositions=compositions(clustering),
+        groups=[str(g) for g in clustering.fair.groups_],
         group_column=q.group_column,
-        centers=_centers(found),
+        centers=_centers(clustering),
         rows=lines,
         total=total,
-        pictures=pictures(found),
-        reading=_reading(found),
+        pictures=pictures(clustering),
+        reading=_reading(clustering),
         command=command,
         code=_code(q),
-        provenance=_provenance(found, __version__),
+        provenance=_provenance(clustering, __version__),
     )
 
 
@@ -292,10 +292,10 @@ def _gap(value: float) -> str:
     return f"{value:.1e}" if value > 0 else "0"
 
 
-def _lead(found: Clustering) -> str:
-    q, groups = found.question, found.fair.groups_
+def _lead(clustering: Clustering) -> str:
+    q, groups = clustering.question, clustering.fair.groups_
     sizes = ", ".join(
-        f"{share:.0%} {name}" for name, share in zip(groups, found.fair.shares_, strict=True)
+        f"{share:.0%} {name}" for name, share in zip(groups, clustering.fair.shares_, strict=True)
     )
     if len(groups) > 6:
         sizes = count(len(groups), "group")
@@ -305,15 +305,15 @@ def _lead(found: Clustering) -> str:
     )
 
 
-def _tiles(found: Clustering) -> list[dict[str, str]]:
-    q, fair, plain = found.question, found.fair, found.plain
-    more = "–" if math.isnan(found.price) else f"{found.price:+.1%}"
+def _tiles(clustering: Clustering) -> list[dict[str, str]]:
+    q, fair, plain = clustering.question, clustering.fair, clustering.plain
+    more = "–" if math.isnan(clustering.price) else f"{clustering.price:+.1%}"
     return [
         {
             "value": f"{fair.balance_:.3f}",
             "name": "balance of the labels",
             "text": f"The smallest ratio of two groups in a cluster. The population has"
-            f" {found.best_balance:.3f}, and no clustering has more.",
+            f" {clustering.best_balance:.3f}, and no clustering has more.",
         },
         {
             "value": _figure(fair.cost_),
@@ -335,8 +335,8 @@ def _tiles(found: Clustering) -> list[dict[str, str]]:
     ]
 
 
-def _stopped(found: Clustering) -> list[str]:
-    if found.fair.status_ in ("interrupted", "time_limit"):
+def _stopped(clustering: Clustering) -> list[str]:
+    if clustering.fair.status_ in ("interrupted", "time_limit"):
         return ["The run was stopped early; this is the best it had found."]
     return []
 
@@ -364,8 +364,8 @@ def _asked(q: Question) -> list[tuple[str, str]]:
     return asked
 
 
-def _lines(found: Clustering) -> tuple[list[Line], Line]:
-    shares, costs, n = found.shares, found.costs, len(found.question.X)
+def _lines(clustering: Clustering) -> tuple[list[Line], Line]:
+    shares, costs, n = clustering.shares, clustering.costs, len(clustering.question.X)
 
     def parts(values: Any) -> tuple[str, ...]:
         return tuple("–" if math.isnan(v) else f"{v:.1%}" for v in values)
@@ -378,38 +378,40 @@ def _lines(found: Clustering) -> tuple[list[Line], Line]:
             parts(shares[:, k]),
             _figure(float(costs[k])),
         )
-        for k, size in enumerate(found.sizes)
+        for k, size in enumerate(clustering.sizes)
     ]
     total = Line(
         "all",
         f"{n:,}",
         "100.0%",
-        parts(found.fair.shares_),
-        _figure(found.fair.cost_),
+        parts(clustering.fair.shares_),
+        _figure(clustering.fair.cost_),
     )
     return lines, total
 
 
-def _centers(found: Clustering) -> list[tuple[str, list[str]]]:
+def _centers(clustering: Clustering) -> list[tuple[str, list[str]]]:
     """Return each column with its value at every center and on average."""
-    q = found.question
+    q = clustering.question
     average = (q.X * q.scale + q.center).mean(axis=0)
-    table = np.vstack([found.centers, average]).T
+    table = np.vstack([clustering.centers, average]).T
     return [
         (name, [_figure(float(v)) for v in row]) for name, row in zip(q.columns, table, strict=True)
     ]
 
 
-def _reading(found: Clustering) -> list[tuple[str, str]]:
-    q, fair = found.question, found.fair
-    divided = f"; here {found.split_rows:,} of {len(q.X):,} rows" if found.split_rows else ""
+def _reading(clustering: Clustering) -> list[tuple[str, str]]:
+    q, fair = clustering.question, clustering.fair
+    divided = (
+        f"; here {clustering.split_rows:,} of {len(q.X):,} rows" if clustering.split_rows else ""
+    )
     return [
         (
             "soft and hard",
             "The rule holds exactly for the soft assignment, which may divide rows between"
             f" clusters{divided}. Labels (hard)"
             " put each row where most of it is. Balance"
-            f" {found.soft_balance:.4f} soft, {fair.balance_:.4f} hard; cost"
+            f" {clustering.soft_balance:.4f} soft, {fair.balance_:.4f} hard; cost"
             f" {fair.objective_:.6g} soft, {fair.cost_:.6g} hard.",
         ),
         (
@@ -456,16 +458,19 @@ def _listed(names: Sequence[str]) -> str:
     return line if len(line) <= 70 else "[\n" + "".join(f"    {n!r},\n" for n in names) + "]"
 
 
-def _provenance(found: Clustering, version: str) -> list[tuple[str, str]]:
+def _provenance(clustering: Clustering, version: str) -> list[tuple[str, str]]:
     import scipy
     import sklearn
 
-    q, fair = found.question, found.fair
+    q, fair = clustering.question, clustering.fair
     return [
         ("seed", str(q.seed)),
         ("starts", f"{len(fair.restarts_)}, the best after {count(fair.n_iter_, 'iteration')}"),
         ("ended", fair.status_),
-        ("seconds", f"{found.seconds:.1f}, and {found.plain_seconds:.1f} for {q.plain_name}"),
+        (
+            "seconds",
+            f"{clustering.seconds:.1f}, and {clustering.plain_seconds:.1f} for {q.plain_name}",
+        ),
         ("solver", str(fair.solution_.solver)),
         (
             "versions",

@@ -286,11 +286,11 @@ def sweep(
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
-        found = swept(subject.problem, parameter, _values(values), **options)
-        told = {"name": subject.name, "dependence": str(found.dependence)}
+        result = swept(subject.problem, parameter, _values(values), **options)
+        told = {"name": subject.name, "dependence": str(result.dependence)}
         numbers = ["value", "price", "lower", "upper", "status", "conflict"]
-        head = repr(found).splitlines()[: 3 if len(found) > 1 else 2]
-        _hand_on(found, told, head, [parameter, *numbers], out, safe_cells, as_json)
+        head = repr(result).splitlines()[: 3 if len(result) > 1 else 2]
+        _hand_on(result, told, head, [parameter, *numbers], out, safe_cells, as_json)
 
 
 def pareto(
@@ -326,13 +326,13 @@ def pareto(
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
         asked = objectives or list(subject.problem.objective)
-        found = front(subject.problem, asked, method=method, points=points, **options)
-        told = {"name": subject.name, "method": method, "grade": found.grade}
-        _hand_on(found, told, repr(found).splitlines()[:1], None, out, safe_cells, as_json)
+        result = front(subject.problem, asked, method=method, points=points, **options)
+        told = {"name": subject.name, "method": method, "grade": result.grade}
+        _hand_on(result, told, repr(result).splitlines()[:1], None, out, safe_cells, as_json)
 
 
 def _hand_on(
-    found: Any,
+    result: Any,
     told: dict[str, Any],
     head: list[str],
     shown: list[str] | None,
@@ -341,12 +341,12 @@ def _hand_on(
     as_json: bool,
 ) -> None:
     """Write a sweep or a front as a table or a picture, and print some of its columns or all."""
-    frame = found.frame()
+    frame = result.frame()
     if out is not None and out.suffix == ".csv":
         rows = (frame.columns, *frame.where(frame.notna(), "").itertuples(index=False))
         write_files({out: csv_text(rows, safe=safe)})
     elif out is not None:
-        write_picture(out, found.plot)
+        write_picture(out, result.plot)
     if as_json:
         points = json.loads(frame.to_json(orient="records", double_precision=15))
         document({**told, "points": points})
@@ -503,10 +503,10 @@ def compare(
 
 
 def _split(names: str) -> list[str]:
-    found = [name.strip() for name in names.split(",") if name.strip()]
-    if not found:
+    parts = [name.strip() for name in names.split(",") if name.strip()]
+    if not parts:
         raise DataError("--solvers names nobody", remedy="give names, separated by commas")
-    return found
+    return parts
 
 
 def _compared(comparison: Any) -> dict[str, Any]:

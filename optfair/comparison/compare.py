@@ -108,20 +108,20 @@ def subjects(problems: Any) -> list[Subject]:
     DataError
         Nothing matches, or it is something else; no file of a collection can be read.
     """
-    found: dict[str, Subject] = {}
+    named: dict[str, Subject] = {}
     for name, item in _named(problems):
         for subject in _meant(item, name):
-            same = found.get(subject.name)
+            same = named.get(subject.name)
             if same is not None and subject.instance and same.instance == subject.instance:
                 continue  # two patterns may meet
-            unique = free_name(subject.name, found)
-            found[unique] = replace(subject, name=unique)
-    if not found:
+            unique = free_name(subject.name, named)
+            named[unique] = replace(subject, name=unique)
+    if not named:
         raise DataError("there is no problem to compare on", remedy="give at least one")
-    faults = [s.fault for s in found.values() if s.fault is not None]
-    if len(faults) == len(found):
+    faults = [s.fault for s in named.values() if s.fault is not None]
+    if len(faults) == len(named):
         raise faults[0]
-    return list(found.values())
+    return list(named.values())
 
 
 def _named(problems: Any) -> Iterable[tuple[str, Any]]:
@@ -173,11 +173,11 @@ def _members(pattern: str) -> list[Member]:
     group, _, which = pattern.partition("/")
     if group not in collections() or any(k.startswith(f"{group}/") for k in names()):
         return []
-    found = [m for m in collection(group) if fnmatch(m.name, f"{group}/{which or '*'}")]
-    if not found:
+    members = [m for m in collection(group) if fnmatch(m.name, f"{group}/{which or '*'}")]
+    if not members:
         known = [m.name for m in collection(group)]
         raise DataError(f"no member of {group} matches {which!r}", remedy=nearest(pattern, known))
-    return found
+    return members
 
 
 def _matching(pattern: str) -> list[Instance]:
@@ -186,10 +186,10 @@ def _matching(pattern: str) -> list[Instance]:
     if not any(c in pattern for c in "*?["):
         return [load(pattern)]
     instances = [load(name) for name in known]
-    found = [i for i in instances if any(fnmatch(word, pattern) for word in (i.name, *i.tags))]
-    if not found:
+    matching = [i for i in instances if any(fnmatch(word, pattern) for word in (i.name, *i.tags))]
+    if not matching:
         raise DataError(f"no instance matches {pattern!r}", remedy=nearest(pattern, known))
-    return found
+    return matching
 
 
 # Run every solver on every problem, each time in a process of its own.
@@ -398,19 +398,19 @@ def _settings(solvers: str | Setting | Iterable[str | Setting] | None) -> list[S
     else:
         check_names(several, "solvers")
     given = [s if isinstance(s, Setting) else Setting(s) for s in several]
-    found: dict[str, Setting] = {}
+    labelled: dict[str, Setting] = {}
     for s in given:
-        if found.setdefault(s.label, s) != s:
+        if labelled.setdefault(s.label, s) != s:
             raise DeclarationError(
                 f"two settings are called {s.label!r}", remedy="give each a name of its own"
             )
-    if not found:
+    if not labelled:
         raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")
-    for s in found.values():
+    for s in labelled.values():
         facts = profile(check_text(s.solver, "solver"))
         if not facts.installed:
             raise NotInstalled(f"{facts.name} is not installed", remedy=facts.install)
-    return list(found.values())
+    return list(labelled.values())
 
 
 def _check_options(

@@ -175,10 +175,10 @@ class Comparison:
     @cached_property
     def cells(self) -> Mapping[tuple[str, str], Cell]:
         """Map from (problem, solver) to its repeats together."""
-        found: dict[tuple[str, str], list[Run]] = {}
+        grouped: dict[tuple[str, str], list[Run]] = {}
         for run in self.runs:
-            found.setdefault((run.problem, run.solver), []).append(run)
-        return {key: Cell(tuple(runs)) for key, runs in found.items()}
+            grouped.setdefault((run.problem, run.solver), []).append(run)
+        return {key: Cell(tuple(runs)) for key, runs in grouped.items()}
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -221,11 +221,11 @@ class Comparison:
         """
         if measure not in MEASURES:
             raise DataError(f"unknown measure {measure!r}", remedy=nearest(measure, MEASURES))
-        found: dict[str, dict[str, float | None]] = {solver: {} for solver in self.solvers}
+        table: dict[str, dict[str, float | None]] = {solver: {} for solver in self.solvers}
         for (problem, solver), cell in self.cells.items():
             if cell.worst.asked:
-                found[solver][problem] = cell.median(measure) if cell.answered else None
-        return found
+                table[solver][problem] = cell.median(measure) if cell.answered else None
+        return table
 
     def profile(self, measure: str = "seconds") -> PerformanceProfile:
         """Return the performance profile of the solvers that take at least one problem."""

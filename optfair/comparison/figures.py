@@ -187,14 +187,14 @@ def accuracy(comparisons: Iterable[Comparison]) -> tuple[Accuracy, ...]:
                 remedy="give one comparison for each tolerance",
             )
     order = dict.fromkeys(s for c in by_tolerance.values() for s in c.solvers)
-    found = []
+    rows = []
     for solver in order:
         for tolerance in sorted(by_tolerance, reverse=True):
             c = by_tolerance[tolerance]
             runs = [r for r in c.runs if r.solver == solver and _has_accuracy(r)]
             if runs:
-                found.append(_accuracy(solver, tolerance, runs))
-    return tuple(found)
+                rows.append(_accuracy(solver, tolerance, runs))
+    return tuple(rows)
 
 
 def _has_accuracy(run: Run) -> bool:
@@ -325,12 +325,12 @@ def _tiles(c: Comparison) -> list[dict[str, str]]:
 
 
 def _notices(c: Comparison) -> list[str]:
-    found = [f"Contradiction. {text}" for text in c.conflicts()]
+    notices = [f"Contradiction. {text}" for text in c.conflicts()]
     if len(c.environments) > 1:
-        found.append(
+        notices.append(
             f"The runs come from {len(c.environments)} environments; their times are not comparable."
         )
-    return found
+    return notices
 
 
 def _solver(row: Any) -> dict[str, str]:
@@ -350,10 +350,10 @@ def _pictures(c: Comparison) -> list[Picture]:
     from optfair.plots import plot_accuracy, plot_profile
 
     accuracies = [] if not c.accuracy() else ["objective", "feasibility"]
-    found = [_accuracy_picture(c, name, plot_accuracy) for name in accuracies]
+    pictures = [_accuracy_picture(c, name, plot_accuracy) for name in accuracies]
     profile = c.profile()
     if not any(r.size for r in profile.ratios.values()):
-        return found
+        return pictures
     ends = ", ".join(f"{s} {len(r)} of {profile.taken[s]}" for s, r in profile.ratios.items())
     drawn = picture(
         lambda ax: plot_profile(profile, title="", ax=ax),
@@ -366,7 +366,7 @@ def _pictures(c: Comparison) -> list[Picture]:
         description="Share of problems answered within a ratio to the best solver."
         f" Answered in all: {ends}.",
     )
-    return [drawn, *found]
+    return [drawn, *pictures]
 
 
 def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> Picture:
@@ -525,10 +525,10 @@ def _reading(c: Comparison) -> list[tuple[str, str]]:
 
 
 def _provenance(c: Comparison) -> list[tuple[str, str]]:
-    found = []
+    facts = []
     for i, environment in enumerate(c.environments):
         mark = f" {i + 1}" if len(c.environments) > 1 else ""
-        found.append((f"environment{mark}", ", ".join(f"{k} {v}" for k, v in environment.items())))
+        facts.append((f"environment{mark}", ", ".join(f"{k} {v}" for k, v in environment.items())))
     versions = {r.solver: r.version for r in c.runs}
-    found.append(("solvers", ", ".join(f"{k} {v}" for k, v in versions.items())))
-    return found
+    facts.append(("solvers", ", ".join(f"{k} {v}" for k, v in versions.items())))
+    return facts

@@ -276,12 +276,12 @@ def environment() -> dict[str, str]:
     """Return versions and machine, by name; nothing in it names a person or a host."""
     from optfair import __version__
 
-    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     clock = _frequency()
     return {
         "optfair": __version__,
         "python": platform.python_version(),
-        **found,
+        **versions,
         "system": f"{platform.system()} {platform.machine()}",
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         **({"frequency": clock} if clock else {}),
@@ -304,12 +304,12 @@ def _blas() -> str:
     from threadpoolctl import threadpool_info
 
     del scipy
-    found = {
+    names = {
         " ".join(str(i[k]) for k in ("internal_api", "version", "architecture") if i.get(k))
         for i in threadpool_info()
         if i["user_api"] == "blas"
     }
-    return ", ".join(sorted(found))
+    return ", ".join(sorted(names))
 
 
 def _processor() -> str:
@@ -343,8 +343,8 @@ def _cpu_fact(name: str) -> str:
         lines = FACTS.read_text().splitlines()
     except OSError:
         return ""
-    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
-    return next(found, "")
+    facts = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(facts, "")
 
 
 # Solve once and say what it took; called in the process that is measured.
@@ -379,8 +379,8 @@ def _status(field: str) -> float:
         lines = STATUS.read_text().splitlines()
     except OSError:
         return _usage()
-    found = (line.split()[1] for line in lines if line.startswith(field))
-    return next((int(kilobytes) / 1e3 for kilobytes in found), math.nan)
+    sizes = (line.split()[1] for line in lines if line.startswith(field))
+    return next((int(kilobytes) / 1e3 for kilobytes in sizes), math.nan)
 
 
 def _usage() -> float:
@@ -459,17 +459,17 @@ def measured(
         seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
         _end_after(0.0)
         peak = peak_megabytes()
-        found = _point(solution, tolerance) if error is None and solution else _raised(error)
+        outcome = _point(solution, tolerance) if error is None and solution else _raised(error)
         if memory_limit is not None and _wanted_memory(error):
-            found = {"outcome": "memory_limit", "reason": f"more than {memory_limit:g} MB"}
+            outcome = {"outcome": "memory_limit", "reason": f"more than {memory_limit:g} MB"}
         elif isinstance(error, SolverFailure) and error.solution is not None:
             # what it came to is a finding, too; that it was not accepted stays one
-            found = _point(error.solution, tolerance) | found
-    if seconds > time_limit and found["outcome"] not in ("refused", "crashed"):
-        late = f"{found['outcome']} after {seconds:.1f} s"
-        late = ": ".join(filter(None, (late, found["reason"])))
-        found |= {"outcome": "time_limit", "reason": late}
-    return found | {
+            outcome = _point(error.solution, tolerance) | outcome
+    if seconds > time_limit and outcome["outcome"] not in ("refused", "crashed"):
+        late = f"{outcome['outcome']} after {seconds:.1f} s"
+        late = ": ".join(filter(None, (late, outcome["reason"])))
+        outcome |= {"outcome": "time_limit", "reason": late}
+    return outcome | {
         "load": None if not hasattr(os, "getloadavg") else os.getloadavg()[0],
         "seconds": seconds,
         "cpu_seconds": cpu,

@@ -34,12 +34,12 @@ def attained(problem: Any, value: float) -> bool:
         return True
     try:
         domain = domain_of({n: built(t) for n, t in problem.constraints.items()})
-        found = read(goal, domain)
-        a = Algebra(found.domain)
-        node = a.scaled(sign, found.node)
-        if problem.problem_class.convex and falls(node, found.domain):
+        reading = read(goal, domain)
+        a = Algebra(reading.domain)
+        node = a.scaled(sign, reading.node)
+        if problem.problem_class.convex and falls(node, reading.domain):
             return False
-        low = float(found.domain.range(node).low.min())
+        low = float(reading.domain.range(node).low.min())
         near = sign * value - low <= 1e-8 * max(1.0, abs(low))
         return not (near and a.never_least(node))
     except (OptfairError, Unread):
@@ -95,8 +95,8 @@ def _slopes(node: Node, domain: Domain, leaf: Leaf, j: int, way: float) -> Inter
         if other is leaf:
             low[j] = high[j] = way * _RADIUS
         boxes[other] = Interval.of(low, high)
-    found = slopes_along(node, boxes, leaf, j, way)
-    return None if found is None else found[1]
+    enclosed = slopes_along(node, boxes, leaf, j, way)
+    return None if enclosed is None else enclosed[1]
 
 
 def slopes_along(
@@ -121,5 +121,5 @@ def slopes_along(
         if other is leaf:
             unit[j] = way
         leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
-    found = evaluate(node, leaves)
-    return None if found is None else (found.v, found.g)
+    evaluated = evaluate(node, leaves)
+    return None if evaluated is None else (evaluated.v, evaluated.g)

@@ -182,8 +182,8 @@ class Writer:
 
     def large_quadratic(self, step: Step) -> Any:
         """Write a quadratic of many variables."""
-        found = quadratic_form(step.node.expression) if isinstance(step.node, Opaque) else None
-        return _one(_known(found, "quadratic"))
+        form = quadratic_form(step.node.expression) if isinstance(step.node, Opaque) else None
+        return _one(_known(form, "quadratic"))
 
     def power(self, step: Step) -> Any:
         """Write f^p."""
@@ -493,11 +493,11 @@ def _one(e: Any) -> Any:
 T = TypeVar("T")
 
 
-def _known(found: T | None, what: str) -> T:
+def _known(proof: T | None, what: str) -> T:
     """Return what a step was proved by, where it is still met."""
-    if found is None:
+    if proof is None:
         raise NoCones(what)
-    return found
+    return proof
 
 
 def _argument(step: Step) -> Node:

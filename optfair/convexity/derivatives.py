@@ -236,14 +236,14 @@ def gradient_at(
         g[np.arange(leaf.size), start + np.arange(leaf.size), 0] = 1.0
         leaves[leaf] = Taylor(Interval.exactly(x[:, None]), Interval.exactly(g))
         start += leaf.size
-    found = evaluate(node, leaves)
-    if found is None:
+    evaluated = evaluate(node, leaves)
+    if evaluated is None:
         return None
     out, start = {}, 0
     for leaf in point:
-        out[leaf] = found.g[:, start : start + leaf.size, 0]
+        out[leaf] = evaluated.g[:, start : start + leaf.size, 0]
         start += leaf.size
-    return found.v[:, 0], out
+    return evaluated.v[:, 0], out
 
 
 def _stacked(parts: Sequence[Any]) -> Interval:
@@ -311,8 +311,8 @@ def jet_on(node: Node, entry: tuple[Leaf, int], x: Interval, order: int = ORDER)
     high = low.copy()
     low[j, 0], high[j, 0] = x.low, x.high
     low[j, 1] = high[j, 1] = 1.0
-    found = evaluate(node, {leaf: Jet(Interval(low, high))})
-    out: Interval | None = None if found is None else found.c[0]
+    evaluated = evaluate(node, {leaf: Jet(Interval(low, high))})
+    out: Interval | None = None if evaluated is None else evaluated.c[0]
     return out
 
 
@@ -330,14 +330,14 @@ def second_derivative(node: Node, entry: tuple[Leaf, int], x: Interval) -> Inter
         return None
     k = x.low.size
     over = jets[:, :k]
-    found = over[2]
+    bend = over[2]
     for i, center in enumerate(centers):
         at = jets[:, (i + 1) * k : (i + 2) * k]
         step = x - Interval.exactly(center)
         short = at[2] + over[3] * step
         long = at[2] + at[3] * step + _number(0.5) * over[4] * step.square()
-        found = found.meet(long).meet(short)
-    return found
+        bend = bend.meet(long).meet(short)
+    return bend
 
 
 def values_over(
@@ -350,18 +350,18 @@ def values_over(
     middle = boxes.middle()
     count = boxes.shape[1]
     both = Interval(np.hstack([boxes.low, middle]), np.hstack([boxes.high, middle]))
-    found = evaluate(node, _leaves_over(entries, both))
-    if found is None:
+    evaluated = evaluate(node, _leaves_over(entries, both))
+    if evaluated is None:
         return None
-    over, at = found.v[:, :count], found.v[:, count:]
+    over, at = evaluated.v[:, :count], evaluated.v[:, count:]
     step = boxes - Interval.exactly(middle)
-    slope, there = found.g[..., :count] * step[None], found.g[..., count:] * step[None]
+    slope, there = evaluated.g[..., :count] * step[None], evaluated.g[..., count:] * step[None]
     total, second = at, at
     for i in range(len(entries)):
         total, second = total + slope[:, i], second + there[:, i]
         for j in range(i, len(entries)):
             square = step[i].square() if i == j else step[i] * step[j]
-            own = found.h[:, i, j, :count] * square[None]
+            own = evaluated.h[:, i, j, :count] * square[None]
             second = second + (own * _number(0.5) if i == j else own)
     met: Interval = over.meet(total).meet(second)
     return met
@@ -369,10 +369,10 @@ def values_over(
 
 def hessian_on(node: Node, entries: Sequence[tuple[Leaf, int]], boxes: Interval) -> Interval | None:
     """Return Hessians (d, d, K) of a scalar over K boxes (d, K) of some entries."""
-    found = evaluate(node, _leaves_over(entries, boxes))
-    if found is None:
+    evaluated = evaluate(node, _leaves_over(entries, boxes))
+    if evaluated is None:
         return None
-    h: Interval = found.h[0]
+    h: Interval = evaluated.h[0]
     # both triangles enclose the same numbers
     return h.meet(Interval(np.swapaxes(h.low, 0, 1), np.swapaxes(h.high, 0, 1)))
 

@@ -175,12 +175,12 @@ class Domain:
             return Interval.of(best(low, keepdims=True), best(high, keepdims=True))
         return args[0].call(node.function)
 
-    def _by_rows(self, node: Sum, found: Interval) -> Interval:
+    def _by_rows(self, node: Sum, enclosure: Interval) -> Interval:
         """Return tighter ranges of an affine function: bounds of it minus multiples of rows."""
         rows = getattr(self, "_rows", ())
         if not rows or node.size > ROWS or not affine(node):
-            return found
-        low, high = found.low.copy(), found.high.copy()
+            return enclosure
+        low, high = enclosure.low.copy(), enclosure.high.copy()
         for i in range(node.size):
             own = _row(node, i)
             if own is None or len(own) > COLUMNS:
@@ -362,10 +362,10 @@ def _entropy(values: Interval) -> Interval:
     """Return x log x on x >= 0: between -1/e and the value at the larger end."""
     x = Interval(values.low.clip(min=0.0), values.high.clip(min=0.0))
     ends = [x.low, x.high]
-    found = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
-    high = np.maximum(*(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, found, strict=True)))
+    at_ends = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
+    high = np.maximum(*(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, at_ends, strict=True)))
     rising, falling = x.low >= 0.36787944117144239, x.high <= 0.36787944117144227
-    low = np.where(rising, found[0].low, np.where(falling, found[1].low, -0.36787944117144239))
+    low = np.where(rising, at_ends[0].low, np.where(falling, at_ends[1].low, -0.36787944117144239))
     return Interval(low, high)
 
 

@@ -179,8 +179,8 @@ def parse(text: str, variables: dict[str, Any] | None = None) -> Any:
     (False, ['x', 'y'])
     """
     known = {} if variables is None else variables
-    found = _Writer(text, known).write(_tree(text).body)
-    return found if isinstance(found, cp.Expression) else cp.Constant(found)
+    written = _Writer(text, known).write(_tree(text).body)
+    return written if isinstance(written, cp.Expression) else cp.Constant(written)
 
 
 def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:

@@ -141,10 +141,10 @@ EXPONENTIALS = 12
 def _rational_exponential(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if node.size != 1 or not isinstance(node, (Sum, Product)):
         return None
-    found = fraction_of_exponential(node)
-    if found is None:
+    fraction = fraction_of_exponential(node)
+    if fraction is None:
         return None
-    t, N, D, inverted = found
+    t, N, D, inverted = fraction
     r = a.domain.range(t)
     low, high = float(r.low[0]), float(r.high[0])
     if not all(_one_sign(line, Fraction(-1), low, high) for line in inverted):
@@ -190,8 +190,8 @@ def fraction_of_exponential(node: Node) -> tuple[Node, Line, Line, list[Line]] |
             return None
         exponents[n] = int(ratio)
     inverted: list[Line] = []
-    found = _fraction(node, exponents, inverted)
-    return None if found is None else (least, *found, inverted)
+    fraction = _fraction(node, exponents, inverted)
+    return None if fraction is None else (least, *fraction, inverted)
 
 
 def _fraction(
@@ -409,10 +409,10 @@ def bent_polynomial(node: Node) -> tuple[Polynomial, list[Node]] | None:
     "x**4 + 6*x**2*y**2 + y**4",
 )
 def _sum_of_squares(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    found = bent_polynomial(node)
-    if found is None or not isinstance(data, Gram):
+    polynomial = bent_polynomial(node)
+    if polynomial is None or not isinstance(data, Gram):
         return None
-    terms, entries = found
+    terms, entries = polynomial
     if kind == "concave":
         terms = {m: -c for m, c in terms.items()}
     if data.form() != hessian_form(terms, entries):

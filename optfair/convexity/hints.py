@@ -45,14 +45,14 @@ def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[
         for (a, c), (b, d) in itertools.combinations(signs, 2)
         if c.variables()[0] is not d.variables()[0]
     ]
-    found: list[str] = []
+    hints: list[str] = []
     end = time.thread_time() + ALL
     for word, said in [*signs, *bounds][:10] + pairs[:12]:
-        if len(found) == 2 or (found and isinstance(said, tuple)):
+        if len(hints) == 2 or (hints and isinstance(said, tuple)):
             break  # what one bound does is the nearer change
         if time.thread_time() > end:
-            return tuple(found)
-        if any(word.replace("= 1", "= 0") == f.partition(" if ")[2] for f in found):
+            return tuple(hints)
+        if any(word.replace("= 1", "= 0") == f.partition(" if ")[2] for f in hints):
             continue  # a weaker bound was enough
         rows = said if isinstance(said, tuple) else (said,)
         if word.count("<=") == 2:
@@ -65,8 +65,8 @@ def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[
         except DataError:
             continue
         if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
-            found.append(f"{answer.curvature} if {word}")
-    return tuple(found or _with_one_fixed(expression, domain))
+            hints.append(f"{answer.curvature} if {word}")
+    return tuple(hints or _with_one_fixed(expression, domain))
 
 
 def _with_one_fixed(expression: Any, domain: Domain) -> list[str]:

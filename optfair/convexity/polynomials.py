@@ -214,13 +214,13 @@ def quadratic_of(terms: Polynomial, entries: Iterable[Node] = ()) -> Quadratic |
 
 def coefficients(node: Node, entries: Sequence[Node]) -> list[Fraction] | None:
     """Return an affine entry as coefficients of given entries and 1, None where it has others."""
-    found = quadratic(node, entries)
-    if found is None or any(any(row) for row in found.form):
+    form = quadratic(node, entries)
+    if form is None or any(any(row) for row in form.form):
         return None
-    if len(found.entries) > len(entries):
+    if len(form.entries) > len(entries):
         return None
-    at = {n: k for k, n in enumerate(found.entries)}
-    last = found.matrix[-1]
+    at = {n: k for k, n in enumerate(form.entries)}
+    last = form.matrix[-1]
     return [2 * last[at[n]] for n in entries] + [last[-1]]
 
 

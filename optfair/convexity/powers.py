@@ -57,10 +57,10 @@ from optfair.core.quadratics import (
 
 
 def _monomial(node: Node, kind: Kind, a: Algebra) -> tuple[list[Goal], list[Fraction], Kind] | None:
-    found = signed_factors(node, kind, a)
-    if found is None:
+    signed = signed_factors(node, kind, a)
+    if signed is None:
         return None
-    kind, factors = found
+    kind, factors = signed
     exponents = [p for _, p in factors]
     above = [p for p in exponents if p > 0]
     if kind == "convex":
@@ -76,10 +76,10 @@ def _monomial_rule(
     name: str, states: str, example: str, accepts: Callable[[list[Fraction], Kind], bool]
 ) -> None:
     def needs(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-        found = _monomial(node, kind, a)
-        if found is None:
+        monomial = _monomial(node, kind, a)
+        if monomial is None:
             return None
-        goals, exponents, own = found
+        goals, exponents, own = monomial
         return goals if accepts(exponents, own) else None
 
     rule(name, states, example)(needs)
@@ -151,14 +151,16 @@ _monomial_rule(
 def _log_convex(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product):
         return None
-    found = signed_factors(node, kind, a)
-    if found is None or found[0] != "convex" or len(found[1]) == 0:
+    signed = signed_factors(node, kind, a)
+    if signed is None or signed[0] != "convex" or len(signed[1]) == 0:
         return None
-    if any(isinstance(n, Call) and n.function == "abs" for n, _ in found[1]):
+    if any(isinstance(n, Call) and n.function == "abs" for n, _ in signed[1]):
         return None
-    if not all(a.positive(n) or p < 0 or affine(n) or is_exponential(n) for n, p in found[1]):
+    if not all(a.positive(n) or p < 0 or affine(n) or is_exponential(n) for n, p in signed[1]):
         return None
-    return [Goal(a.call("log", [n], n.size), "convex" if p > 0 else "concave") for n, p in found[1]]
+    return [
+        Goal(a.call("log", [n], n.size), "convex" if p > 0 else "concave") for n, p in signed[1]
+    ]
 
 
 # --- sums of powers ------------------------------------------------------------------------------
@@ -277,10 +279,10 @@ def large_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
     """Ask the factorisation of the library."""
     if not isinstance(node, Opaque) or node.size != 1 or not is_quadratic(node.expression):
         return None
-    found = quadratic_curvature(node.expression)
-    if found is None:
+    curvature = quadratic_curvature(node.expression)
+    if curvature is None:
         return None
-    return [] if (found.up if kind == "convex" else found.down).accepted else None
+    return [] if (curvature.up if kind == "convex" else curvature.down).accepted else None
 
 
 @rule("quadratic part", "a quadratic that is convex, plus the rest", "x*x - x*y + y*y + exp(x)")
@@ -392,10 +394,10 @@ def remainder(terms: Polynomial, den: Node) -> list[list[Fraction]] | None:
 def _over_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not few(node):
         return None
-    found = ratio(node, a)
-    if found is None:
+    parts = ratio(node, a)
+    if parts is None:
         return None
-    sign, terms, den = found
+    sign, terms, den = parts
     if not is_polynomial(terms):
         return None
     left = remainder(terms, den)
@@ -460,7 +462,7 @@ def line_of(node: Node) -> tuple[Leaf, Any, Any, Any] | None:
 
 
 def quadratic_form(
-    expression: Any, *, rows: bool = False, found: QuadraticMap | None = None
+    expression: Any, *, rows: bool = False, coefficients: QuadraticMap | None = None
 ) -> Any:
     """Return a quadratic as x'Px + b'x + c with P believed to be proved; None where it is none.
 
@@ -480,16 +482,18 @@ def quadratic_form(
         offsets[v.id] = size
         size += v.size
     try:
-        found = quadratic_map(expression, offsets, size) if found is None else found
+        coefficients = (
+            quadratic_map(expression, offsets, size) if coefficients is None else coefficients
+        )
     except NotQuadratic:
         return None
-    i, j = found.pairs
-    Q = sp.csr_array(found.Q)
+    i, j = coefficients.pairs
+    Q = sp.csr_array(coefficients.Q)
     half = sp.csc_array((Q.data, (i[Q.indices], j[Q.indices])), shape=(size, size))
     P = sp.csc_array((half + half.T) * 0.5)
     flat = [v if len(v.shape) == 1 else cp.reshape(v, (v.size,), order="F") for v in variables]
-    A = sp.csr_array(found.A)
-    total: Any = float(found.b[0])
+    A = sp.csr_array(coefficients.A)
+    total: Any = float(coefficients.b[0])
     for v, x in zip(variables, flat, strict=True):
         own = A[:, offsets[v.id] : offsets[v.id] + v.size]
         if own.nnz:

@@ -96,10 +96,10 @@ def _faults(step: Step, domain: Domain, known: dict[Any, bool]) -> list[str]:
         return [f"{step.rule!r} does not show that {text(step.node)} is {step.kind}"]
     if [g.key for g in goals] != [p.goal.key for p in step.premises]:
         return [f"{step.rule!r} asks for other premises of {text(step.node)}"]
-    found = [fault for p in step.premises for fault in _faults(p, domain, known)]
-    if not found:
+    faults = [fault for p in step.premises for fault in _faults(p, domain, known)]
+    if not faults:
         known[id(step)] = True
-    return found
+    return faults
 
 
 # Chords that refute curvature, and points within a domain: shown by enclosures, nothing is searched.
@@ -146,8 +146,8 @@ def values(node: Node, leaves: dict[Leaf, Interval]) -> Interval | None:
     if not jets:
         return None
     with np.errstate(all="ignore"):
-        found = evaluate(node, jets)
-    return None if found is None else found.c[:, 0]
+        evaluated = evaluate(node, jets)
+    return None if evaluated is None else evaluated.c[:, 0]
 
 
 def obeyed(
@@ -158,12 +158,12 @@ def obeyed(
     for fact in (*domain.facts, *(domain.beside if beside else ())):
         if not fact.node.leaves <= point.keys():
             continue
-        found = values(fact.node, {n: Interval.exactly(point[n]) for n in fact.node.leaves})
-        if found is None:
+        evaluated = values(fact.node, {n: Interval.exactly(point[n]) for n in fact.node.leaves})
+        if evaluated is None:
             return np.zeros(count, dtype=bool)
-        keep &= (found.high <= 0.0).all(axis=0)
+        keep &= (evaluated.high <= 0.0).all(axis=0)
         if fact.zero:
-            keep &= (found.low >= 0.0).all(axis=0)
+            keep &= (evaluated.low >= 0.0).all(axis=0)
     return keep
 
 
@@ -200,10 +200,10 @@ def exact_chord(
     if not obeyed(ends_only, domain, 2).all():
         return None
     scalar = select(node, [entry])
-    found = values(scalar, {leaf: x for leaf, x in three.items() if leaf in scalar.leaves})
-    if found is None:
+    evaluated = values(scalar, {leaf: x for leaf, x in three.items() if leaf in scalar.leaves})
+    if evaluated is None:
         return None
-    fa, fb, fm = (found[0][k] for k in range(3))
+    fa, fb, fm = (evaluated[0][k] for k in range(3))
     mean = (fa + fb) * Interval.exactly(0.5)
     ends = (float(mean.low.item()), float(mean.high.item()))
     inside = (float(fm.low.item()), float(fm.high.item()))
@@ -464,10 +464,10 @@ class CurvatureWitness(_Answer):
                 n: Interval.exactly(a[:, None] * (1 - t) + c.second[n][:, None] * t)
                 for n, a in c.first.items()
             }
-            found = values(node, along)
-            if found is None:
+            evaluated = values(node, along)
+            if evaluated is None:
                 continue
-            f = (found.low[c.entry] + found.high[c.entry]) / 2
+            f = (evaluated.low[c.entry] + evaluated.high[c.entry]) / 2
             ax.plot(t, f, label=f"f, not {c.kind}")
             ax.plot([0.0, 0.5, 1.0], [f[0], (f[0] + f[-1]) / 2, f[-1]], "o--", label="chord")
         ax.set_xlabel("from the first point (0) to the second (1)")

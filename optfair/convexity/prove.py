@@ -103,8 +103,8 @@ def domain_of(
         domain = domain.extended(pending)
     beside = [(name, _facts(name, c, domain)) for name, c in later]
     return domain.extended(
-        beside=[f for _, found in beside for f in found],
-        unread=[name for name, found in beside if not found],
+        beside=[f for _, parts in beside for f in parts],
+        unread=[name for name, parts in beside if not parts],
     )
 
 
@@ -260,26 +260,26 @@ def _constant_parts(expression: Any) -> Iterator[Any]:
 
 def attribute_constraints(expression: Any) -> dict[str, Any]:
     """Return what the attributes of the variables of an expression say, as constraints."""
-    found: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
     for v in expression.variables():
         a = v.attributes
         if a.get("nonneg") or a.get("pos") or a.get("boolean"):
-            found[f"{v.name()} nonnegative"] = v >= 0
+            constraints[f"{v.name()} nonnegative"] = v >= 0
         if a.get("nonpos") or a.get("neg"):
-            found[f"{v.name()} nonpositive"] = v <= 0
+            constraints[f"{v.name()} nonpositive"] = v <= 0
         if a.get("boolean"):
-            found[f"{v.name()} at most one"] = v <= 1
+            constraints[f"{v.name()} at most one"] = v <= 1
         if a.get("bounds"):
             low, high = a["bounds"]
             if low is not None and not isinstance(low, cp.Expression):
-                found[f"{v.name()} lower"] = v >= low
+                constraints[f"{v.name()} lower"] = v >= low
             if high is not None and not isinstance(high, cp.Expression):
-                found[f"{v.name()} upper"] = v <= high
+                constraints[f"{v.name()} upper"] = v <= high
         for name, sign in (("PSD", 1.0), ("NSD", -1.0)):
             if a.get(name):
-                found[f"{v.name()} diagonal"] = sign * cp.diag(v) >= 0
-                found[f"{v.name()} {name}"] = sign * v >> 0
-    return found
+                constraints[f"{v.name()} diagonal"] = sign * cp.diag(v) >= 0
+                constraints[f"{v.name()} {name}"] = sign * v >> 0
+    return constraints
 
 
 def proved_on(
@@ -301,35 +301,35 @@ def proved_on(
         domain, refute = domain.extended(boxes=signs_of(expression.parameters())), False
     from optfair.convexity.hints import hints_of
 
-    found = read(expression, domain)
-    if found.domain.empty:
+    reading = read(expression, domain)
+    if reading.domain.empty:
         return Undecided(expression, reason="the bounds exclude each other", domain=domain)
-    search = Search(found.domain, seconds)
-    unread = found.domain.unread
-    few = search.sampled(found.node, found.domain) if refute and not unread else None
-    left = [k for k in kinds if few is None or not shown(found.node, found.domain, k, few)]
-    steps = [s for s in (search.prove(found.node, k) for k in left) if s is not None]
+    search = Search(reading.domain, seconds)
+    unread = reading.domain.unread
+    few = search.sampled(reading.node, reading.domain) if refute and not unread else None
+    left = [k for k in kinds if few is None or not shown(reading.node, reading.domain, k, few)]
+    steps = [s for s in (search.prove(reading.node, k) for k in left) if s is not None]
     if steps:
-        return _proof(expression, tuple(steps), found)
+        return _proof(expression, tuple(steps), reading)
     chords: list[Chord] = []
     for kind in kinds if refute and not unread else ():
-        against = chord(found.node, found.domain, kind, few=few)
+        against = chord(reading.node, reading.domain, kind, few=few)
         if against is not None:
             chords.append(against)
     hints = () if not refute else hints_of(expression, domain, kinds)
     if len(chords) == len(kinds):
-        return CurvatureWitness(expression, tuple(chords), found.domain, hints)
+        return CurvatureWitness(expression, tuple(chords), reading.domain, hints)
     stuck = tuple(
         dict.fromkeys(f"that {text(g.node, 80)} is {g.kind}" for g in search.stuck.values())
     )
     reason = "" if not unread or not refute else f"chords may leave {', '.join(map(repr, unread))}"
-    return Undecided(expression, stuck[:4], hints, reason, found.domain)
+    return Undecided(expression, stuck[:4], hints, reason, reading.domain)
 
 
-def _proof(expression: Any, steps: tuple[Step, ...], found: Reading) -> CurvatureProof:
+def _proof(expression: Any, steps: tuple[Step, ...], reading: Reading) -> CurvatureProof:
     kinds = {s.kind for s in steps}
     word = "affine" if len(kinds) == 2 else next(iter(kinds))
-    proof = CurvatureProof(expression, word, steps, found.domain)
+    proof = CurvatureProof(expression, word, steps, reading.domain)
     domain = _needed(proof)
     return CurvatureProof(expression, word, steps, domain, domain.names)
 
@@ -369,8 +369,12 @@ def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> Curva
     held = [k for k in kinds if large_quadratic(node, k, None, None) is not None]  # type: ignore[arg-type]
     if not held:
         return None
-    found = quadratic_curvature(expression)
-    shift = 0.0 if found is None else max(d.shift for d in (found.up, found.down) if d.accepted)
+    curvature = quadratic_curvature(expression)
+    shift = (
+        0.0
+        if curvature is None
+        else max(d.shift for d in (curvature.up, curvature.down) if d.accepted)
+    )
     return _of_whole(expression, node, held, "quadratic of many variables", domain, shift)
 
 
@@ -424,10 +428,10 @@ def settled(
     while moved and open_rows:
         moved = False
         for term in list(open_rows):
-            found = _proved(term, domain, "convex", rows)
-            if found is None:
+            proof = _proved(term, domain, "convex", rows)
+            if proof is None:
                 continue
-            rows[rows.index(term)] = found
+            rows[rows.index(term)] = proof
             open_rows.remove(term)
             moved = True
             domain = domain.extended(read_constraint(term.name, built(term), domain))
@@ -488,10 +492,10 @@ def _proved(term: Any, domain: Domain, kind: str, rows: Sequence[Term]) -> Any:
 
 def _class(name: str, written: Any, proof: CurvatureProof, kind: str, is_row: bool) -> ProblemClass:
     """Return the class that a proved term compiles to; without cones it is a convex NLP."""
-    found = disciplined(proof, kind)
-    if found is None:
+    cones = disciplined(proof, kind)
+    if cones is None:
         return ProblemClass(cones=frozenset({"nonlinear"}))
-    out, sides = found
+    out, sides = cones
     if not sides and is_quadratic(out):
         return ProblemClass(not is_row and not out.is_affine(), is_row and not out.is_affine())
     sign = 0.0 if is_row else 1.0 if kind == "convex" else -1.0

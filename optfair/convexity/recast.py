@@ -103,10 +103,10 @@ class Recast(Certificate):
 
     def at(self, level: float) -> Recast:
         """Return the problem of another level t."""
-        found = _made(self.problem, self.word, self.way, self.rows, self.goal, level)
-        if found is None:
+        made = _made(self.problem, self.word, self.way, self.rows, self.goal, level)
+        if made is None:
             raise OptfairError(f"the level {level:g} is not known to be convex")
-        return found
+        return made
 
     def bound(self, inner: float) -> float:
         """Return the bound on the declared optimum that one on the inner problem means.
@@ -246,13 +246,13 @@ def _factors(n: Node) -> list[tuple[Node, Fraction]]:
 
 def denominators(node: Node, a: Algebra) -> list[Node]:
     """Return what terms are divided by, as functions that are not negative."""
-    found: dict[Node, None] = {}
+    positive: dict[Node, None] = {}
     for _, n in _terms(node):
         below = [(b, -p) for b, p in _factors(n) if p < 0 and p.denominator == 1 and b.leaves]
         for b, p in below:
             if (signed := a.signed(b)) is not None:
-                found[a.product([(signed[1], p)])] = None
-    return list(found)
+                positive[a.product([(signed[1], p)])] = None
+    return list(positive)
 
 
 def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
@@ -292,10 +292,10 @@ def _goal(problem: Any) -> Any:
 
 def _objective(problem: Any, domain: Domain) -> tuple[Node, Domain]:
     """Return what is minimised, the negative of what is maximised, and where it is defined."""
-    found = read(_goal(problem), domain)
-    node = found.node
-    node = node if problem.sense == "minimize" else Algebra(found.domain).scaled(-1.0, node)
-    return node, found.domain
+    reading = read(_goal(problem), domain)
+    node = reading.node
+    node = node if problem.sense == "minimize" else Algebra(reading.domain).scaled(-1.0, node)
+    return node, reading.domain
 
 
 def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
@@ -334,20 +334,20 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         )
     goal, where = _objective(problem, domain)
     a = Algebra(where)
-    found: tuple[Way, tuple[Node, Node]] | None = None
+    choice: tuple[Way, tuple[Node, Node]] | None = None
     steps = steps_of(goal)
     inside = None if steps is None else steps[0]
     log = _log_of(goal, a, problem.sense)
     for way, g in (("itself", goal), ("logarithm", log), ("steps", inside)):
         if g is not None and _proved(g, a):
-            found = way, (goal, g)  # type: ignore[assignment]
+            choice = way, (goal, g)  # type: ignore[assignment]
             break
     else:
         levels = _ratio(goal, a)
-        found = None if levels is None else ("level", levels)
-    if found is None or (found[0] == "itself" and not rows):
+        choice = None if levels is None else ("level", levels)
+    if choice is None or (choice[0] == "itself" and not rows):
         return None
-    return _made(problem, "quasiconvex", found[0], rows, found[1], 0.0)
+    return _made(problem, "quasiconvex", choice[0], rows, choice[1], 0.0)
 
 
 def _proved(node: Node, a: Algebra, kind: Kind = "convex") -> bool:

@@ -179,8 +179,8 @@ def signed_factors(
     """
     if node not in a.factors:
         a.factors[node] = _signed(node, a)
-    found = a.factors[node]
-    return None if found is None else (along(kind, found[0]), list(found[1]))
+    signed = a.factors[node]
+    return None if signed is None else (along(kind, signed[0]), list(signed[1]))
 
 
 def _signed(node: Node, a: Algebra) -> tuple[float, list[tuple[Node, Fraction]]] | None:
@@ -242,17 +242,17 @@ def _log_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
         return None
     if not isinstance(f, Product):
         return None
-    found = signed_factors(f, "convex", a)
-    if found is None or found[0] != "convex":
+    signed = signed_factors(f, "convex", a)
+    if signed is None or signed[0] != "convex":
         return None
     if any(
         isinstance(n, Call) and n.function == "abs" and n not in [m for m, _ in f.factors]
-        for n, _ in found[1]
+        for n, _ in signed[1]
     ):
         return None
-    if not all(a.positive(n) or affine(n) or is_exponential(n) for n, _ in found[1]):
+    if not all(a.positive(n) or affine(n) or is_exponential(n) for n, _ in signed[1]):
         return None
-    return [Goal(a.call("log", [n], n.size), along(kind, float(p))) for n, p in found[1]]
+    return [Goal(a.call("log", [n], n.size), along(kind, float(p))) for n, p in signed[1]]
 
 
 @rule(
@@ -265,10 +265,10 @@ def _log_as_sum(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal]
     goals = None if f is None else _log_product(node, kind, a, data)
     if goals is None or not isinstance(f, Product):
         return None
-    found = signed_factors(f, "convex", a)
-    if found is None or any(Fraction(float(p)) != p for _, p in found[1]) or len(goals) < 2:
+    signed = signed_factors(f, "convex", a)
+    if signed is None or any(Fraction(float(p)) != p for _, p in signed[1]) or len(goals) < 2:
         return None
-    total = a.total([g.node for g in goals], [float(p) for _, p in found[1]])
+    total = a.total([g.node for g in goals], [float(p) for _, p in signed[1]])
     return [Goal(total, kind)]
 
 

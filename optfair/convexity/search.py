@@ -143,8 +143,8 @@ class Search:
 
     def _broken(self, goal: Goal, domain: Domain, context: Any) -> bool:
         """Whether some chord speaks against a claim, in floats: then no time is spent on it."""
-        found = self.sampled(goal.node, domain, context)
-        return found is not None and found.worst(goal.kind) is not None
+        sample = self.sampled(goal.node, domain, context)
+        return sample is not None and sample.worst(goal.kind) is not None
 
     def sampled(self, node: Node, domain: Domain, context: Any = ()) -> Sample | None:
         """Return a few chords of a node, the same whenever they are asked for."""
@@ -177,14 +177,14 @@ class Search:
 
     def _proposals(self, name: str, goal: Goal, a: Algebra) -> Iterable[Any]:
         """Return what a rule might need to be told, None alone where it needs nothing."""
-        found: Any
+        parts: Any
         if name == "second derivatives over boxes":
-            found = self.subdivided(goal.node, goal.kind, a)
+            parts = self.subdivided(goal.node, goal.kind, a)
         elif name == "sum of squares":
-            found = gram(goal.node, goal.kind, self.deadline)
+            parts = gram(goal.node, goal.kind, self.deadline)
         else:
             return _PROPOSALS[name](goal.node, goal.kind, a) if name in _PROPOSALS else (None,)
-        return () if found is None else (found,)
+        return () if parts is None else (parts,)
 
     def subdivided(self, node: Node, kind: Kind, a: Algebra) -> Boxes | None:
         """Search for boxes on each of which the curvature is proved; None when it takes too many."""
@@ -396,10 +396,10 @@ DENOMINATORS = (1, 2, 3, 4, 6, 12, 60, 2**20)
 
 def gram(node: Node, kind: Kind, deadline: float) -> Gram | None:
     """Search for a Gram matrix of the Hessian of a polynomial."""
-    found = bent_polynomial(node)
-    if found is None:
+    polynomial = bent_polynomial(node)
+    if polynomial is None:
         return None
-    terms, entries = found
+    terms, entries = polynomial
     if kind == "concave":
         terms = {m: -c for m, c in terms.items()}
     target = hessian_form(terms, entries)

@@ -142,15 +142,17 @@ def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
     for M, n in node.parts:
         hit = None
         if isinstance(n, Product) and n.size == 1:
-            found = [
+            log_factors = [
                 (m, p)
                 for m, p in n.factors
                 if isinstance(m, Call) and m.function == "log" and p == 1
             ]
-            if len(found) == 1 and (a.positive(found[0][0].args[0]) or affine(found[0][0].args[0])):
-                others = raw_product([f for f in n.factors if f[0] is not found[0][0]])
+            if len(log_factors) == 1 and (
+                a.positive(log_factors[0][0].args[0]) or affine(log_factors[0][0].args[0])
+            ):
+                others = raw_product([f for f in n.factors if f[0] is not log_factors[0][0]])
                 hit = (others, abs(float(M.data[0])))
-                by_front.setdefault(hit, []).append((found[0][0].args[0], np.sign(M.data[0])))
+                by_front.setdefault(hit, []).append((log_factors[0][0].args[0], np.sign(M.data[0])))
         if hit is None:
             kept.append((M, n))
     if not any(len(logs) > 1 for logs in by_front.values()):
@@ -257,10 +259,10 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
 def _perspective(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(data, Node) or not a.nonnegative(data):
         return None
-    found = perspective_of(node, data, a)
-    if found is None:
+    parts = perspective_of(node, data, a)
+    if parts is None:
         return None
-    h, leaves = found
+    h, leaves = parts
     boxes = tuple(
         (leaf, a.domain.range(raw_product([(u, Fraction(1)), (data, Fraction(-1))])))
         for leaf, u in leaves
@@ -354,8 +356,8 @@ def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
         inside = box if other is leaf else a.domain.box(other)
         g = np.full((other.size, 1, 1), 1.0 if other is leaf else 0.0)
         leaves[other] = Taylor(inside[:, None], Interval.exactly(g))
-    found = evaluate(h, leaves)
-    return None if found is None else found.g[0]
+    evaluated = evaluate(h, leaves)
+    return None if evaluated is None else evaluated.g[0]
 
 
 @rule(
@@ -366,11 +368,11 @@ def _slope(h: Node, leaf: Leaf, box: Interval, a: Algebra) -> Interval | None:
 def _monotone_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Product) or node.size != 1 or len(scalars(node)) != 1:
         return None
-    found = signed_factors(node, kind, a)
-    if found is None or found[0] != "convex" or len(found[1]) < 2:
+    signed = signed_factors(node, kind, a)
+    if signed is None or signed[0] != "convex" or len(signed[1]) < 2:
         return None
     ((leaf, j),) = scalars(node)
-    parts = [raw_product([f]) for f in found[1]]
+    parts = [raw_product([f]) for f in signed[1]]
     box = a.domain.box(leaf)[j : j + 1]
     for up in (True, False):
         end = box.low if up else box.high
@@ -383,8 +385,8 @@ def _monotone_product(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence
 
 
 def _entry_slope(node: Node, entry: tuple[Leaf, int], at: Any) -> Interval | None:
-    found = jet_on(node, entry, Interval.exactly(at), 1)
-    return None if found is None else found[1]
+    jet = jet_on(node, entry, Interval.exactly(at), 1)
+    return None if jet is None else jet[1]
 
 
 @rule(

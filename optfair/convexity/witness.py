@@ -150,13 +150,13 @@ def _bends(
     a, b = ({n: v[:, keep] for n, v in side.items()} for side in (a, b))
     middle = {n: a[n] / 2 + b[n] / 2 for n in a}
     with np.errstate(all="ignore"):
-        found: list[Any] = [
+        at_three: list[Any] = [
             evaluate(node, {n: _Plain(v) for n, v in p.items() if n in node.leaves})
             for p in (a, b, middle)
         ]
-        if any(f is None for f in found):
+        if any(f is None for f in at_three):
             return None
-        fa, fb, fm = (f.x for f in found)
+        fa, fb, fm = (f.x for f in at_three)
         bend = (fa + fb) / 2 - fm
         size = 1e-12 + np.maximum(np.maximum(np.abs(fa), np.abs(fb)), np.abs(fm))
         sure = np.isfinite(bend)
@@ -179,12 +179,12 @@ def _feasible(point: dict[Leaf, Floats], domain: Domain) -> NDArray[np.bool_]:
         if not fact.node.leaves <= point.keys():
             continue
         with np.errstate(all="ignore"):
-            found = evaluate(fact.node, {n: _Plain(point[n]) for n in fact.node.leaves})
-        if found is None:
+            evaluated = evaluate(fact.node, {n: _Plain(point[n]) for n in fact.node.leaves})
+        if evaluated is None:
             continue
-        keep &= (found.x <= 0.0).all(axis=0)
+        keep &= (evaluated.x <= 0.0).all(axis=0)
         if fact.zero:
-            keep &= (found.x >= 0.0).all(axis=0)
+            keep &= (evaluated.x >= 0.0).all(axis=0)
     return keep
 
 
@@ -194,18 +194,18 @@ def chord(
     """Search for a chord that refutes a curvature, beside those at hand, and show it exactly."""
     rounds = [few, *(sample(node, domain, count, seed) for seed in (1, 2))]
     rounds.append(_downhill(node, domain, kind))
-    chords = [shown(node, domain, kind, found) for found in rounds if found is not None]
+    chords = [shown(node, domain, kind, drawn) for drawn in rounds if drawn is not None]
     return max((c for c in chords if c is not None), key=lambda c: c.gap, default=None)
 
 
-def shown(node: Node, domain: Domain, kind: Kind, found: Sample) -> Chord | None:
+def shown(node: Node, domain: Domain, kind: Kind, sample: Sample) -> Chord | None:
     """Return the chord of a sample that speaks most against a curvature, if it does exactly."""
-    place = found.worst(kind)
+    place = sample.worst(kind)
     if place is None:
         return None
     i, k = place
-    first = {leaf: x[:, k] for leaf, x in found.first.items()}
-    return exact_chord(node, domain, kind, i, first, {n: x[:, k] for n, x in found.second.items()})
+    first = {leaf: x[:, k] for leaf, x in sample.first.items()}
+    return exact_chord(node, domain, kind, i, first, {n: x[:, k] for n, x in sample.second.items()})
 
 
 def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:

@@ -61,12 +61,12 @@ class AdoptedProblem(Problem):
         ``problem.value`` and ``problem.status``. Problems share variables, so nothing is written
         unless it is asked for.
         """
-        given, found = self.__dict__.get("_given", self.data["problem"]), solution.values
+        given, values = self.__dict__.get("_given", self.data["problem"]), solution.values
         primal, dual = {}, {}
         for old in given.variables():
             name = self._aliases.get(old.id, old.name())
-            value = np.asarray(found.get(name, 0.0))
-            imaginary = np.asarray(found.get(f"{name} imaginary", 0.0))
+            value = np.asarray(values.get(name, 0.0))
+            imaginary = np.asarray(values.get(f"{name} imaginary", 0.0))
             if old.is_hermitian() and imaginary.ndim:  # what is above the diagonal
                 upper = np.zeros(old.shape)
                 upper[np.triu_indices(old.shape[0], k=1)] = imaginary
@@ -209,32 +209,32 @@ def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[s
 
 def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
     a = old.attributes
-    found: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
     if a.get("nonneg") or a.get("pos"):
-        found[f"{name} nonnegative"] = new >= 0
+        constraints[f"{name} nonnegative"] = new >= 0
     if a.get("nonpos") or a.get("neg"):
-        found[f"{name} nonpositive"] = new <= 0
+        constraints[f"{name} nonpositive"] = new <= 0
     if a.get("PSD"):
-        found[f"{name} psd"] = new >> 0
+        constraints[f"{name} psd"] = new >> 0
     if a.get("NSD"):
-        found[f"{name} nsd"] = new << 0
+        constraints[f"{name} nsd"] = new << 0
     if a.get("boolean") is True:
-        found[f"{name} lower"], found[f"{name} upper"] = new >= 0, new <= 1
+        constraints[f"{name} lower"], constraints[f"{name} upper"] = new >= 0, new <= 1
     if a.get("bounds"):
         for word, bound in zip(("lower", "upper"), a["bounds"], strict=True):
             if bound is None:
                 continue
             if isinstance(bound, cp.Expression):  # of parameters
-                found[f"{name} {word}"] = new >= bound if word == "lower" else new <= bound
+                constraints[f"{name} {word}"] = new >= bound if word == "lower" else new <= bound
                 continue
             limit = np.broadcast_to(np.asarray(bound, dtype=float), new.shape)
             finite = np.isfinite(limit)
             if finite.all():
-                found[f"{name} {word}"] = new >= limit if word == "lower" else new <= limit
+                constraints[f"{name} {word}"] = new >= limit if word == "lower" else new <= limit
             elif finite.any():
                 part, limit = new[finite], limit[finite]
-                found[f"{name} {word}"] = part >= limit if word == "lower" else part <= limit
-    return found
+                constraints[f"{name} {word}"] = part >= limit if word == "lower" else part <= limit
+    return constraints
 
 
 def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProblem:

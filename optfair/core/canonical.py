@@ -176,8 +176,8 @@ class _Asked(frozenset):  # type: ignore[type-arg]
     answers: dict[Any, bool]
 
     def __contains__(self, kind: object) -> bool:
-        self.answers[kind] = found = super().__contains__(kind)
-        return found
+        self.answers[kind] = answer = super().__contains__(kind)
+        return answer
 
 
 @dataclass(eq=False)
@@ -348,11 +348,11 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     if anew:
         again = _reduced(term.name, known.built, target, sign, known.proof, known.quadratic)
         return _lowered(again, target)
-    found = known.found.get((target, sign))
-    if found is None:
+    lowered = known.found.get((target, sign))
+    if lowered is None:
         reduced = _reduced_once(known, term.name, target, sign)
-        found = known.found[target, sign] = _lowered(reduced, target)
-    return found
+        lowered = known.found[target, sign] = _lowered(reduced, target)
+    return lowered
 
 
 def _reduced(
@@ -421,10 +421,10 @@ def _disciplined(
     if not sign and not of_constraint:
         raise _undisciplined(name, written)
     expression = written.expr if of_constraint else written
-    found = None
+    cones = None
     if proof is not None:
-        found = disciplined(proof, "concave" if sign < 0 else "convex")
-        if found is None:
+        cones = disciplined(proof, "concave" if sign < 0 else "convex")
+        if cones is None:
             raise UnsupportedProblem(
                 f"{name!r} is proved {proof.curvature}, and no cones are known for it",
                 proof.explain(),
@@ -435,11 +435,11 @@ def _disciplined(
             quadratic = quadratic_curvature(expression if sign >= 0 else -expression)
         if quadratic is not None and quadratic.convex:
             coefficients = quadratic.rows if sign >= 0 else -1.0 * quadratic.rows
-            form = quadratic_form(expression, rows=of_constraint, found=coefficients)
-            found = None if form is None else (cp.reshape(form, expression.shape, order="F"), [])
-    if found is None:
+            form = quadratic_form(expression, rows=of_constraint, coefficients=coefficients)
+            cones = None if form is None else (cp.reshape(form, expression.shape, order="F"), [])
+    if cones is None:
         raise _undisciplined(name, written)
-    out, sides = found
+    out, sides = cones
     return (out <= 0 if of_constraint else out), sides
 
 
@@ -583,8 +583,8 @@ def _followed(main: int | None, chain: list[tuple[Any, Any]]) -> int | None:
 
 
 def _variables(cost: Any, constraints: list[Any]) -> dict[int, Any]:
-    found: dict[int, Any] = {}
+    unique: dict[int, Any] = {}
     for part in (*(() if cost is None else (cost,)), *constraints):
         for v in part.variables():
-            found.setdefault(v.id, v)
-    return found
+            unique.setdefault(v.id, v)
+    return unique

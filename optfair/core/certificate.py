@@ -243,9 +243,9 @@ class Optimality(Certificate):
 
     def verify(self) -> Verdict:
         """Recompute every residual on the declared problem."""
-        found = self.solution.residuals()
-        reasons = found.above(self.tolerance)
-        grade = found.grade(self.tolerance).by_default(self.solution.solver)
+        residuals = self.solution.residuals()
+        reasons = residuals.above(self.tolerance)
+        grade = residuals.grade(self.tolerance).by_default(self.solution.solver)
         if not reasons and not grade.sound:
             reasons = (f"the bound is {grade}, not proved here", *filter(None, (grade.because,)))
         return Verdict(not reasons, reasons, grade)

@@ -258,8 +258,8 @@ def constraint_evidence(
             return Evidence(name, "affine", where, ProblemClass())
         if is_quadratic(expression):
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
-        found = cones_of(draft)
-        return Evidence(name, _function(expression), where, ProblemClass(cones=found))
+        cones = cones_of(draft)
+        return Evidence(name, _function(expression), where, ProblemClass(cones=cones))
     return _unproved(name, expression, where, draft, equality=where == "Zero")
 
 
@@ -284,13 +284,13 @@ def _unproved(name: str, expression: Any, where: str, draft: Draft, *, equality:
     """Return evidence for a constraint that the composition rules do not accept."""
     if is_quadratic(expression):
         plain = ProblemClass(False, True)
-        found = draft.quadratic = quadratic_curvature(expression)
-        if found is None:
+        curvature = draft.quadratic = quadratic_curvature(expression)
+        if curvature is None:
             unknown = plain.with_curvature("unverified")
             return Evidence(name, "quadratic", where, unknown, "not expanded")
-        if not (found.convex and not equality):
+        if not (curvature.convex and not equality):
             plain = plain.with_curvature("unverified")
-        return Evidence(name, found.word, where, plain, found.note)
+        return Evidence(name, curvature.word, where, plain, curvature.note)
     unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
     return Evidence(name, "no DCP proof", where, unknown)
 
@@ -306,16 +306,18 @@ def objective_evidence(
         plain = ProblemClass(True)
         if good:
             return Evidence(name, _function(expression), sense, plain)
-        found = draft.quadratic = quadratic_curvature(
+        curvature = draft.quadratic = quadratic_curvature(
             expression if sense == "minimize" else -expression
         )
-        if found is None:
+        if curvature is None:
             unknown = plain.with_curvature("unverified")
             return Evidence(name, "quadratic", sense, unknown, "not expanded")
-        if found.convex:
+        if curvature.convex:
             word = "convex quadratic" if sense == "minimize" else "concave quadratic"
-            return Evidence(name, word, sense, plain, found.note)
-        return Evidence(name, found.word, sense, plain.with_curvature("unverified"), found.note)
+            return Evidence(name, word, sense, plain, curvature.note)
+        return Evidence(
+            name, curvature.word, sense, plain.with_curvature("unverified"), curvature.note
+        )
     if good and expression.is_quadratic():  # CVXPY's word for huber(x): rows and squares say it
         word = "convex" if sense == "minimize" else "concave"
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))

@@ -104,16 +104,16 @@ class Terms(dict[str, AnyTerm]):
 
 def by_name(terms: Iterable[AnyTerm]) -> dict[str, AnyTerm]:
     """Return terms by name; of two with the same name, one would be lost."""
-    found: dict[str, AnyTerm] = {}
+    named: dict[str, AnyTerm] = {}
     for term in terms:
-        if term.name in found:
+        if term.name in named:
             raise DeclarationError(
                 f"two terms are called {term.name!r}",
-                f"{found[term.name]} and {term}",
+                f"{named[term.name]} and {term}",
                 "give each a name of its own",
             )
-        found[term.name] = term
-    return found
+        named[term.name] = term
+    return named
 
 
 def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:

@@ -380,9 +380,9 @@ def _replaced(value: Any) -> Any:
 
 def _refusal(name: str, value: Any) -> DeclarationError:
     if hasattr(value, "toarray"):
-        found = value.tocoo()
-        i = int(np.flatnonzero(~np.isfinite(found.data))[0])
-        place, number = [c[i] for c in found.coords], found.data[i]
+        entries = value.tocoo()
+        i = int(np.flatnonzero(~np.isfinite(entries.data))[0])
+        place, number = [c[i] for c in entries.coords], entries.data[i]
     else:
         dense = np.asarray(value)
         place = np.argwhere(~np.isfinite(dense))[0]

@@ -312,8 +312,8 @@ class Labelled(Named):
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return what a name stands for, or the default."""
-        found = self._entries[name] if name in self._entries else self._find(self._entries, name)
-        return default if found is None else found
+        value = self._entries[name] if name in self._entries else self._find(self._entries, name)
+        return default if value is None else value
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries or (isinstance(name, str) and self.get(name) is not None)

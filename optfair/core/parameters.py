@@ -125,7 +125,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
     CVXPY parameters in its terms have their own names; every number in a rule that was bound is
     called ``NAME.FIELD``; data of a model that may move (`Problem.movable`) are called as there.
     """
-    found: dict[str, Parameter] = {}
+    named: dict[str, Parameter] = {}
     where: dict[int, list[str]] = {}
     leaves: dict[int, Any] = {}
     for term in problem.terms:
@@ -133,8 +133,8 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
             where.setdefault(frozen.parameter.id, []).append(term.name)
             leaves[frozen.parameter.id] = frozen
     for i, frozen in leaves.items():
-        name = free_name(frozen.parameter.name(), found)
-        found[name] = Parameter(name, frozen.value, tuple(where[i]), frozen.parameter)
+        name = free_name(frozen.parameter.name(), named)
+        named[name] = Parameter(name, frozen.value, tuple(where[i]), frozen.parameter)
     for label, rule in problem.rules.items():
         terms = of_family(problem.constraints, label)
         stated: Any = fields(rule) if is_dataclass(rule) else ()
@@ -142,12 +142,12 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
             value = getattr(rule, f.name)
             if isinstance(value, (int, float, np.ndarray)) and not isinstance(value, bool):
                 name = f"{label}.{f.name}"
-                found[name] = Parameter(name, value, terms, rule=(label, f.name))
+                named[name] = Parameter(name, value, terms, rule=(label, f.name))
     for name in problem.movable:
         held = problem.data.get(name, getattr(problem, name, None))
-        if held is not None and name not in found:
-            found[name] = Parameter(name, held, ())
-    return MappingProxyType(found)
+        if held is not None and name not in named:
+            named[name] = Parameter(name, held, ())
+    return MappingProxyType(named)
 
 
 def chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:

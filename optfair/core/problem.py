@@ -251,26 +251,26 @@ class Problem(ProblemVerbs, Labels):
     def recast(self) -> Recast | None:
         """A convex problem with the same solutions, where one is known and this is none."""
         if "_recast" not in self.__dict__:
-            found = None
+            other = None
             # a model that knows its witness is no other problem in disguise
             known = type(self).find_witness is not Problem.find_witness
             if not known and any(not t.evidence.problem_class.convex for t in self.terms):
                 from optfair.convexity.recast import recast
 
-                found = recast(self)
-            self._set(_recast=found)
+                other = recast(self)
+            self._set(_recast=other)
         return cast("Recast | None", self.__dict__["_recast"])
 
     @property
     def witness(self) -> NonconvexityWitness | None:
         """Two feasible points with an infeasible midpoint, or a direction of negative curvature."""
         if "_witness" not in self.__dict__:
-            found = None
+            known = None
             if any(not t.evidence.problem_class.convex for t in self.terms):
                 inherited: NonconvexityWitness | None = self.__dict__.get("_inherited")
                 again = None if inherited is None else replace(inherited, problem=self)
-                found = again if again is not None and again.verify() else self.find_witness()
-            self._set(_witness=found)
+                known = again if again is not None and again.verify() else self.find_witness()
+            self._set(_witness=known)
         return cast("NonconvexityWitness | None", self.__dict__["_witness"])
 
     def find_witness(self) -> NonconvexityWitness | None:

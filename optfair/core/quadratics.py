@@ -185,10 +185,10 @@ def _special(e: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
     """Return the coefficients of a product, a power or a quadratic form."""
 
     def arg(i: int) -> QuadraticMap:
-        found = quadratic_map(e.args[i], offsets, size)
-        if found.Q.nnz:
+        inner = quadratic_map(e.args[i], offsets, size)
+        if inner.Q.nnz:
             raise NotQuadratic(f"{_short(e)} multiplies what is quadratic already")
-        return found
+        return inner
 
     def entries(i: int) -> Indices:
         return _count(e.args[i].shape)
@@ -479,8 +479,8 @@ def rounding(parts: Iterable[Any]) -> float:
     """Return the largest shift with which a quadratic form among parts counts as definite."""
     found_forms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
     forms = [P.value for P in found_forms if P.is_constant() and not P.parameters()]
-    found = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
-    return max((d.shift for d in found if d.accepted), default=0.0)
+    curvatures = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
+    return max((d.shift for d in curvatures if d.accepted), default=0.0)
 
 
 def proved_assertions(name: str, expression: Any) -> Any:

@@ -97,13 +97,13 @@ class ObjectiveTerm(Term):
 
     def number(self, values: Values) -> float:
         """Return the value as a float, whatever shape of one entry the model returns."""
-        found = np.asarray(_evaluated(self.value, values), dtype=float)
-        if found.size != 1:
+        array = np.asarray(_evaluated(self.value, values), dtype=float)
+        if array.size != 1:
             raise DeclarationError(
-                f"value of {self.name!r} has the shape {found.shape}, not one number",
+                f"value of {self.name!r} has the shape {array.shape}, not one number",
                 remedy="add its entries up",
             )
-        return float(found.item())
+        return float(array.item())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -359,7 +359,7 @@ class ScalarRows:
 
     def violations(self, values: Values, unit: float = 1.0) -> dict[str, tuple[float, float]]:
         """Return what `ConstraintTerm.violations` does, by name."""
-        found: dict[str, tuple[float, float]] = {}
+        by_name: dict[str, tuple[float, float]] = {}
         for first, names, A, b, equal, scale in self._groups:
             if first.variable not in values:
                 continue
@@ -372,5 +372,5 @@ class ScalarRows:
                 loose = np.where(finite, outside / (1.0 + side), np.inf)
                 own = np.where(outside > 0.0, outside / (unit + scale), 0.0)
             own = np.where(finite, own, np.inf)
-            found |= zip(names, zip(loose.tolist(), own.tolist(), strict=True), strict=True)
-        return found
+            by_name |= zip(names, zip(loose.tolist(), own.tolist(), strict=True), strict=True)
+        return by_name

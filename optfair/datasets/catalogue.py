@@ -289,11 +289,11 @@ def _check_size(dataset: Dataset, facts: DatasetFacts) -> None:
         )
     for column, expected in facts.counts.items():
         values, sizes = np.unique(column_of(dataset.columns, column), return_counts=True)
-        found = dict(zip(values.astype(str).tolist(), sizes.tolist(), strict=True))
-        if found != expected:
+        counted = dict(zip(values.astype(str).tolist(), sizes.tolist(), strict=True))
+        if counted != expected:
             raise DataError(
                 f"the groups {column!r} of {dataset.name} do not have their declared sizes",
-                f"expected {_sizes(expected)}, found {_sizes(found)}; {read}",
+                f"expected {_sizes(expected)}, found {_sizes(counted)}; {read}",
                 remedy,
             )
 

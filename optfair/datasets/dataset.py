@@ -234,11 +234,11 @@ def check_file(path: Path, facts: DatasetFacts) -> None:
     if not facts.sha256 and not facts.sha256_needed:
         return  # columns, rows and counts say whether it is the right one
     with path.open("rb") as f:
-        found = hashlib.file_digest(f, "sha256").hexdigest()
-    if found != facts.sha256:
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+    if digest != facts.sha256:
         raise DataError(
             f"{path} is not the declared file",
-            f"its sha256 is {found}, declared is {facts.sha256 or 'none'}",
+            f"its sha256 is {digest}, declared is {facts.sha256 or 'none'}",
             "fetch the file again, or correct sha256 in the manifest if you changed it on purpose",
         )
 

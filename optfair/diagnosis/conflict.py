@@ -180,8 +180,8 @@ class System:
             return at_zero
         limits = [s for s in (clock.left, most) if s is not None]
         limit = min(limits, default=None)
-        found = clock.run(lambda: self._asked(ordered, limit))
-        return found or Answer(ordered, unknown=clock.stopped)
+        answer = clock.run(lambda: self._asked(ordered, limit))
+        return answer or Answer(ordered, unknown=clock.stopped)
 
     def origin(self, names: tuple[str, ...]) -> Answer | None:
         """Answer what needs no solver: nothing is asked, or no variable occurs."""
@@ -263,14 +263,14 @@ class System:
 
     def malformed(self, values: Values) -> list[str]:
         """Return what is wrong with the values themselves: shapes, symmetry, finiteness."""
-        found = []
+        faults = []
         for name, variable in self.problem.variables.items():
             x = np.asarray(values.get(name, np.nan), dtype=float)
             if x.shape != variable.shape or not np.isfinite(x).all():
-                found.append(f"{name!r} has no finite value of shape {variable.shape}")
+                faults.append(f"{name!r} has no finite value of shape {variable.shape}")
             elif variable.attributes.get("symmetric") and np.abs(x - x.T).max() > self.tolerance:
-                found.append(f"{name!r} is not symmetric")
-        return found
+                faults.append(f"{name!r} is not symmetric")
+        return faults
 
     def zeros(self) -> dict[str, Any]:
         """Return the origin."""
@@ -309,16 +309,16 @@ class _Linear:
         held = np.zeros(compiled.form.b.size, dtype=bool)
         for name in (*names, *system.given):
             held[compiled.rows(name)] = True
-        found = self.model.solve(held, np.inf if seconds is None else seconds)
-        if found.x is not None:
-            point = FeasiblePoint(system, names, compiled.values(found.x), system.tolerance)
+        answer = self.model.solve(held, np.inf if seconds is None else seconds)
+        if answer.x is not None:
+            point = FeasiblePoint(system, names, compiled.values(answer.x), system.tolerance)
             return Answer(names, point=point) if point.verify() else None
-        if found.z is None:
+        if answer.z is None:
             return None
-        sizes = np.abs(found.z)
+        sizes = np.abs(answer.z)
         some = sizes > NOISE * sizes.max(initial=0.0)
         carried = tuple(name for name in names if some[compiled.rows(name)].any())
-        return self._proved(carried, found.z) or self._proved(names, found.z)
+        return self._proved(carried, answer.z) or self._proved(names, answer.z)
 
     def _proved(self, names: tuple[str, ...], z: Floats) -> Answer | None:
         """Return the answer that a Farkas vector proves some constraints infeasible."""
@@ -346,7 +346,7 @@ def second_opinion(part: Problem, tolerance: float, seconds: float | None) -> An
 
 def _domains(problem: Problem) -> dict[str, Any]:
     """Return the constraints under which the objective is finite: log(x) needs x >= 0."""
-    found = {}
+    terms = {}
     for name, term in problem.objective.items():
         words = term.evidence.function
         if words == "affine" or "quadratic" in words or "piecewise" in words:
@@ -355,8 +355,8 @@ def _domains(problem: Problem) -> dict[str, Any]:
         for i, c in enumerate(getattr(expression, "domain", ())):
             label = f"domain of {name}" + (f" {i + 1}" if i else "")
             label = free_name(label, problem.constraints)
-            found[label] = replace(constraint_term(label, c, problem.names), origin="model")
-    return found
+            terms[label] = replace(constraint_term(label, c, problem.names), origin="model")
+    return terms
 
 
 # Irreducible conflicts: constraints that exclude each other, none of which can be spared.
@@ -489,12 +489,12 @@ def find_conflict(
         start = system.ask(wanted, clock)
     if not start.infeasible:
         return start
-    found = _filtered(system, start, clock)
-    if found.irreducible and within is None and len(system.names) <= FEW:
-        found = _smallest(system, found, clock)
-    if found.proof is None and any(name in system.integers for name in found.names):
-        found = replace(found, proof=_by_branching(system, found.names, clock))
-    return found
+    conflict = _filtered(system, start, clock)
+    if conflict.irreducible and within is None and len(system.names) <= FEW:
+        conflict = _smallest(system, conflict, clock)
+    if conflict.proof is None and any(name in system.integers for name in conflict.names):
+        conflict = replace(conflict, proof=_by_branching(system, conflict.names, clock))
+    return conflict
 
 
 def _by_branching(system: System, names: tuple[str, ...], clock: Clock) -> BranchingProof | None:

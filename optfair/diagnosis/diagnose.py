@@ -350,10 +350,10 @@ class _Examination:
         self.so_far = "unverified" if finding.evidence is None else "nonconvex"
         convex = {k: t for k, t in p.constraints.items() if t.evidence.problem_class.convex}
         rest = p.with_terms({}, convex)
-        found = infeasible_findings(System(rest, self.tolerance, self.keep), self.clock)
+        findings = infeasible_findings(System(rest, self.tolerance, self.keep), self.clock)
         self.checked.append("feasibility of the convex constraints")
-        if any(f.kind == "conflict" for f in found):
-            self.findings += found
+        if any(f.kind == "conflict" for f in findings):
+            self.findings += findings
             self.so_far = "infeasible"
 
     def _solution(self) -> None:
@@ -413,16 +413,16 @@ class _Examination:
         problem, within = self.problem.separated(self.clock.left)
         system = System(problem, self.tolerance, self.keep)
         known = tuple(h for h in hints if h and set(h) <= {*system.names, *system.given})
-        found = infeasible_findings(system, self.clock, known, within)
+        findings = infeasible_findings(system, self.clock, known, within)
         self.checked.append("feasibility of the constraints and of parts of them")
-        self.findings += found
-        conflict = any(f.kind == "conflict" for f in found)
+        self.findings += findings
+        conflict = any(f.kind == "conflict" for f in findings)
         if conflict:
-            weak = any(f.numbers.get("weak") for f in found)
+            weak = any(f.numbers.get("weak") for f in findings)
             self.so_far = "weakly infeasible" if weak else "infeasible"
         elif e is not None:
             self._unknown(e)
-        elif found:
+        elif findings:
             self.so_far = "fine"
         return conflict
 

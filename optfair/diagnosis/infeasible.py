@@ -221,7 +221,7 @@ def least_relaxation(system: System, elastic: tuple[str, ...], clock: Clock) -> 
         return Relaxation(system, elastic, None, "none of the constraints can give")
     try:
         problem = ElasticProblem(system, elastic)
-        found = clock.run(lambda: _least(problem, system.tolerance, clock))
+        solution = clock.run(lambda: _least(problem, system.tolerance, clock))
     except Infeasible as e:
         why = (
             f"no amount helps: {', '.join(map(repr, e.conflict)) or 'the others'} stay in conflict"
@@ -229,11 +229,11 @@ def least_relaxation(system: System, elastic: tuple[str, ...], clock: Clock) -> 
         return Relaxation(system, elastic, None, why)
     except OptfairError as e:
         return Relaxation(system, elastic, None, e.cause)
-    if found is not None and found.status.termination == "interrupted":
+    if solution is not None and solution.status.termination == "interrupted":
         clock.interrupted = True
-    if found is None or found.status.termination != "optimal":
+    if solution is None or solution.status.termination != "optimal":
         return Relaxation(system, elastic, None, clock.stopped or "no proved optimum was found")
-    return Relaxation(system, elastic, found)
+    return Relaxation(system, elastic, solution)
 
 
 def _least(problem: ElasticProblem, tolerance: float, clock: Clock) -> Solution:
@@ -289,20 +289,20 @@ def infeasible_findings(
 
     With ``within``, a conflict is looked for among these names first.
     """
-    found: Conflict | Answer | None = None
+    conflict: Conflict | Answer | None = None
     if within is not None:
-        found = find_conflict(system, clock, within=within)
-    if not isinstance(found, Conflict):
-        found = find_conflict(system, clock, hints)
-    if not isinstance(found, Conflict):
-        if found.point is None:
+        conflict = find_conflict(system, clock, within=within)
+    if not isinstance(conflict, Conflict):
+        conflict = find_conflict(system, clock, hints)
+    if not isinstance(conflict, Conflict):
+        if conflict.point is None:
             return []
         title = "the constraints can hold together: a point satisfies them all"
-        numbers = {"names": list(found.names)}
-        return [Finding("feasible", title, evidence=found.point, numbers=numbers)]
-    conflicts, relaxation = [found], _relaxation_finding(system, [found], clock)
+        numbers = {"names": list(conflict.names)}
+        return [Finding("feasible", title, evidence=conflict.point, numbers=numbers)]
+    conflicts, relaxation = [conflict], _relaxation_finding(system, [conflict], clock)
     # a point that only these constraints are let give for satisfies the others: no more conflicts
-    alone = _holds_without(system, found, relaxation)
+    alone = _holds_without(system, conflict, relaxation)
     while len(conflicts) < MOST_CONFLICTS and not alone and not clock.stopped:
         used = {name for c in conflicts for name in c.names}
         rest = tuple(name for name in system.names if name not in used)

@@ -144,12 +144,12 @@ class Diagnosis:
     seconds: float = 0.0
 
     def _repr_html_(self) -> str:
-        found = "".join(finding._repr_html_() for finding in self.findings)
+        parts = "".join(finding._repr_html_() for finding in self.findings)
         stopped = f" ({self.stopped})" if self.stopped else ""
         checked = display.html_folded(
             "what was looked at", display.html_lines("\n".join(self.checked))
         )
-        return display.html_lines(f"{self.verdict}{stopped}") + found + checked
+        return display.html_lines(f"{self.verdict}{stopped}") + parts + checked
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
@@ -250,11 +250,11 @@ def listed(values: Mapping[str, Any], *, nonzero: bool = False) -> str:
 
 def plain(values: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
     """Return small arrays as nested lists and of large ones the shape, for JSON."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, value in values.items():
         x = np.asarray(value, dtype=float)
-        found[name] = x.tolist() if x.size <= most else {"shape": list(x.shape)}
-    return found
+        numbers[name] = x.tolist() if x.size <= most else {"shape": list(x.shape)}
+    return numbers
 
 
 # The time a diagnosis has, and why it stopped early.

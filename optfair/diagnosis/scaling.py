@@ -138,12 +138,12 @@ def widest_rows(compiled: Compiled) -> tuple[tuple[str, int, Range], ...]:
     high = np.maximum.reduceat(sizes, ends)[::2]
     wide = np.flatnonzero(high > WIDE_ROW * low)
     worst = wide[np.argsort(-(high[wide] / low[wide]), kind="stable")][:EXTREMES]
-    found = []
+    widest = []
     for k in worst:
         name = names[owner[filled[k]]]
         row = int(np.searchsorted(compiled.rows(name), filled[k]))
-        found.append((name, row, Range(float(low[k]), float(high[k]))))
-    return tuple(found)
+        widest.append((name, row, Range(float(low[k]), float(high[k]))))
+    return tuple(widest)
 
 
 def balanced_range(A: Any) -> float:
@@ -263,26 +263,26 @@ class Scaling(Certificate):
     @cached_property
     def faults(self) -> tuple[str, ...]:
         """What is out of proportion, worst first within each kind."""
-        found = []
+        faults = []
         if self.matrix.ratio > WIDE:
-            found.append(f"the coefficients range over {self.matrix}")
+            faults.append(f"the coefficients range over {self.matrix}")
         if self.objective.ratio > WIDE:
-            found.append(f"the coefficients of the objective range over {self.objective}")
+            faults.append(f"the coefficients of the objective range over {self.objective}")
         rhs = Range.of([v for r in self.sides.values() for v in (r.smallest, r.largest)])
         if rhs.ratio > WIDE:
-            found.append(f"the right-hand sides range over {rhs}")
+            faults.append(f"the right-hand sides range over {rhs}")
         extremes = {"coefficient": self.matrix, "right-hand side": rhs, "cost": self.objective}
-        found += [
+        faults += [
             f"the largest {what} is {r.largest:.1e}"
             for what, r in extremes.items()
             if r.largest > WIDE
         ]
-        found += [
+        faults += [
             f"the largest {what} is {r.largest:.1e}: less than solvers resolve"
             for what, r in extremes.items()
             if 0.0 < r.largest < 1.0 / WIDE
         ]
-        return tuple(found)
+        return tuple(faults)
 
     @property
     def worst_terms(self) -> tuple[str, ...]:
@@ -292,24 +292,24 @@ class Scaling(Certificate):
     @property
     def suggestions(self) -> tuple[str, ...]:
         """Units in which the numbers would be near 1."""
-        found = []
+        advice = []
         for name, r in self.columns.items():
             power = _power(r)
             if abs(power) >= 3:
-                found.append(f"measure {name!r} in units of 1e{-power:+d}".replace("+", ""))
+                advice.append(f"measure {name!r} in units of 1e{-power:+d}".replace("+", ""))
         for name, r in self.terms.items():
             power = _power(r)
             if abs(power) >= 3 and r.ratio <= WIDE:
-                found.append(f"divide {name!r} by 1e{power:+d}".replace("+", ""))
+                advice.append(f"divide {name!r} by 1e{power:+d}".replace("+", ""))
         power = _power(self.objective)
         if abs(power) >= 4:
-            found.append(f"divide the objective by 1e{power:+d}".replace("+", ""))
+            advice.append(f"divide the objective by 1e{power:+d}".replace("+", ""))
         if self.matrix.ratio > WIDE:
             kind = "units explain the range" if self.balanced <= 1e4 else "units alone do not help"
-            found.append(
+            advice.append(
                 f"{kind}: after scaling rows and columns {self.balanced:.1e} is left of it"
             )
-        return tuple(found)
+        return tuple(advice)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers, ready for JSON."""
@@ -407,10 +407,10 @@ def _power(r: Range) -> int:
 
 def proof_faults(part: Problem, proof: InfeasibilityProof) -> list[str]:
     """Return why a certificate does not show that the problem is infeasible, empty if it does."""
-    found = list(proof.verify().reasons)
+    faults = list(proof.verify().reasons)
     if not any(_same(form, proof.form) for form in _forms(part)):
-        found.append("the certificate is about other constraints than those named")
-    return found
+        faults.append("the certificate is about other constraints than those named")
+    return faults
 
 
 def _forms(part: Problem) -> Iterator[ConicForm]:

@@ -112,11 +112,11 @@ class FeatureProblem(Problem, ABC):
 
     def feature_indices(self, features: Iterable[Any]) -> Indices:
         """Return the columns of features given by name or number, each once."""
-        found = [self.feature_index(f) for f in features]
-        twice = [self.features[j] for j in dict.fromkeys(found) if found.count(j) > 1]
+        indices = [self.feature_index(f) for f in features]
+        twice = [self.features[j] for j in dict.fromkeys(indices) if indices.count(j) > 1]
         if twice:
             raise DataError(f"feature {twice[0]!r} is named twice", remedy="name it once")
-        return np.array(found, dtype=np.intp)
+        return np.array(indices, dtype=np.intp)
 
     @abstractmethod
     def fixed(self, indices: Indices) -> Any:

@@ -311,9 +311,9 @@ class LinearScore:
             return score
         if isinstance(score, (tuple, list)) and len(score) == 2:
             return cls(score[0], score[1])
-        found = affine_score(score)
+        line = affine_score(score)
         return cls(
-            found.coef, found.intercept, link=found.link, names=found.names, classes=found.classes
+            line.coef, line.intercept, link=line.link, names=line.names, classes=line.classes
         )
 
     def decision_function(self, X: Any) -> Floats:

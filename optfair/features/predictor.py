@@ -90,7 +90,7 @@ class Predictor:
             something else than one finite number per row.
         """
         if self.output == "call":
-            return self._batched(self.model, rows, lambda found: found)
+            return self._batched(self.model, rows, lambda labels: labels)
         ask = getattr(self.model, self.output)
         return self._batched(ask, rows, self._selected)
 
@@ -122,8 +122,8 @@ class Predictor:
                 'give a classifier, or outcome="score"',
             )
         if hasattr(self.model, "predict"):
-            found = self._batched(self.model.predict, rows, self._is_target)
-            return np.asarray(found > 0.5)
+            scores = self._batched(self.model.predict, rows, self._is_target)
+            return np.asarray(scores > 0.5)
         score = self(rows)  # a LinearScore: its boundary is log-odds 0
         return np.asarray(score > (0.5 if self.output == "predict_proba" else 0.0))
 
@@ -161,15 +161,15 @@ class Predictor:
         self._names = score.names
         return score.coef if self.classes.index(self.target_class) == 1 else -score.coef  # type: ignore[union-attr]
 
-    def _is_target(self, found: Any) -> Floats:
-        labels = np.asarray(found)
+    def _is_target(self, output: Any) -> Floats:
+        labels = np.asarray(output)
         return np.asarray(labels == self.target_class, dtype=np.float64)
 
-    def _selected(self, found: Any) -> Any:
+    def _selected(self, output: Any) -> Any:
         """Return the part of an output that is the target's."""
         if self.output == "predict":
-            return found if self.classes is None else self._is_target(found)
-        values = np.asarray(found)
+            return output if self.classes is None else self._is_target(output)
+        values = np.asarray(output)
         if self.classes is None:
             return values
         column = self.classes.index(self.target_class)
@@ -273,12 +273,12 @@ def _output(model: Any, output: str) -> str:
 
 def class_labels(model: Any) -> tuple[Any, ...] | None:
     """Return the labels of a classifier, None where there are none."""
-    found = getattr(model, "classes_", None)
-    if found is None and isinstance(model, LinearScore):
-        found = model.classes
-    if found is None:
+    classes = getattr(model, "classes_", None)
+    if classes is None and isinstance(model, LinearScore):
+        classes = model.classes
+    if classes is None:
         return None
-    return tuple(c.item() if isinstance(c, np.generic) else c for c in found)
+    return tuple(c.item() if isinstance(c, np.generic) else c for c in classes)
 
 
 def predicted(predict: Callable[[Any], Any], rows: Any, count: int) -> Floats:

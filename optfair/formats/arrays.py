@@ -91,8 +91,8 @@ def from_arrays(
     >>> s["x"].round(6).tolist(), round(s.objective, 6)
     ([0.5, 1.5], -4.5)
     """
-    found = [_matrix(name, m) for name, m in (("P", P), ("A", A), ("G", G)) if m is not None]
-    sizes = {m.shape[1] for m in found} | (
+    matrices = [_matrix(name, m) for name, m in (("P", P), ("A", A), ("G", G)) if m is not None]
+    sizes = {m.shape[1] for m in matrices} | (
         {np.size(dense(_real("q", q), None))} if q is not None else set()
     )
     if not sizes:
@@ -167,12 +167,12 @@ def _matrix(name: str, value: Any) -> Any:
     array = _real(name, value)
     if array.ndim != 2:
         raise DataError(f"{name} has {array.ndim} dimensions", remedy="give a matrix")
-    found = sp.csr_array(array)
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    if not np.isfinite(found.data).all():
+    matrix = sp.csr_array(array)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not np.isfinite(matrix.data).all():
         raise DataError(f"{name} has an entry that is not finite", remedy="give finite numbers")
-    return found
+    return matrix
 
 
 def _symmetric(value: Any, n: int) -> Any:
@@ -224,13 +224,13 @@ def _integrality(value: Any, n: int) -> NDArray[np.bool_]:
 def _labels(name: str, given: Sequence[str] | None, n: int) -> list[str]:
     if given is None:
         return []
-    found = [str(label) for label in check_names(given, name)]
-    if len(found) != n or len(set(found)) != n:
+    labels = [str(label) for label in check_names(given, name)]
+    if len(labels) != n or len(set(labels)) != n:
         raise DataError(
-            f"{name} has {len(found)} labels, {len(set(found))} of them different",
+            f"{name} has {len(labels)} labels, {len(set(labels))} of them different",
             remedy=f"give {n} different ones",
         )
-    return found
+    return labels
 
 
 def read_mat(path: Path) -> FileProblem:

@@ -243,16 +243,16 @@ class _Reader:
 
     def _read_names(self, text: str) -> None:
         try:
-            found = json.loads(text)
+            names = json.loads(text)
         except (ValueError, RecursionError):
             return  # somebody else's comment
-        if not isinstance(found, dict) or not {"columns", "rows", "matrices"} <= set(found):
+        if not isinstance(names, dict) or not {"columns", "rows", "matrices"} <= set(names):
             return
-        rows = found["rows"]
-        if all(isinstance(v, list) for v in found.values()) and all(
+        rows = names["rows"]
+        if all(isinstance(v, list) for v in names.values()) and all(
             isinstance(r, list) and len(r) == 3 and {type(r[1]), type(r[2])} == {int} for r in rows
         ):
-            self.names = found
+            self.names = names
 
     def _next(self, lines: Iterator[str], count: int | None) -> list[str]:
         words = next(lines, "").split()
@@ -277,10 +277,10 @@ class _Reader:
             self.orders[head] = orders
         elif head == "INT":
             count = self.source.integer(self._next(lines, 1)[0])
-            found = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
-            if any(j >= self.size["VAR"] for j in found):
+            integers = [self.source.integer(self._next(lines, 1)[0]) for _ in range(count)]
+            if any(j >= self.size["VAR"] for j in integers):
                 raise self.source.fail("an integer variable is not among the variables")
-            self.integer = found
+            self.integer = integers
         elif head == "POWCONES":
             count = self.source.integer(self._next(lines, 2)[0])
             for _ in range(count):
@@ -319,7 +319,7 @@ class _Reader:
     def _coordinates(self, head: str, lines: Iterator[str]) -> None:
         limits = _COORDINATES[head]
         count = self.source.integer(self._next(lines, 1)[0])
-        found: list[tuple[list[int], float]] = []
+        entries: list[tuple[list[int], float]] = []
         seen: set[tuple[int, ...]] = set()
         for _ in range(count):
             *where, value = self._next(lines, len(limits) + 1)
@@ -330,8 +330,8 @@ class _Reader:
             if place in seen and not self.sum:
                 raise self.source.twice()
             seen.add(place)
-            found.append((index, self.source.number(value)))
-        self.entries[head] = found
+            entries.append((index, self.source.number(value)))
+        self.entries[head] = entries
 
     def _check(self, index: list[int], limits: tuple[str, ...]) -> None:
         order = 0
@@ -417,13 +417,15 @@ class _Reader:
         )
 
     def _matrix(self, head: str, rows: int, *, fixed: bool = False) -> Any:
-        found = self.entries.get(head, [])
-        i = [0 if fixed else w[0] for w, _ in found]
+        entries = self.entries.get(head, [])
+        i = [0 if fixed else w[0] for w, _ in entries]
         shape = (rows, self.size["VAR"])
-        return sp.csr_array(([v for _, v in found], (i, [w[-1] for w, _ in found])), shape=shape)
+        return sp.csr_array(
+            ([v for _, v in entries], (i, [w[-1] for w, _ in entries])), shape=shape
+        )
 
     def _variable_cones(self, base: FileProblem) -> list[tuple[str, Any]]:
-        found: list[tuple[str, Any]] = []
+        constraints: list[tuple[str, Any]] = []
         for kind, start, stop in self.domains["VAR"]:
             if kind == "F" or kind in _LINEAR or start == stop:
                 continue
@@ -431,8 +433,8 @@ class _Reader:
             names = base.arrays
             where = next((name for name in names if start in names[name].members), "x")
             cones = self._in_cone(kind, base.times(pick))
-            found += [(f"{where} in cone", c) for c in cones]
-        return found
+            constraints += [(f"{where} in cone", c) for c in cones]
+        return constraints
 
     def _rows(
         self, base: FileProblem, matrices: list[Any], A: Any, b: Floats, blocks: list[Any]
@@ -441,14 +443,14 @@ class _Reader:
         for (i, k, p, q), v in self.entries.get("FCOORD", []):
             part = v * (1.0 if p == q else 2.0) * matrices[k][p, q]
             inner[i] = inner[i] + part if i in inner else part
-        found: list[tuple[str, Any]] = []
+        named: list[tuple[str, Any]] = []
         for kind, name, low, high in blocks:
             g = base.times(sp.csr_array(A[low:high, :])) + b[low:high]
             rows = [inner.get(i) for i in range(low, high)]
             if any(r is not None for r in rows):
                 g = g + cp.hstack([0.0 if r is None else r for r in rows])
-            found += [(name, c) for c in self._in_cone(kind, g)]
-        return found
+            named += [(name, c) for c in self._in_cone(kind, g)]
+        return named
 
     def _blocks(self) -> list[tuple[str, str, int, int]]:
         """Return (cone, name, first row, one past the last) of each constraint.
@@ -513,7 +515,7 @@ class _Reader:
     def _matrix_rows(self, base: FileProblem) -> list[tuple[str, Any]]:
         given = self.names.get("matrices", [])
         linear, constant = self._by_matrix("HCOORD"), self._by_matrix("DCOORD")
-        found = []
+        named = []
         for k, n in enumerate(self.orders["PSDCON"]):
             both = [(v, i, j) for (_, j, p, q), v in linear[k] for i in {p + n * q, q + n * p}]
             values, rows, columns = zip(*both, strict=True) if both else ((), (), ())
@@ -524,8 +526,8 @@ class _Reader:
                 D[q, p] = D[p, q]
             matrix = cp.reshape(base.times(H), (n, n), order="F") + D
             name = str(given[k]) if k < len(given) else f"psd {k}"
-            found.append((name, matrix >> 0))
-        return found
+            named.append((name, matrix >> 0))
+        return named
 
 
 #: section -> what each of its indices counts

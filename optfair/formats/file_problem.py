@@ -440,23 +440,23 @@ class FileProblem(Problem):
             whole = sum((t.build() for t in objective.values()), goal)
             sum_of = objective_term("objective", whole, wide.names, self.sense)
             objective = {"objective": replace(sum_of, origin="model")}
-        found: FileProblem = wide.with_terms(objective, terms)
-        return found
+        problem: FileProblem = wide.with_terms(objective, terms)
+        return problem
 
     def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
         """Return this problem with gathered rows that exclude each other as terms, and where to look."""
-        found = carrying_entries(self, time_limit)
-        if not found:
+        entries = carrying_entries(self, time_limit)
+        if not entries:
             return self, None
         terms: dict[str, ConstraintTerm] = {}
         named: list[str] = []
         for name, term in self.constraints.items():
             block = getattr(term, "block", None)
-            if name not in found or block is None:
+            if name not in entries or block is None:
                 terms[name] = term
                 named.append(name)
                 continue
-            own = found[name]
+            own = entries[name]
             singles = [block.single(at) for at in own.tolist()]
             terms |= {single.name: single.term() for single in singles}
             named += [single.name for single in singles]

@@ -74,8 +74,8 @@ class Block:
     def labels(self) -> list[str]:
         """Return the label of each entry."""
         names = self.layout.rows.rows if self.kind == "row" else self.layout.rows.columns
-        found = [names[k] for k in self.members.tolist()]
-        return [suffixed(label, self.word) for label in found] if self.word else found
+        labels = [names[k] for k in self.members.tolist()]
+        return [suffixed(label, self.word) for label in labels] if self.word else labels
 
     @cached_property
     def matrix(self) -> Any:
@@ -199,10 +199,10 @@ class Entries:
 
 def constraints(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
     """Return rows and bounds as terms, each of a name of its own."""
-    found = [*_rows(rows, layout), *_bounds(rows, layout)]
-    names = unique_names(t.name for t in found)
+    terms = [*_rows(rows, layout), *_bounds(rows, layout)]
+    names = unique_names(t.name for t in terms)
     return [
-        t if t.name == name else _renamed(t, name) for t, name in zip(found, names, strict=True)
+        t if t.name == name else _renamed(t, name) for t, name in zip(terms, names, strict=True)
     ]
 
 
@@ -227,16 +227,16 @@ def _rows(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
         return [t for name in families for t in _array_rows(layout, families[name], kinds)]
     plain = np.ones(kinds.size, dtype=bool)
     plain[list(rows.row_P)] = False
-    found: list[ConstraintTerm] = []
+    terms: list[ConstraintTerm] = []
     for kind in ("==", "<=", ">=", "in"):
         at = np.flatnonzero((kinds == kind) & plain)
         if at.size:
             name = "ranges" if kind == "in" else f"rows {kind}"
-            found += _array_rows(layout, Family(name, at, (at.size,)), kinds, gathered=True)
+            terms += _array_rows(layout, Family(name, at, (at.size,)), kinds, gathered=True)
     for i in sorted(rows.row_P):
         if words[i] is not None:
-            found += _array_rows(layout, Family(rows.rows[i], np.array([i]), ()), kinds)
-    return found
+            terms += _array_rows(layout, Family(rows.rows[i], np.array([i]), ()), kinds)
+    return terms
 
 
 def _array_rows(
@@ -296,7 +296,7 @@ def _bounds(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
         groups = [layout.families[name] for name in layout.families]
     else:
         groups = [Family(name, at, (at.size,)) for name, at in layout.members.items()]
-    found: list[ConstraintTerm] = []
+    terms: list[ConstraintTerm] = []
     for f in groups:
         for word, side, where in parts:
             at = f.members[where[f.members]]
@@ -304,8 +304,8 @@ def _bounds(rows: Rows, layout: Layout) -> list[ConstraintTerm]:
                 shape = f.shape if at.size == f.members.size else (at.size,)
                 name = f"{f.name} {word}"
                 block = Block(name, layout, "column", at, side, shape, word, gathered)
-                found.append(block.term())
-    return found
+                terms.append(block.term())
+    return terms
 
 
 # The objective of a file as one term, with the proof that a large one is convex.
@@ -333,8 +333,8 @@ def objective(rows: Rows, layout: Layout) -> ObjectiveTerm:
         term = objective_term("objective", linear.build() + layout.quadratic(rows.P), names, sense)
         return replace(term, origin="model", value=linear.value)
     sign = -1.0 if rows.maximize else 1.0
-    found = curvature_of(sign * sp.csc_array(rows.P))
-    proved, note = found.accepted, str(found)
+    curvature = curvature_of(sign * sp.csc_array(rows.P))
+    proved, note = curvature.accepted, str(curvature)
     word = "concave" if rows.maximize else "convex"
     plain = ProblemClass(True)
     evidence = (

@@ -80,8 +80,8 @@ def read(path: str | Path, *, duplicates: Duplicates = "refuse") -> FileProblem:
     if duplicates not in ("refuse", "sum"):
         raise DataError(f"duplicates is {duplicates!r}", remedy='give "refuse" or "sum"')
     file = Path(path)
-    found: FileProblem = format_of(file, "read").read(file, duplicates)
-    return found
+    problem: FileProblem = format_of(file, "read").read(file, duplicates)
+    return problem
 
 
 def from_mps(file: Path, duplicates: Duplicates) -> FileProblem:
@@ -319,7 +319,7 @@ RECORD: dict[str, Any] = {
 
 def solution_record(solution: Solution) -> dict[str, Any]:
     """Return everything about a solution but its arrays, ready for JSON."""
-    found = solution.residuals()
+    residuals = solution.residuals()
     return {
         "schema": SCHEMA,
         "problem": type(solution.problem).__name__,
@@ -332,13 +332,13 @@ def solution_record(solution: Solution) -> dict[str, Any]:
         "objective": solution.objective,
         "bound": solution.bound if np.isfinite(solution.bound) else None,
         "gap": solution.gap if np.isfinite(solution.gap) else None,
-        "bound_by": found.source,
+        "bound_by": residuals.source,
         **solution.grade.to_dict(),
         "residuals": {
-            "primal": {k: _finite(v) for k, v in found.primal.items()},
-            "objective": _finite(found.objective),
-            "dual": _finite(found.dual),
-            "gap": _finite(found.gap),
+            "primal": {k: _finite(v) for k, v in residuals.primal.items()},
+            "objective": _finite(residuals.objective),
+            "dual": _finite(residuals.dual),
+            "gap": _finite(residuals.gap),
         },
         "seconds": dict(solution.seconds),
         "options": {k: v for k, v in solution.options.items() if v is not None},
@@ -420,7 +420,7 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         except OptfairError as e:
             why = f"its proof is of another problem: {e.cause}"
     bound = record["bound"]
-    found = Solution(
+    solution = Solution(
         problem=problem,
         solver=record["solver"],
         version=record["version"],
@@ -441,13 +441,13 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         attempts=tuple(record["attempts"]),
     )
     if proof is None:
-        return found
-    measured = measure(problem, found.values, found.multipliers, proof)
-    off = measured.against(found.objective, found.bound)
-    tolerance = found.certificate.tolerance
+        return solution
+    measured = measure(problem, solution.values, solution.multipliers, proof)
+    off = measured.against(solution.objective, solution.bound)
+    tolerance = solution.certificate.tolerance
     faults, grade = off.above(tolerance), off.grade(tolerance)
     if faults or not grade.sound:
-        grade = reported(found.solver, "; ".join(faults) or grade.because)
+        grade = reported(solution.solver, "; ".join(faults) or grade.because)
     dual = "feasible" if off.dual <= tolerance else "unknown"
-    status = replace(found.status, dual=dual, grade=grade)
-    return replace(found, status=status, unit=measured.unit)
+    status = replace(solution.status, dual=dual, grade=grade)
+    return replace(solution, status=status, unit=measured.unit)

@@ -60,20 +60,20 @@ def entry_names(blocks: Sequence[Block], brackets: str = "[]") -> list[str]:
     The labels of the block where it has some, else ``name``, ``name[3]`` or ``name[0,2]``.
     """
     taken: set[str] = set()
-    found: list[str] = []
+    names: list[str] = []
     opening, closing = brackets[0], brackets[1]
     for b in blocks:
         if b.labels:
-            found += [_free(_plain(label, brackets), taken) for label in b.labels]
+            names += [_free(_plain(label, brackets), taken) for label in b.labels]
             continue
         candidate = _free(file_name(b.name), taken)
         if not b.shape:
-            found.append(candidate)
+            names.append(candidate)
             continue
-        found += [
+        names += [
             f"{candidate}{opening}{','.join(map(str, index))}{closing}" for index in b.indices()
         ]
-    return found
+    return names
 
 
 def _plain(label: str, brackets: str) -> str:
@@ -345,11 +345,11 @@ class RowsInProgress:
 
     def entries_of(self, row: int) -> dict[int, float]:
         """Return the entries of one row."""
-        found: dict[int, float] = {}
+        entries: dict[int, float] = {}
         for i, j, v in self.entries:
             for k in np.flatnonzero(np.asarray(i) == row):
-                found[int(j[k])] = found.get(int(j[k]), 0.0) + float(v[k])
-        return found
+                entries[int(j[k])] = entries.get(int(j[k]), 0.0) + float(v[k])
+        return entries
 
     def finished(self) -> Rows:
         """Return the arrays; entries of one place are summed."""
@@ -401,10 +401,10 @@ def unique_names(names: Iterable[str]) -> list[str]:
     >>> unique_names(["cap", "need", "cap"])
     ['cap', 'need', 'cap 2']
     """
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for name in names:
-        found[free_name(name, found)] = None
-    return list(found)
+        unique[free_name(name, unique)] = None
+    return list(unique)
 
 
 # The columns of a file as entries of two vectors, found by array and by label.

@@ -313,8 +313,8 @@ class _Reader:
                 self.source.line = tokens[at].line
                 value, at = sign * self.source.number(tokens[at].text), at + 1
             if at < len(tokens) and tokens[at].text == "[":
-                found, at = self._bracket(tokens, at + 1, halved=halved)
-                for pair, v in found.items():
+                quadratic, at = self._bracket(tokens, at + 1, halved=halved)
+                for pair, v in quadratic.items():
                     products[pair] = products.get(pair, 0.0) + value * v
             elif at < len(tokens) and tokens[at].kind == "name":
                 j = self._index(tokens[at].text)

@@ -72,7 +72,7 @@ class ColumnLines:
             size = np.array([len(line.split()) for line in lines], dtype=np.int64)
             comments = [k for k, line in enumerate(lines) if line[:1] == "*"]
             size[comments] = 0
-        found = []
+        groups = []
         for length in np.unique(size[size > 0]).tolist():
             at = np.flatnonzero(size == length)
             if split is not None:
@@ -81,8 +81,8 @@ class ColumnLines:
                 words = "\n".join(lines).split()
             else:
                 words = "\n".join([lines[k] for k in at.tolist()]).split()
-            found.append((words, number[at], length))
-        return found
+            groups.append((words, number[at], length))
+        return groups
 
     def read(self, start: int, stop: int, split: Callable[[str], list[str]] | None) -> int:
         """Read the lines from ``start`` up to ``stop``.
@@ -125,9 +125,9 @@ class ColumnLines:
             for name in {names[k] for k in np.flatnonzero(np.array(starts)[inside]).tolist()}:
                 j = self.column[name]
                 self.f.integer[j], self.f.upper[j] = True, 1.0  # where no bound is given
-        found = [self._entries(*part) for part in parts]
-        if found:
-            self._add(*(np.concatenate(each) for each in zip(*found, strict=True)))
+        entries = [self._entries(*part) for part in parts]
+        if entries:
+            self._add(*(np.concatenate(each) for each in zip(*entries, strict=True)))
         return 0
 
     def _markers(self, groups: list[Group]) -> tuple[list[int], list[bool]]:

@@ -192,22 +192,22 @@ def _replayed(document: dict[str, Any]) -> str:
         kept = check_proof.digest(rest) == document["digest"]
         check_proof.require(kept, "its numbers are not those it was saved with")
         form, proof = form_of(document["form"]), document["proof"]
-        found, missed = Excluded.of(proof), None
+        chain, missed = Excluded.of(proof), None
         if document["kind"] == UNATTAINED:
             limit = check_proof.number(proof["limit"])
             check_proof.require(float(limit) == limit, "the limit is no float")
-            missed = UnattainedOptimum(form, float(limit), found)
+            missed = UnattainedOptimum(form, float(limit), chain)
             fault = "; ".join(missed.verify().reasons)
         else:
-            fault = found.fault(Entries.of(form))
+            fault = chain.fault(Entries.of(form))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise check_proof.Rejected(f"it is malformed: {type(e).__name__}: {e}") from None
     check_proof.require(not fault, fault)
-    steps = f"by {len(found.links)} steps of facial reduction"
+    steps = f"by {len(chain.links)} steps of facial reduction"
     if missed is not None:
         return f"proved: no point attains {missed.value:.10g}, {steps}; no multipliers exclude it"
     by = f"no point satisfies the constraints, {steps}"
-    weak = "; no vector separates them strictly" if found.others is not None else ""
+    weak = "; no vector separates them strictly" if chain.others is not None else ""
     return f"proved: {by}{weak}"
 
 
@@ -396,10 +396,10 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
     claim = {"cut": plain(cut) if cuts else None, "radius": None, "tolerance": plain(tolerance)}
     claim |= _point(exact, proof.x, tolerance)
     try:
-        found = check_proof.leaves(exact, tree, claim)
+        least = check_proof.leaves(exact, tree, claim)
     except check_proof.Rejected as e:
         raise DataError("nothing is proved of this bound", str(e)) from None
-    bound = cut if found is None else min(_below(found), cut)
+    bound = cut if least is None else min(_below(least), cut)
     claim["bound"] = plain(min(bound, _number(claim)))
     named = {
         "fingerprint": fingerprint(solution.problem),
@@ -415,8 +415,8 @@ def _bound(
 ) -> float:
     """Return a float below the exact bound, with the largest radius that still gives it."""
     try:
-        found = check_proof.lower(exact, leaf, (), claim)
-        return _below(found)
+        lower = check_proof.lower(exact, leaf, (), claim)
+        return _below(lower)
     except check_proof.Rejected:
         size = max(1.0, float(np.abs(x).max(initial=0.0)))
     for power in range(15, 2, -1):

@@ -82,31 +82,31 @@ class _Reader:
 
     def _read_names(self, text: str) -> None:
         try:
-            found = json.loads(text) if text else {}
+            names = json.loads(text) if text else {}
         except ValueError:
             return  # somebody else's comment
-        if isinstance(found, dict) and all(isinstance(v, (list, bool)) for v in found.values()):
-            self.names = found
+        if isinstance(names, dict) and all(isinstance(v, (list, bool)) for v in names.values()):
+            self.names = names
 
     def _counts(self, at: int, count: int, *, signed: bool = False) -> tuple[list[int], int]:
         """Return so many integers, and the next line; what stands behind them is a comment."""
-        found: list[int] = []
-        while len(found) < count:
+        counts: list[int] = []
+        while len(counts) < count:
             if at >= len(self.source.lines):
                 self.source.line = len(self.source.lines)
                 raise self.source.fail("the file ends within its head", "check that it is complete")
             self.source.line = at + 1
             words = self.source.lines[at].translate(_SEPARATORS).replace("=", " = ").split()
             at += 1
-            for word in words[: count - len(found)]:
+            for word in words[: count - len(counts)]:
                 minus = signed and word.startswith("-")
                 size = self.source.integer(word.lstrip("+-") if signed else word)
                 if signed and not size:
                     raise self.source.fail("a block of order 0")
-                found.append(-size if minus else size)
+                counts.append(-size if minus else size)
         if signed:
-            self.source.declared(sum(-n if n < 0 else n * n for n in found), "entries of blocks")
-        return found, at
+            self.source.declared(sum(-n if n < 0 else n * n for n in counts), "entries of blocks")
+        return counts, at
 
     def _costs(self, at: int, count: int) -> tuple[Floats, int]:
         words: list[str] = []

@@ -82,10 +82,10 @@ FORMATS = (
 
 def _function(name: str) -> Callable[..., Any]:
     module, _, function = name.rpartition(".")
-    found: Callable[..., Any] = getattr(
+    loaded: Callable[..., Any] = getattr(
         importlib.import_module(f"optfair.formats.{module}"), function
     )
-    return found
+    return loaded
 
 
 def plain_name(file: Path) -> Path:
@@ -232,9 +232,9 @@ class Source:
         try:
             if "_" in joined or not joined.isascii():
                 raise ValueError
-            found = np.array(list(map(float, words)), dtype=float)
-            if np.isfinite(found).all():
-                return found
+            array = np.array(list(map(float, words)), dtype=float)
+            if np.isfinite(array).all():
+                return array
         except ValueError:
             pass
         values = np.zeros(len(words))

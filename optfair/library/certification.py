@@ -89,10 +89,10 @@ def enumerated(problem: Problem, tolerance: float) -> Enumerated:
     best = bound = np.inf
     feasible = 0
     for point in _points(problem, names, box):
-        found = judge(problem, point, tolerance)
-        if found is not None:
+        pair = judge(problem, point, tolerance)
+        if pair is not None:
             feasible += 1
-            best, bound = min(best, sign * found[0]), min(bound, sign * found[1])
+            best, bound = min(best, sign * pair[0]), min(bound, sign * pair[1])
     if not feasible:
         raise Infeasible(
             "no integer point satisfies the constraints", f"{count} points were tried", ""
@@ -228,14 +228,14 @@ def tree_bound(problem: Problem, value: float, solver: str, tolerance: float) ->
 
 def _fractional(problem: Problem, values: Any) -> tuple[str, tuple[Any, ...], float] | None:
     """Return (name, index, floor) of the integer entry farthest from integers, if any is."""
-    found, farthest = None, INTEGER
+    entry, farthest = None, INTEGER
     for name in sorted(problem.integers):
         x = np.asarray(values[name], dtype=float)
         away = np.abs(x - np.round(x))
         index = np.unravel_index(int(away.argmax()), away.shape)
         if away[index] > farthest:
-            found, farthest = (name, tuple(map(int, index)), float(np.floor(x[index]))), away[index]
-    return found
+            entry, farthest = (name, tuple(map(int, index)), float(np.floor(x[index]))), away[index]
+    return entry
 
 
 # Check what an instance says about itself, with solvers that did not say it.
@@ -366,9 +366,9 @@ def certify(instance: Instance | str) -> Certification:
     begin = time.perf_counter()
     known = load(instance) if isinstance(instance, str) else instance
     problem = known.problem()
-    found = str(problem.problem_class)
+    own = str(problem.problem_class)
     checks = [
-        Check("class", found == known.problem_class, found),
+        Check("class", own == known.problem_class, own),
         _attempt("certificate", lambda: _certificate(problem)),
     ]
     if not problem.problem_class.convex:
@@ -454,12 +454,10 @@ def solved_with(problem: Problem, solver: str, tolerance: float) -> Solution:
 
 
 def _enumerated(problem: Problem, optimum: Optimum, gap: float) -> Found:
-    found = enumerated(problem, CERTIFYING)
-    ok = found.gap <= gap and _agrees(found.objective, optimum.value)
-    detail = (
-        f"{found.objective:.10g}, gap {found.gap:.1e}, {found.feasible} of {found.points} points"
-    )
-    return ok, detail, found.objective, found.gap
+    best = enumerated(problem, CERTIFYING)
+    ok = best.gap <= gap and _agrees(best.objective, optimum.value)
+    detail = f"{best.objective:.10g}, gap {best.gap:.1e}, {best.feasible} of {best.points} points"
+    return ok, detail, best.objective, best.gap
 
 
 def _checked(problem: Problem, optimum: Optimum, solver: str) -> Found:
@@ -471,8 +469,8 @@ def _checked(problem: Problem, optimum: Optimum, solver: str) -> Found:
     return _solved(problem, optimum, solver, CHECKING, CHECKING)
 
 
-def _agrees(found: float, stated: float) -> bool:
-    return abs(found - stated) <= AGREEMENT * (abs(stated) or 1.0)
+def _agrees(value: float, stated: float) -> bool:
+    return abs(value - stated) <= AGREEMENT * (abs(stated) or 1.0)
 
 
 def _conflict_checks(problem: Problem, known: Infeasibility) -> list[Check]:
@@ -488,10 +486,10 @@ def _conflict(problem: Problem, known: Infeasibility, solver: str) -> Found:
         if e.certificate is None:
             return False, "reported without a certificate"
         verdict = e.certificate.verify()
-        found, stated = set(e.conflict), set(known.conflict)
+        names, stated = set(e.conflict), set(known.conflict)
         # an interior point may mix certificates, and then names more than it needs
         ok = bool(verdict) and (
-            found == stated if solver == known.certified_by else found >= stated
+            names == stated if solver == known.certified_by else names >= stated
         )
         return ok, f"conflict of {', '.join(map(repr, e.conflict))}, {verdict}"
     return False, f"solved with objective {s.objective:.10g}"

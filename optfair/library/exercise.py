@@ -438,9 +438,9 @@ def questions(count: int, seed: int = 0) -> tuple[Question, ...]:
     True
     """
     rng = np.random.default_rng(seed)
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     for formula in _drawn(rng):
-        if formula in found:
+        if formula in questions:
             continue
         variables: dict[str, Any] = {}
         expression = parse(formula, variables)
@@ -457,10 +457,10 @@ def questions(count: int, seed: int = 0) -> tuple[Question, ...]:
             if bool(answer)
             else str(answer).partition("\n")[0].removeprefix("neither: ")
         )
-        found[formula] = Question(formula, where, kind, why)
-        if len(found) == count:
+        questions[formula] = Question(formula, where, kind, why)
+        if len(questions) == count:
             break
-    return tuple(found.values())
+    return tuple(questions.values())
 
 
 def chords_agree(formula: str, kind: str, rng: Any, chords: int = 400) -> bool:

@@ -306,10 +306,10 @@ class Columns:
 
     def check_categories(self) -> None:
         """Raise unless every column has a category, and not too many."""
-        for j, found in zip(self.categorical, self.categories, strict=True):
-            if not 0 < found.size < MANY:
+        for j, known in zip(self.categorical, self.categories, strict=True):
+            if not 0 < known.size < MANY:
                 raise DataError(
-                    f"column {_named(self.names, j)} has {found.size} categories",
+                    f"column {_named(self.names, j)} has {known.size} categories",
                     remedy="leave it out, or bin it first",
                 )
 

@@ -208,8 +208,8 @@ class _Batch:
         if self.stop.is_set() or (left is not None and left <= 0 and not first):
             return None
 
-        def watched(iteration: int, found: Shown) -> None:
-            report(iteration, found)
+        def watched(iteration: int, step: Shown) -> None:
+            report(iteration, step)
             if self.stop.is_set():
                 raise KeyboardInterrupt
 
@@ -224,11 +224,11 @@ class _Batch:
     ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
         """Yield the number of each start and what it found, one after the other."""
         for i, seed in enumerate(seeds):
-            found = self._one(i == 0, seed, reporter(i))
-            if found is None:
+            result = self._one(i == 0, seed, reporter(i))
+            if result is None:
                 return
-            yield i, found
-            if found[0].status == "interrupted":
+            yield i, result
+            if result[0].status == "interrupted":
                 return
 
     def threaded(
@@ -245,9 +245,9 @@ class _Batch:
                     try:
                         for future in as_completed(set(waiting)):
                             waiting.discard(future)
-                            found = future.result()
-                            if found is not None:
-                                yield futures[future], found
+                            result = future.result()
+                            if result is not None:
+                                yield futures[future], result
                     except KeyboardInterrupt:
                         self.stop.set()
             finally:  # an error in one start ends the others too
@@ -319,12 +319,12 @@ class Ladder:
                 logger.warning("interrupted; what was fitted is kept")
 
     def _better(self, i: int, start: int | None) -> None:
-        found = self._fit(i, None if start is None else self.fits[start])
+        fit = self._fit(i, None if start is None else self.fits[start])
         if i == len(self.fits):
-            self.fits.append(found)
-        elif self.rank(found) < self.rank(self.fits[i]):
-            self.fits[i] = found
-        if found.status_ == "interrupted":
+            self.fits.append(fit)
+        elif self.rank(fit) < self.rank(self.fits[i]):
+            self.fits[i] = fit
+        if fit.status_ == "interrupted":
             raise KeyboardInterrupt
 
     def _hand_on(self, i: int) -> None:

@@ -114,8 +114,8 @@ class ParquetRows(RowSource):
                 continue
             X: Any
             if self.text:
-                found = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
-                X = ColumnTable(names, tuple(found))
+                columns = [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+                X = ColumnTable(names, tuple(columns))
             else:
                 X = np.empty((batch.num_rows, len(names)))
                 for j, name in enumerate(names):

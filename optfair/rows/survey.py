@@ -338,8 +338,8 @@ def _checked(chunk: Chunk) -> Chunk:
 
 
 def _index(labels: NDArray[Any], names: NDArray[Any]) -> Indices:
-    found = np.minimum(np.searchsorted(names, labels), names.size - 1)
-    wrong = names[found] != labels
+    places = np.minimum(np.searchsorted(names, labels), names.size - 1)
+    wrong = names[places] != labels
     if wrong.any():
         new = sorted({str(v) for v in labels[wrong].tolist()})
         raise DataError(
@@ -347,7 +347,7 @@ def _index(labels: NDArray[Any], names: NDArray[Any]) -> Indices:
             f"it saw {', '.join(map(str, names.tolist()))}",
             "give a source that returns the same rows in every pass",
         )
-    return np.asarray(found, dtype=np.intp)
+    return np.asarray(places, dtype=np.intp)
 
 
 def _other_columns(

@@ -397,7 +397,7 @@ class Run:
         self.fresh += 1
         here = self.problem.at(dict(zip(self.names, at, strict=True)))
         try:
-            found = here.solve(
+            solution = here.solve(
                 **self.asked,
                 warm_start=self._start(at[0]),
             )
@@ -406,43 +406,43 @@ class Run:
         except OptfairError as e:
             made = Point(at, f"{type(e).__name__}: {e.cause}")
         else:
-            made = self._read(at, here, found)
+            made = self._read(at, here, solution)
         self.points[at] = replace(made, seconds=time.perf_counter() - begin)
         if self.file is not None:
             self.file.write(self.points)
 
     def _start(self, t: float) -> Solution | None:
         """Return the nearest solution, for algorithms that start from one; others keep their own."""
-        own = [(abs(t - s), found) for s, found in self._last]
+        own = [(abs(t - s), nearest) for s, nearest in self._last]
         if not own:
             return None
-        found = min(own, key=lambda pair: pair[0])[1]
-        return None if isinstance(found.proof, ConicProof) or found.proof is None else found
+        nearest = min(own, key=lambda pair: pair[0])[1]
+        return None if isinstance(nearest.proof, ConicProof) or nearest.proof is None else nearest
 
-    def _read(self, at: tuple[float, ...], here: Problem, found: Solution) -> Point:
-        status = str(found.status.termination)
-        self._last = [*self._last[-7:], (at[0], found)]
+    def _read(self, at: tuple[float, ...], here: Problem, solution: Solution) -> Point:
+        status = str(solution.status.termination)
+        self._last = [*self._last[-7:], (at[0], solution)]
         prove, ends = None, ()
         if self.known.word and status == "optimal" and self.ends[1] > self.ends[0]:
             sides = self._sides()
-            own = getattr(found.proof, "line", None)
+            own = getattr(solution.proof, "line", None)
             minimised = self.problem.sense == "minimize"
             if self.known.word == ("convex" if minimised else "concave"):
                 prove = None if own is None else partial(own, sides, *self.ends)
             elif self.known.word == ("concave" if minimised else "convex"):
-                ends = tuple(p.objective_at(found.values) for p in sides)
-        taken = found.options.get("iterations")
+                ends = tuple(p.objective_at(solution.values) for p in sides)
+        taken = solution.options.get("iterations")
         return Point(
             at,
             status,
-            float(found.objective),
-            float(found.bound),
-            found.grade.word,
-            found.solver,
+            float(solution.objective),
+            float(solution.bound),
+            solution.grade.word,
+            solution.solver,
             iterations=None if taken is None else int(taken),
             ends=ends,
-            more={name: f(found) for name, f in self.functions.items()},
-            solution=found if self.keep else None,
+            more={name: f(solution) for name, f in self.functions.items()},
+            solution=solution if self.keep else None,
             prove=prove,
         )
 

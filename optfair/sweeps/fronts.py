@@ -278,14 +278,14 @@ class _Front:
     def _taken(self, here: Problem, weights: Any, levels: Any = None) -> FrontPoint:
         """Solve a problem that is not swept, and keep the point."""
         begin = time.perf_counter()
-        found = here.solve(**self.asked)
-        more = {name: f(found) for name, f in self.functions.items()}
+        solution = here.solve(**self.asked)
+        more = {name: f(solution) for name, f in self.functions.items()}
         return self._keep(
-            self.values(found), weights, levels, found, more, time.perf_counter() - begin
+            self.values(solution), weights, levels, solution, more, time.perf_counter() - begin
         )
 
     def _keep(
-        self, values: Any, weights: Any, levels: Any, found: Any, more: Any, seconds: float
+        self, values: Any, weights: Any, levels: Any, solution: Any, more: Any, seconds: float
     ) -> FrontPoint:
         """Keep a point, and the half-space its bound proves."""
         none = (np.inf,) * len(self.goals)
@@ -293,13 +293,13 @@ class _Front:
             tuple(float(v) for v in values),
             tuple(float(w) for w in weights),
             none if levels is None else tuple(float(v) for v in levels),
-            solver=found.solver,
+            solver=solution.solver,
             seconds=seconds,
             more=more,
-            solution=found if hasattr(found, "values") else found.solution,
+            solution=solution if hasattr(solution, "values") else solution.solution,
         )
-        grade = found.grade if isinstance(found.grade, str) else found.grade.word
-        self.known.append(Halfspace(point.weights, point.levels, float(found.bound), grade))
+        grade = solution.grade if isinstance(solution.grade, str) else solution.grade.word
+        self.known.append(Halfspace(point.weights, point.levels, float(solution.bound), grade))
         self.points.append(point)
         return point
 

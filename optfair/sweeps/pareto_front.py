@@ -235,7 +235,7 @@ class ParetoFront:
         a share of the range of the objective in which it is less.
         """
         values = self._minimised / self.ranges
-        found: list[tuple[float, tuple[float, ...]]] = []
+        edges: list[tuple[float, tuple[float, ...]]] = []
         plain = [h for h in self.halfspaces if not np.isfinite(h.levels).any()]
         W = np.array([h.weights for h in plain]).reshape(-1, 2) * self.ranges
         bounds = np.array([h.bound for h in plain])
@@ -249,8 +249,8 @@ class ParetoFront:
                 continue
             corner = np.linalg.solve(pair, bounds[[left, right]])
             weights = tuple((w / self.ranges).tolist())
-            found.append((float(w @ (a - corner) / w.max()), weights))
-        return found
+            edges.append((float(w @ (a - corner) / w.max()), weights))
+        return edges
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the points; of two objectives with the band that no feasible point is beyond."""

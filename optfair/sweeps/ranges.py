@@ -261,10 +261,10 @@ class Vertex:
                 "sweep the parameter instead",
             ) from None
         side = np.concatenate([-form.q, form.b[active], np.zeros(fixed.size)])
-        found = factor.solve(side)
+        solved = factor.solve(side)
         z = np.zeros(form.b.size)
-        z[active] = found[n : n + int(active.sum())]
-        return cls(form, active, fixed, found[:n], z, matrix, factor)
+        z[active] = solved[n : n + int(active.sum())]
+        return cls(form, active, fixed, solved[:n], z, matrix, factor)
 
     @classmethod
     def of_qp(cls, form: ConicForm, solution: Solution) -> Vertex:
@@ -318,12 +318,12 @@ class Vertex:
     def moved(self, side: Floats, cost: Floats) -> tuple[Floats, Floats]:
         """Return how x and z move when the sides and the costs do."""
         n, k = self.form.q.size, int(self.active.sum())
-        found = self.factor.solve(
+        solved = self.factor.solve(
             np.concatenate([-cost, side[self.active], np.zeros(self.fixed.size)])
         )
         z = np.zeros(side.size)
-        z[self.active] = found[n : n + k]
-        return found[:n], z
+        z[self.active] = solved[n : n + k]
+        return solved[:n], z
 
     def interval(self, side: Floats, cost: Floats) -> tuple[float, float]:
         """Return the steps between which the active rows stay the same."""
@@ -374,12 +374,12 @@ class Basis:
             ("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10
         )
         scale = form.cost_scale("typical")
-        found, last = solve_form(form, nothing, scale, options, False, kept=self.kept)
-        if last is None and found.status in OUTSIDE:
+        raw, last = solve_form(form, nothing, scale, options, False, kept=self.kept)
+        if last is None and raw.status in OUTSIDE:
             return None
         if last is None:
             raise UnsupportedProblem(
-                "no optimal basis was found", f"the solver ended {found.status}", "sweep instead"
+                "no optimal basis was found", f"the solver ended {raw.status}", "sweep instead"
             )
         self.kept = last
         columns, rows = last.nonbasic()
@@ -438,7 +438,7 @@ class _Ranger:
 
 def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]:
     """Return the ranges of right-hand sides, in the orientation of shadow prices."""
-    form, found = compiled.form, []
+    form, ranges = compiled.form, []
     nothing = np.zeros(form.q.size)
     for name, term in problem.constraints.items():
         plain = compiled.plain_rows(name)
@@ -454,8 +454,8 @@ def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             side = np.zeros(form.b.size)
             side[i] = turn
             moved = ranger.along(side, nothing, 1.0 + abs(value))
-            found.append(_range(problem, "right-hand side", name, entry, value, form.sign, moved))
-    return found
+            ranges.append(_range(problem, "right-hand side", name, entry, value, form.sign, moved))
+    return ranges
 
 
 def _stated(constraint: Any, turn: float) -> Any:
@@ -469,7 +469,7 @@ def _stated(constraint: Any, turn: float) -> Any:
 
 def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]:
     """Return the ranges of the linear costs of the variables."""
-    form, found = compiled.form, []
+    form, ranges = compiled.form, []
     nothing = np.zeros(form.b.size)
     for name, places in compiled.places().items():
         for entry in entry_indices(places.shape):
@@ -480,8 +480,8 @@ def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             cost[j] = form.sign
             value = form.sign * float(form.q[j])
             moved = ranger.along(nothing, cost, 1.0 + abs(value))
-            found.append(_range(problem, "cost", name, entry, value, form.sign, moved))
-    return found
+            ranges.append(_range(problem, "cost", name, entry, value, form.sign, moved))
+    return ranges
 
 
 def _range(

@@ -346,8 +346,8 @@ class ConicOptimum:
     def moved(self, side: Floats, cost: Floats) -> tuple[Floats, Floats]:
         """Return how x and z move when the sides and the costs do."""
         A = self.form.rows
-        found = self.factor.solve(np.concatenate([A.T @ (self._H @ side) - cost, self._R @ side]))
-        dx, dv = found[: self._n], found[self._n :]
+        solved = self.factor.solve(np.concatenate([A.T @ (self._H @ side) - cost, self._R @ side]))
+        dx, dv = solved[: self._n], solved[self._n :]
         return dx, np.asarray(self._R.T @ dv - self._H @ (side - A @ dx))
 
     # --- what is around s ----------------------------------------------------------------

@@ -433,29 +433,29 @@ def _along(p: Point, t: float, ends: tuple[float, float], sign: float) -> float:
     return sign * ((1.0 - share) * p.ends[0] + share * p.ends[1])
 
 
-def gaps(found: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
+def gaps(sweep: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
     r"""Return (width over the range of the values, where to solve next) of every piece.
 
     It is widest where the lines of its ends cross. Of a smooth piece k equal parts are each
     :math:`k^2` times as narrow: where the width that is wanted takes an odd number of them, the next
     point is at the end of one of the two in the middle, not at the crossing.
     """
-    solved = [p for p in found.points if p.solved]
+    solved = [p for p in sweep.points if p.solved]
     if len(solved) < 2:
         return []
     values = np.array([p.value for p in solved])
     spread, open_ = float(np.ptp(values)), max(abs(p.value - p.bound) for p in solved)
     if spread <= 10.0 * open_:  # one value, up to what the points leave open
         spread = max(1e-12, float(np.abs(values).max()))
-    word = found.dependence.word
-    kind = word if found._sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
+    word = sweep.dependence.word
+    kind = word if sweep._sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
     pieces = []
     for a, b in pairwise(solved):
         t = 0.5 * (a.at[0] + b.at[0])
         if kind == "convex" and a.line is not None and b.line is not None:
             t = _crossing((a.at[0], a.line(a.at[0]), a.line.slope), b, b.line, t)
         elif kind == "concave" and len(a.ends) == 2 and len(b.ends) == 2:
-            ends, sign = found._ends, found._sign
+            ends, sign = sweep._ends, sweep._sign
             slopes = [sign * (p.ends[1] - p.ends[0]) / (ends[1] - ends[0]) for p in (a, b)]
             first = _along(a, a.at[0], ends, sign)
             last = _along(b, a.at[0], ends, sign)
@@ -463,7 +463,7 @@ def gaps(found: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
                 t = a.at[0] + (last - first) / (slopes[0] - slopes[1])
         inner = 0.02 * (b.at[0] - a.at[0])
         t = min(max(t, a.at[0] + inner), b.at[0] - inner)
-        lower, upper = found.band(t)
+        lower, upper = sweep.band(t)
         width = (upper - lower) / spread
         if (
             wanted > 0.0

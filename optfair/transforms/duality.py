@@ -101,7 +101,7 @@ def multipliers_of(problem: Problem, compiled: Compiled) -> tuple[Multiplier, ..
     """
     m = compiled.form.b.size
     marked = compiled.multipliers(np.arange(1.0, m + 1.0))
-    found: list[Multiplier] = []
+    multipliers: list[Multiplier] = []
     for bound, terms in ((False, problem.objective), (True, problem.constraints)):
         for name, term in terms.items():
             if bound and not term.scope:
@@ -112,9 +112,9 @@ def multipliers_of(problem: Problem, compiled: Compiled) -> tuple[Multiplier, ..
             free = np.zeros(m, dtype=bool)
             free[compiled.rows(name, bound=bound)] = True
             if bound:
-                found.append(_own(name, marked[name], compiled, free))
-            found += _added(name, compiled, free)
-    return tuple(found)
+                multipliers.append(_own(name, marked[name], compiled, free))
+            multipliers += _added(name, compiled, free)
+    return tuple(multipliers)
 
 
 def _own(name: str, marked: Floats, compiled: Compiled, free: NDArray[np.bool_]) -> Multiplier:
@@ -201,15 +201,15 @@ class DualProblem(Problem):
     def columns(self) -> Mapping[str, Indices]:
         """Columns of each variable of the primal, and of what its terms introduce."""
         compiled: Compiled = self.data["compiled"]
-        found = {
+        columns = {
             name: np.arange(at.start, at.stop)
             for name in self.data["primal"].variables
             if (at := compiled.form.columns.get(name)) is not None
         }
         for term, start, stop in compiled.auxiliary:
             label = f"{term} auxiliary"
-            found[label] = np.append(found.get(label, np.zeros(0, int)), np.arange(start, stop))
-        return found
+            columns[label] = np.append(columns.get(label, np.zeros(0, int)), np.arange(start, stop))
+        return columns
 
     @property
     def equations(self) -> Mapping[str, str]:
@@ -267,7 +267,7 @@ class DualProblem(Problem):
         """Return one equation per variable of the primal; its shadow price is that variable."""
         form, columns = self.data["compiled"].form, self.columns
         sign, q = form.sign, form.q
-        found: dict[str, Any] = {}
+        equations: dict[str, Any] = {}
         for name, label in self.equations.items():
             at = columns[name]
             rows = [(sp.csr_array(G)[at, :], y) for G, y in gradient]
@@ -287,8 +287,8 @@ class DualProblem(Problem):
             if int(np.prod(shape)) != at.size:
                 shape = (at.size,)  # the triangle of a symmetric variable
             total = cp.reshape(-sign * sum(left), shape, order="F")
-            found[label] = total == right.reshape(shape, order="F")
-        return found
+            equations[label] = total == right.reshape(shape, order="F")
+        return equations
 
     def point(self, values: Values) -> Floats:
         """Return z, the multipliers of the primal cone program, from values of the dual."""
@@ -428,18 +428,18 @@ def dualize(problem: Problem) -> Dualized:
     ----------
     Boyd, Vandenberghe: Convex Optimization, Cambridge University Press (2004), chapter 5.
     """
-    found = problem.problem_class
-    if found.integer:
+    own = problem.problem_class
+    if own.integer:
         raise ClassError(
             f"{', '.join(map(repr, sorted(problem.integers)))} is integer: there is no strong dual",
-            f"the class is {found}",
+            f"the class is {own}",
             "relax_integrality(problem) first; the dual of the relaxation bounds the problem",
         )
-    if not found.convex:
+    if not own.convex:
         blocking = [t.name for t in problem.terms if not t.evidence.problem_class.convex]
         raise ClassError(
             f"{', '.join(map(repr, blocking))} is not known to be convex: its dual may have a gap",
-            f"the class is {found}",
+            f"the class is {own}",
             "shor(problem) gives the bound of the Lagrange dual of a nonconvex QCQP",
         )
     return Dualized(problem, DualProblem(problem))

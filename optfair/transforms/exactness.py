@@ -117,11 +117,11 @@ class QuadraticLagrangian:
 
     def by_name(self, y: Floats) -> dict[str, Floats]:
         """Return multipliers by name from λ in row order."""
-        found, at = {}, 0
+        named, at = {}, 0
         for term in self.forms.constraints:
-            found[term.name] = y[at : at + term.size].reshape(term.shape, order="F")
+            named[term.name] = y[at : at + term.size].reshape(term.shape, order="F")
             at += term.size
-        return found
+        return named
 
     def at(self, y: Floats) -> tuple[Floats, Floats, float]:
         """Return H(λ), g(λ), r(λ)."""
@@ -270,13 +270,13 @@ class LagrangianProof:
         lagrangian = quadratic_lagrangian(self.problem)
         if lagrangian.misfit(values, multipliers):
             return DualCheck(-lagrangian.sign * np.inf, np.inf)
-        found = lagrangian.check(lagrangian.forms.vector(values), lagrangian.vector(multipliers))
+        dual = lagrangian.check(lagrangian.forms.vector(values), lagrangian.vector(multipliers))
         return DualCheck(
-            lagrangian.sign * found.bound,
-            found.dual,
-            found.complementarity,
-            unpaid=found.unpaid,
-            free=() if found.unpaid is None else tuple(lagrangian.forms.columns),
+            lagrangian.sign * dual.bound,
+            dual.dual,
+            dual.complementarity,
+            unpaid=dual.unpaid,
+            free=() if dual.unpaid is None else tuple(lagrangian.forms.columns),
         )
 
 
@@ -356,21 +356,21 @@ class Exactness(Certificate):
         misfit = lagrangian.misfit(self.values, self.multipliers)
         if misfit:
             return Verdict(False, (misfit,))
-        found = self._check(lagrangian)
+        check = self._check(lagrangian)
         reasons = [
             f"{name!r} is violated by {off:.1e}"
             for name, t in self.problem.constraints.items()
             if not (off := t.relative_violation(self.values)) <= self.tolerance
         ]
         checks = {
-            "the Hessian of the Lagrangian has a negative eigenvalue": found.curvature,
-            "a multiplier of an inequality is negative": found.signs,
-            "the Lagrangian falls along a direction without curvature": found.flat,
-            "the gradient of the Lagrangian is not zero": found.stationarity,
-            "a multiplier times its constraint is": found.complementarity,
+            "the Hessian of the Lagrangian has a negative eigenvalue": check.curvature,
+            "a multiplier of an inequality is negative": check.signs,
+            "the Lagrangian falls along a direction without curvature": check.flat,
+            "the gradient of the Lagrangian is not zero": check.stationarity,
+            "a multiplier times its constraint is": check.complementarity,
         }
         reasons += [f"{k} {v:.1e}" for k, v in checks.items() if not v <= self.tolerance]
-        value, bound = self.value, lagrangian.sign * found.bound
+        value, bound = self.value, lagrangian.sign * check.bound
         if not abs(value - bound) <= self.tolerance * max(1.0, abs(value)):
             reasons.append(f"value {value:.6g} and bound {bound:.6g} differ")
         return Verdict(not reasons, tuple(reasons))

@@ -50,8 +50,8 @@ class RelaxationBound:
         if proof is None or proof.problem is not self.relaxed.problem:
             sign = 1.0 if self.problem.sense == "minimize" else -1.0
             return DualCheck(-sign * np.inf, np.inf)
-        found = proof.check(self.relaxed.values, self.relaxed.multipliers)
-        return replace(found, consistency=max(found.consistency, drift(values, self.values)))
+        inner = proof.check(self.relaxed.values, self.relaxed.multipliers)
+        return replace(inner, consistency=max(inner.consistency, drift(values, self.values)))
 
 
 def check_origin(solution: Solution, problem: Problem, called: str) -> None:
@@ -93,10 +93,10 @@ def recovered(
     """
     begin = time.perf_counter()
     tolerance = float(solution.options.get("tolerance", 1e-6))
-    found = measure(problem, values, multipliers, proof)
+    measured = measure(problem, values, multipliers, proof)
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    bound = -sign * np.inf if found.check is None else found.check.bound
-    off = found.against(found.objective, bound)
+    bound = -sign * np.inf if measured.check is None else measured.check.bound
+    off = measured.against(measured.objective, bound)
     optimal = not off.above(tolerance)
     grade = off.grade(tolerance).by_default(solution.solver)
     status = Status(
@@ -111,7 +111,7 @@ def recovered(
         solver=solution.solver,
         version=solution.version,
         status=status,
-        objective=found.objective,
+        objective=measured.objective,
         bound=bound,
         values=values,
         multipliers=multipliers,
@@ -121,7 +121,7 @@ def recovered(
         transforms=(*solution.transforms, transform),
         attempts=solution.attempts,
         progress=solution.progress,
-        unit=found.unit,
+        unit=measured.unit,
     )
 
 

@@ -60,9 +60,9 @@ def _best_point(
         points.append(x)
         for point, y in (_improved(lagrangian, x, y0), (x, y0)):
             infeasible, value = _rank(lagrangian, point)
-            found = lagrangian.check(point, y)
-            near = abs(value - found.bound) <= CLOSE * max(1.0, abs(value))
-            if near and not infeasible and found.dual <= FEASIBLE:
+            check = lagrangian.check(point, y)
+            near = abs(value - check.bound) <= CLOSE * max(1.0, abs(value))
+            if near and not infeasible and check.dual <= FEASIBLE:
                 return point, y
     points += [_feasible(lagrangian, start) for start in _drawn(moments)]
     points.sort(key=lambda x: _rank(lagrangian, x))
@@ -71,8 +71,8 @@ def _best_point(
     best = min(points, key=lambda x: _rank(lagrangian, x))
     # where the relaxation is exact up to its solver's accuracy, Newton's method closes the rest
     point, y = _improved(lagrangian, best, y0)
-    found, plain = lagrangian.check(point, y), lagrangian.check(best, y0)
-    better = found.dual <= FEASIBLE and found.bound >= plain.bound
+    check, plain = lagrangian.check(point, y), lagrangian.check(best, y0)
+    better = check.dual <= FEASIBLE and check.bound >= plain.bound
     if better and _rank(lagrangian, point) <= _rank(lagrangian, best):
         return point, y
     return best, y0
@@ -137,7 +137,7 @@ def _local(lagrangian: QuadraticLagrangian, x: Floats) -> Floats:
             )
     H, g, _ = lagrangian.at(free)
     search: Any = minimize  # its stubs know constraints only where they are literals
-    found = search(
+    result = search(
         lambda v: float(lagrangian.goal(v)[0]),
         x,
         jac=lambda v: H @ v + g,
@@ -145,7 +145,7 @@ def _local(lagrangian: QuadraticLagrangian, x: Floats) -> Floats:
         constraints=constraints,
         options={"ftol": 1e-12, "maxiter": 200},
     )
-    return np.asarray(found.x, dtype=float) if np.isfinite(found.x).all() else x
+    return np.asarray(result.x, dtype=float) if np.isfinite(result.x).all() else x
 
 
 def _feasible(lagrangian: QuadraticLagrangian, x: Floats) -> Floats:
@@ -308,8 +308,8 @@ class ShorRelaxation:
             Relative size of what counts as zero.
         """
         check_origin(solution, self.original, "original problem")
-        found = Exactness(self.original, solution.values, solution.multipliers, tolerance)
-        return found if found.verify() else None
+        exact = Exactness(self.original, solution.values, solution.multipliers, tolerance)
+        return exact if exact.verify() else None
 
 
 @checked(problem=check_problem)

@@ -56,13 +56,13 @@ def run_linear(problem: Problem, profile: SolverProfile, request: Request) -> Ou
     right = -np.array([section.level for section in s.sections])
     bounds = {"lower": s.lower[None], "upper": s.upper[None]} if s.bounded else {}
     clock = begin, time.perf_counter()
-    found = nearest_in_linear(np.zeros((1, f)), normals, right, metric=s.metric, **bounds)
-    weights = found.multipliers[0, :m]
-    if not found.reached[0]:
-        if not found.multipliers.any():
+    nearest = nearest_in_linear(np.zeros((1, f)), normals, right, metric=s.metric, **bounds)
+    weights = nearest.multipliers[0, :m]
+    if not nearest.reached[0]:
+        if not nearest.multipliers.any():
             raise SolverFailure("the active set did not settle", remedy="name another solver")
         raise unreachable(p, weights)
-    return outcome(p, s.at(found.points[0]), weights, clock)
+    return outcome(p, s.at(nearest.points[0]), weights, clock)
 
 
 # Route of the structure ``one-quadratic``: the secular equation, with its S-lemma certificate.
@@ -76,10 +76,10 @@ def run_secular(problem: Problem, profile: SolverProfile, request: Request) -> O
     s = Setting.of(p)
     boundary = s.sections[0].boundary
     clock = begin, time.perf_counter()
-    found = nearest_behind(s.start[None], boundary, s.free, metric=s.metric)
-    if not found.reached[0]:
+    nearest = nearest_behind(s.start[None], boundary, s.free, metric=s.metric)
+    if not nearest.reached[0]:
         raise unreachable(p, np.ones(1))
-    return outcome(p, s.at(found.points[0] - s.start[s.free]), found.multipliers[0], clock)
+    return outcome(p, s.at(nearest.points[0] - s.start[s.free]), nearest.multipliers[0], clock)
 
 
 # Route of the structure ``several-quadratics``: pair by pair, all at once, then the relaxation.
@@ -107,9 +107,9 @@ def run_pairwise(problem: Problem, profile: SolverProfile, request: Request) -> 
     p = cast(ClusterCounterfactual, problem)
     s = Setting.of(p)
     clock = begin, time.perf_counter()
-    found = _at_once(p, s, request)
-    if found is not None:
-        return outcome(p, *found, clock)
+    nearest = _at_once(p, s, request)
+    if nearest is not None:
+        return outcome(p, *nearest, clock)
     if p.problem_class.convex or s.free.size > LARGEST:
         # a convex problem needs no relaxation: the next solver takes it as it is
         return Outcome("no pair is enough", {}, {}, None, {"solve": time.perf_counter() - begin})
@@ -136,8 +136,8 @@ def _at_once(
     free = np.zeros(z.size, dtype=bool)
     free[s.free] = True
     together = Several([section.boundary for section in s.sections], free, s.metric)
-    found = together.nearest(s.start, *p.limits, deadline=request.deadline)
-    return None if found is None else (found[0], found[3])
+    nearest = together.nearest(s.start, *p.limits, deadline=request.deadline)
+    return None if nearest is None else (nearest[0], nearest[3])
 
 
 def _short(p: ClusterCounterfactual, request: Request) -> Infeasible | None:
@@ -158,16 +158,16 @@ def _farthest_pair(p: ClusterCounterfactual, s: Setting) -> tuple[int, Floats, f
     row = np.zeros((1, s.free.size))
     for k, section in enumerate(s.sections):
         if section.linear:
-            found = nearest_in_half_space(row, s.normal(k), -section.level, metric=s.metric)
+            nearest = nearest_in_half_space(row, s.normal(k), -section.level, metric=s.metric)
         else:
-            found = nearest_behind(s.start[None], section.boundary, s.free, metric=s.metric)
-        if not found.reached[0]:
+            nearest = nearest_behind(s.start[None], section.boundary, s.free, metric=s.metric)
+        if not nearest.reached[0]:
             raise unreachable(p, (np.arange(len(s.sections)) == k).astype(float))
-        u = found.points[0] if section.linear else found.points[0] - s.start[s.free]
+        u = nearest.points[0] if section.linear else nearest.points[0] - s.start[s.free]
         W = s.metric
         size = u @ u if W is None else u @ (W * u) if W.ndim == 1 else u @ W @ u
         if size > best:
-            best, kept = float(size), (k, u, float(found.multipliers[0, 0]))
+            best, kept = float(size), (k, u, float(nearest.multipliers[0, 0]))
     return kept
 
 
@@ -183,13 +183,13 @@ def _relaxed(p: ClusterCounterfactual, request: Request) -> Solution:
         relaxed = _bounded(relaxation.problem, max(ROUGH, request.tolerance), request)
         asked = {**relaxed.options, "tolerance": request.tolerance}
         relaxed = replace(relaxed, options=asked)
-    found = relaxation.recover(relaxed)
+    solution = relaxation.recover(relaxed)
     products = np.zeros(p.free.size)
     if both.any():
-        products[both] = found.multipliers[PRODUCTS]
-    multipliers = {name: found.multipliers[name] for name in p.constraints}
+        products[both] = solution.multipliers[PRODUCTS]
+    multipliers = {name: solution.multipliers[name] for name in p.constraints}
     proof = BoundaryProof(p, products)
-    return recovered(p, found, {"point": found["point"]}, multipliers, proof, "products")
+    return recovered(p, solution, {"point": solution["point"]}, multipliers, proof, "products")
 
 
 def _bounded(relaxation: Any, tolerance: float, request: Request) -> Solution:
@@ -267,7 +267,7 @@ def best_known(
         if request.deadline <= time.perf_counter() + 1e-3:
             break
         try:
-            found = solve(
+            solution = solve(
                 problem,
                 name,
                 tolerance=tolerance,
@@ -280,7 +280,7 @@ def best_known(
             if known is None:
                 raise
             continue  # a point that satisfies everything is at hand
-        return found if known is None else _better(known, found, tolerance)
+        return solution if known is None else _better(known, solution, tolerance)
     if known is None:
         raise SolverFailure(
             f"no counterfactual was found in {time_limit:g} s",
@@ -320,8 +320,8 @@ def _near(p: ClusterCounterfactual, s: Setting, request: Request) -> Solution | 
         seconds={"solve": time.perf_counter() - begin},
         options=request.to_dict(),
     )
-    found = recovered(p, template, values, best, proof, "inner approximations")
-    return found if found.status.primal == "feasible" else None
+    solution = recovered(p, template, values, best, proof, "inner approximations")
+    return solution if solution.status.primal == "feasible" else None
 
 
 def _held(p: ClusterCounterfactual, request: Request) -> Solution | None:
@@ -331,7 +331,7 @@ def _held(p: ClusterCounterfactual, request: Request) -> Solution | None:
     if time.perf_counter() > request.deadline:
         return None
     try:
-        found = _relaxed(p, request)
+        solution = _relaxed(p, request)
     except SolverFailure:
         return None
     except Infeasible as e:
@@ -339,8 +339,8 @@ def _held(p: ClusterCounterfactual, request: Request) -> Solution | None:
         if proved.certificate is None:
             return None  # one solver's word
         raise proved from None
-    if found.status.primal == "feasible":
-        return found
+    if solution.status.primal == "feasible":
+        return solution
     if (short := _short(p, request)) is not None:
         raise short
     return None

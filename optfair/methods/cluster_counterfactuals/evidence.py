@@ -316,8 +316,8 @@ def _largest_margin(p: ClusterCounterfactual, proof: Unreachable) -> float:
     goal = np.append(np.zeros(p.free.size), -1.0)
     rows = np.hstack([slopes, np.ones((levels.size, 1))])
     bounds = [*zip(lower, upper, strict=True), (None, None)]
-    found = linprog(goal, A_ub=rows, b_ub=-levels, bounds=bounds)
-    return -proof.least if found.x is None else float(found.x[-1])
+    answer = linprog(goal, A_ub=rows, b_ub=-levels, bounds=bounds)
+    return -proof.least if answer.x is None else float(answer.x[-1])
 
 
 # A counterfactual as a projection: where it starts from, and what it must satisfy.
@@ -458,14 +458,14 @@ def out_of_reach(p: ClusterCounterfactual, *, time_limit: float | None = None) -
     aim = least_maximum(p, p.bounds, {} if extra is None else {PRODUCTS: extra})
     relaxation = shor(aim)
     try:
-        found = relaxation.recover(solve(relaxation.problem, time_limit=time_limit))
+        solution = relaxation.recover(solve(relaxation.problem, time_limit=time_limit))
     except (SolverFailure, Unbounded, Infeasible):
         return None
-    proof = MarginBound(found)
+    proof = MarginBound(solution)
     if not proof.verify():
         return None
-    exact = found.gap <= KNOWN and found.status.primal == "feasible"
-    margin = f"is {-found.objective:.6g}" if exact else f"is at most {-found.bound:.6g}"
+    exact = solution.gap <= KNOWN and solution.status.primal == "feasible"
+    margin = f"is {-solution.objective:.6g}" if exact else f"is at most {-solution.bound:.6g}"
     return Infeasible(
         f"no point that may be chosen is in cluster {p.target}",
         f"{MARGIN} {margin}, it must be at least 0;"

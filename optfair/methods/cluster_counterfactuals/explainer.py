@@ -80,9 +80,9 @@ def different_feature_sets(
     def push(held: Features) -> None:
         if held not in seen:
             seen.add(held)
-            found = nearest(held)
-            if found is not None:
-                heapq.heappush(queue, (found[0], len(seen), held, found[1]))
+            tried = nearest(held)
+            if tried is not None:
+                heapq.heappush(queue, (tried[0], len(seen), held, tried[1]))
 
     push(frozenset())
     while queue and len(kept) < count:
@@ -270,8 +270,8 @@ class ClusterExplainer:
         held = different_feature_sets(lambda h: self._points.tried(y, targets[0], h), k)
         if not held:  # nothing reaches it: let the problem say why
             return Explanation((self._points.answer(y, targets[0]),), kind)
-        found = [self._points.answer(y, targets[0], h) for h in held]
-        return Explanation(tuple(sorted(found, key=lambda c: c.distance)), kind)
+        answers = [self._points.answer(y, targets[0], h) for h in held]
+        return Explanation(tuple(sorted(answers, key=lambda c: c.distance)), kind)
 
     def _ranked(self, y: Floats, count: int) -> list[int]:
         """Return the nearest other clusters, the nearest first."""
@@ -310,33 +310,33 @@ class ClusterExplainer:
         source = self.clusters.labels(Y)
         goals = self._goals(target, len(Y))
         if goals is None:
-            objectives, _, found = self._points.objectives(Y, source, exactly=1)
+            objectives, _, batch = self._points.objectives(Y, source, exactly=1)
             goals = np.where(
-                np.isfinite(found.objective), objectives.argmin(axis=1), source
+                np.isfinite(batch.objective), objectives.argmin(axis=1), source
             ).astype(np.intp)
         else:
-            found = self._points.nearest(Y, source, goals)
-        return self._tabled(X, Y, source, goals, found)
+            batch = self._points.nearest(Y, source, goals)
+        return self._tabled(X, Y, source, goals, batch)
 
     def _tabled(
-        self, X: Any, Y: Floats, source: Labels, goals: Labels, found: Batch
+        self, X: Any, Y: Floats, source: Labels, goals: Labels, batch: Batch
     ) -> ClusterExplanations:
-        status = np.where(found.gap <= PROVED, "optimal", "bounded").astype(object)
-        status[(found.objective == 0.0) & (source == goals)] = "already there"
-        reached = np.isfinite(found.objective)
-        status[~reached] = np.where(np.isinf(found.gap[~reached]), "open", "unreachable")
-        margins = self._points.margins(np.where(reached[:, None], found.points, Y), goals)
+        status = np.where(batch.gap <= PROVED, "optimal", "bounded").astype(object)
+        status[(batch.objective == 0.0) & (source == goals)] = "already there"
+        reached = np.isfinite(batch.objective)
+        status[~reached] = np.where(np.isinf(batch.gap[~reached]), "open", "unreachable")
+        margins = self._points.margins(np.where(reached[:, None], batch.points, Y), goals)
         margins[~reached] = np.nan
         index = getattr(X, "index", None)
         return ClusterExplanations(
             self.features,
             np.arange(len(Y)) if index is None or callable(index) else index,
-            *(Y, found.points, source, goals),
-            np.where(reached, self._points.distance(found.objective), np.inf),
+            *(Y, batch.points, source, goals),
+            np.where(reached, self._points.distance(batch.objective), np.inf),
             self.metric,
             margins,
             status.astype(str),
-            found.gap,
+            batch.gap,
         )
 
     def separability(self, X: Any) -> ClusterSeparability:

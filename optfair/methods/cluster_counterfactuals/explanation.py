@@ -302,10 +302,10 @@ class ClusterExplanations:
     @property
     def valid(self) -> NDArray[np.bool_]:
         """Whether no other cluster would get the point (n,)."""
-        found = np.asarray(np.isfinite(self.points).all(axis=1))
-        unit = 1.0 + np.abs(np.where(found[:, None], self.points, 0.0)).max(axis=1)
+        known = np.asarray(np.isfinite(self.points).all(axis=1))
+        unit = 1.0 + np.abs(np.where(known[:, None], self.points, 0.0)).max(axis=1)
         least = np.nan_to_num(self.margins, nan=np.inf).min(axis=1)
-        return np.asarray(found & (least >= -SAME * unit))
+        return np.asarray(known & (least >= -SAME * unit))
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per factual.
@@ -428,22 +428,22 @@ class ClusterSeparability:
                 raise DataError(f"{share} is no quantile", remedy="give a number from 0 to 1")
             of = lambda values: np.quantile(values, share)
         K = self.clusters
-        found = np.full((K, K), np.nan)
+        table = np.full((K, K), np.nan)
         for s in range(K):
             for t in range(K):
                 values = self.pair(s, t) if s != t else np.empty(0)
                 if values.size:
-                    found[s, t] = float(of(values))
-        return found
+                    table[s, t] = float(of(values))
+        return table
 
     def reached(self) -> Floats:
         """Return the share of the rows of each cluster that can reach each other one (K, K)."""
         K = self.clusters
-        found = np.full((K, K), np.nan)
+        table = np.full((K, K), np.nan)
         for s in np.flatnonzero(self.sizes):
-            found[s] = np.isfinite(self.distances[self.source == s]).mean(axis=0)
-            found[s, s] = np.nan
-        return found
+            table[s] = np.isfinite(self.distances[self.source == s]).mean(axis=0)
+            table[s, s] = np.nan
+        return table
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per pair of clusters, the closest first.

@@ -150,13 +150,13 @@ class TargetTable:
         others = [k for k in range(self.clusters.size) if k != target]
         if self.against == "all":
             return self._beating(Y, others, target)
-        found, settled = Batch.empty(*Y.shape), np.ones(len(Y), dtype=bool)
+        batch, settled = Batch.empty(*Y.shape), np.ones(len(Y), dtype=bool)
         for s in np.unique(source):
             at = np.flatnonzero(source == s)
             rivals = others if s == target else [int(s)]
             part, settled[at] = self._beating(Y[at], rivals, target)
-            found.put(at, part)
-        return found, settled
+            batch.put(at, part)
+        return batch, settled
 
     def _beating(self, Y: Floats, rivals: list[int], target: int) -> tuple[Batch, Flags]:
         moves = self.options.moves(Y)
@@ -181,9 +181,9 @@ class TargetTable:
             several = Several(sides, moves.free, moves.own_metric())
             for i in np.flatnonzero(~settled):
                 own = moves.rows(i)
-                found = several.nearest(Y[i], own.lower, own.upper)
-                if found is not None:
-                    best.points[i], best.objective[i], best.gap[i], _ = found
+                nearest = several.nearest(Y[i], own.lower, own.upper)
+                if nearest is not None:
+                    best.points[i], best.objective[i], best.gap[i], _ = nearest
                     settled[i] = True
         return best, settled
 
@@ -283,42 +283,42 @@ class NearestPoints:
         """Return how far inside their targets points lie, against each cluster (n, K)."""
         rows = np.arange(len(Z))
         scores = self.clusters.scores(Z)
-        found = scores[rows, target][:, None] - scores
+        margins = scores[rows, target][:, None] - scores
         if self.clusters.kind == "kmeans":
             away = self.clusters.means[target][:, None] - self.clusters.means
             lengths = np.linalg.norm(away, axis=2)
-            found /= np.where(lengths > 0.0, lengths, 1.0)
-        found[rows, target] = np.nan
-        return np.asarray(found)
+            margins /= np.where(lengths > 0.0, lengths, 1.0)
+        margins[rows, target] = np.nan
+        return np.asarray(margins)
 
     def answer(self, y: Floats, target: int, held: Iterable[int] = ()) -> Counterfactual:
         """Return the nearest point of one row: vectorised where that settles it, else solved."""
         held = frozenset(held)
         source = int(self.clusters.labels(y))
-        found, settled = self._at_once(y[None], np.array([source]), target, held)
-        if settled[0] and np.isfinite(found.objective[0]):
-            there = source == target and found.objective[0] == 0.0
+        batch, settled = self._at_once(y[None], np.array([source]), target, held)
+        if settled[0] and np.isfinite(batch.objective[0]):
+            there = source == target and batch.objective[0] == 0.0
             ask = None if there else lambda: self._solution(self.problem(y, target, held))
-            proved = bool(found.gap[0] <= PROVED)
+            proved = bool(batch.gap[0] <= PROVED)
         else:  # the problem says, too, why nothing is reached
             p = self.problem(y, target, held)
             there = p.inside and source == target
             s = None if there else self._solution(p)
             ask = None if s is None else lambda: s
             proved = s is None or s.is_optimal(PROVED)
-            found = Batch.of(y, 0.0, 0.0) if s is None else Batch.of(s["point"], s.objective, s.gap)
+            batch = Batch.of(y, 0.0, 0.0) if s is None else Batch.of(s["point"], s.objective, s.gap)
         status = "optimal" if proved else "bounded"
         return Counterfactual(
             self.features,
             y,
-            found.points[0],
+            batch.points[0],
             source,
             target,
-            float(self.distance(found.objective[0])),
+            float(self.distance(batch.objective[0])),
             self.metric,
-            self.margins(found.points, np.array([target]))[0],
+            self.margins(batch.points, np.array([target]))[0],
             "already there" if there else status,
-            float(found.gap[0]),
+            float(batch.gap[0]),
             ask,
         )
 
@@ -345,11 +345,11 @@ class NearestPoints:
         self, y: Floats, target: int, held: frozenset[int]
     ) -> tuple[float, frozenset[int]] | None:
         """Return objective and changed features with some features held; None out of reach."""
-        found = self.nearest(y[None], self.clusters.labels(y[None]), np.array([target]), held)
-        if not np.isfinite(found.objective[0]):
+        batch = self.nearest(y[None], self.clusters.labels(y[None]), np.array([target]), held)
+        if not np.isfinite(batch.objective[0]):
             return None
-        changed = np.flatnonzero(changed_entries(y, found.points[0]))
-        return float(found.objective[0]), frozenset(changed)
+        changed = np.flatnonzero(changed_entries(y, batch.points[0]))
+        return float(batch.objective[0]), frozenset(changed)
 
     def objectives(self, Y: Floats, source: Labels, exactly: int) -> tuple[Floats, Floats, Batch]:
         """Return objectives and gaps of every row and target (n, K), and the nearest points.
@@ -366,11 +366,11 @@ class NearestPoints:
             for t in range(K):
                 at = np.flatnonzero(source != t)
                 if at.size:
-                    found, done = self._at_once(Y[at], source[at], t)
-                    objectives[at, t], gaps[at, t] = found.objective, found.gap
+                    batch, done = self._at_once(Y[at], source[at], t)
+                    objectives[at, t], gaps[at, t] = batch.objective, batch.gap
                     settled[at, t] = done
-                    better = done & (found.objective < best.objective[at])
-                    best.put(at[better], found.rows(better))
+                    better = done & (batch.objective < best.objective[at])
+                    best.put(at[better], batch.rows(better))
         else:
             objectives[~settled] = 0.0
         for i in np.flatnonzero(~settled.all(axis=1)):
@@ -392,14 +392,14 @@ class NearestPoints:
         self, Y: Floats, source: Labels, goals: Labels, held: frozenset[int] = frozenset()
     ) -> Batch:
         """Return the nearest points in given targets, with further columns held."""
-        found = Batch.empty(*Y.shape)
+        batch = Batch.empty(*Y.shape)
         for t in np.unique(goals):
             at = np.flatnonzero(goals == t)
             part, settled = self._at_once(Y[at], source[at], int(t), held)
-            found.put(at, part)
+            batch.put(at, part)
             for i in at[~settled]:
-                found.put([i], self._solved(Y[i], int(t), held))
-        return found
+                batch.put([i], self._solved(Y[i], int(t), held))
+        return batch
 
     def _solved(self, y: Floats, target: int, held: frozenset[int] = frozenset()) -> Batch:
         """Solve one row on its own."""

@@ -61,18 +61,18 @@ class Boundary:
             normal = self.P @ (self.b - self.a)
             return np.asarray((Z - (self.a + self.b) / 2.0) @ normal + self.r)
         near = Z - self.a
-        found = 0.5 * ((near @ self.P) * near).sum(axis=-1)
+        total = 0.5 * ((near @ self.P) * near).sum(axis=-1)
         if self.Q is not None:
             far = Z - self.b
-            found = found - 0.5 * ((far @ self.Q) * far).sum(axis=-1)
-        return np.asarray(found + self.r)
+            total = total - 0.5 * ((far @ self.Q) * far).sum(axis=-1)
+        return np.asarray(total + self.r)
 
     def gradient(self, Z: Floats) -> Floats:
         """Return the gradient at one point (d,) or at rows (n, d)."""
         if self.linear:
             return np.asarray(np.broadcast_to(self.P @ (self.b - self.a), Z.shape))
-        found = (Z - self.a) @ self.P
-        return np.asarray(found if self.Q is None else found - (Z - self.b) @ self.Q)
+        slope = (Z - self.a) @ self.P
+        return np.asarray(slope if self.Q is None else slope - (Z - self.b) @ self.Q)
 
     def curvature(self, free: Indices) -> tuple[Floats, float]:
         """Return D on some features, and the size of the rounding in its entries.

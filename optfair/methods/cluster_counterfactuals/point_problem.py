@@ -333,10 +333,10 @@ class MarginBound(Certificate):
         s = self.solution
         if s.proof is None:
             return Verdict(False, ("there is no bound",))
-        found = s.proof.check(s.values, s.multipliers)
-        reasons = [] if found.bound > 0.0 else [f"the bound is {found.bound:.3g}"]
-        if not found.dual <= PROVED:
-            reasons.append(f"dual residual {found.dual:.1e}")
+        check = s.proof.check(s.values, s.multipliers)
+        reasons = [] if check.bound > 0.0 else [f"the bound is {check.bound:.3g}"]
+        if not check.dual <= PROVED:
+            reasons.append(f"dual residual {check.dual:.1e}")
         return Verdict(not reasons, tuple(reasons))
 
     def __str__(self) -> str:

@@ -471,9 +471,9 @@ def _bounds(d: int, names: tuple[str, ...], lower: Any, upper: Any) -> Box | Non
 def _side(
     d: int, names: tuple[str, ...], given: Any, otherwise: float, what: str
 ) -> tuple[NDArray[np.float64], list[Any]]:
-    found = np.full(d, otherwise)
+    side = np.full(d, otherwise)
     if given is None:
-        return found, []
+        return side, []
     if isinstance(given, Mapping):
         unknown = []
         for key, value in given.items():
@@ -481,10 +481,10 @@ def _side(
             if column is None or not 0 <= column < d:
                 unknown.append(key)
             else:
-                found[column] = (
+                side[column] = (
                     otherwise if value is None else check_number(value, what, infinite=True)
                 )
-        return found, unknown
+        return side, unknown
     try:
         rows = np.asarray(
             [otherwise if v is None else v for v in given] if np.ndim(given) else given,

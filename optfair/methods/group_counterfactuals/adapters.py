@@ -148,18 +148,18 @@ def run_score_map(problem: Problem, profile: SolverProfile, request: Request) ->
     reduction: Reduction = reduced.data["whole"]
     limit = None if request.time_limit is None else request.seconds_left
     declared_at = time.perf_counter()
-    found = reduced.solve(tolerance=max(SHARE * request.tolerance, 1e-12), time_limit=limit)
+    solution = reduced.solve(tolerance=max(SHARE * request.tolerance, 1e-12), time_limit=limit)
     solved_at = time.perf_counter()
-    step = (float(found["score"]) - reduced.data["start"]) / reduced.data["weight"]
+    step = (float(solution["score"]) - reduced.data["start"]) / reduced.data["weight"]
     mean = p.moments.mean + step * p.normal / p.feature_costs
     # a factor that nothing sees is that of the identity
-    factors = np.where(reduced.seen, np.asarray(found["factors"], dtype=float), reduction.center)
+    factors = np.where(reduced.seen, np.asarray(solution["factors"], dtype=float), reduction.center)
     values = reduction.lift(mean, factors)
     multipliers: dict[str, Floats] = {}
     for name, term in p.constraints.items():
         part = name.removeprefix("factor ")
-        if part in found.multipliers:
-            multipliers[name] = np.array(found.multipliers[part], dtype=float) / reduced.unit
+        if part in solution.multipliers:
+            multipliers[name] = np.array(solution.multipliers[part], dtype=float) / reduced.unit
             continue
         # a bound on the whole matrix was left out: it is slack, or this is not the optimum
         off = term.relative_violation(values)
@@ -168,14 +168,14 @@ def run_score_map(problem: Problem, profile: SolverProfile, request: Request) ->
         multipliers[name] = np.zeros(term.shape)
     for array in (*values.values(), *multipliers.values()):
         array.flags.writeable = False
-    compiled = declared_at - begin + float(found.seconds.get("compile", 0.0))
+    compiled = declared_at - begin + float(solution.seconds.get("compile", 0.0))
     return Outcome(
-        found.status.termination,
+        solution.status.termination,
         values,
         multipliers,
         ScoreMapProof(p, reduction),
         stages(begin, begin + compiled, solved_at),
-        found.progress,
+        solution.progress,
     )
 
 
@@ -227,9 +227,9 @@ class ScoreMapProof:
         boxed = K is not None and "factor upper" in edges and "factor lower" in edges
         # any h bounds: in a direction that is flat but for rounding it may be dear to follow
         reach = float(K) if boxed else 1.0 + float(np.abs(factors).max(initial=0.0))
-        found = [np.linalg.lstsq(r.root.T, slope, rcond=c)[0] for c in (None, FLAT)]
-        losses = [0.25 * v @ v + reach * np.abs(r.root.T @ v - slope).sum() for v in found]
-        h = found[int(np.argmin(losses))]
+        kernels = [np.linalg.lstsq(r.root.T, slope, rcond=c)[0] for c in (None, FLAT)]
+        losses = [0.25 * v @ v + reach * np.abs(r.root.T @ v - slope).sum() for v in kernels]
+        h = kernels[int(np.argmin(losses))]
         bound += float(slope @ r.center) - 0.25 * float(h @ h)
         left = np.abs(r.root.T @ h - slope)
         rest = float(left.max(initial=0.0))
@@ -323,12 +323,12 @@ class _Search:
     def run(self) -> str:
         self._grow([(FREE,) * self.size])
         while self.heap:
-            bound, _, fixed, found = heapq.heappop(self.heap)
+            bound, _, fixed, solution = heapq.heappop(self.heap)
             free = np.flatnonzero(np.array(fixed) == FREE)
             if not free.size or bound >= self.best - self._margin():
-                self.leaves.append(Leaf(fixed, found))
+                self.leaves.append(Leaf(fixed, solution))
                 continue
-            z = np.asarray(found[self.name], dtype=float)
+            z = np.asarray(solution[self.name], dtype=float)
             at = int(free[np.argmin(np.abs(z[free] - 0.5))])
             children = [(*fixed[:at], value, *fixed[at + 1 :]) for value in (1, 0)]
             try:
@@ -340,7 +340,7 @@ class _Search:
                 if in_time:
                     raise
             if not in_time:
-                self.leaves.append(Leaf(fixed, found))
+                self.leaves.append(Leaf(fixed, solution))
                 self.leaves += [Leaf(open_, s) for _, _, open_, s in self.heap]
                 return "time_limit"
         if not self.values:
@@ -359,18 +359,18 @@ class _Search:
     def _grow(self, nodes: list[Fixed]) -> None:
         """Solve the relaxations of nodes; nothing is kept unless all of them end."""
         results = [(fixed, self._relaxation(fixed)) for fixed in nodes]
-        for fixed, found in results:
-            if isinstance(found, Infeasible):
-                self.leaves.append(Leaf(fixed, found))
+        for fixed, solution in results:
+            if isinstance(solution, Infeasible):
+                self.leaves.append(Leaf(fixed, solution))
                 continue
-            z = np.round(np.asarray(found[self.name], dtype=float))
-            if found.objective < self.best:
+            z = np.round(np.asarray(solution[self.name], dtype=float))
+            if solution.objective < self.best:
                 if FREE in fixed:
-                    self._try(self._largest(np.asarray(found[self.name], dtype=float), fixed))
+                    self._try(self._largest(np.asarray(solution[self.name], dtype=float), fixed))
                 else:
-                    self.best, self.values = found.objective, {**found.values, self.name: z}
+                    self.best, self.values = solution.objective, {**solution.values, self.name: z}
             self.count += 1
-            heapq.heappush(self.heap, (found.bound, self.count, fixed, found))
+            heapq.heappush(self.heap, (solution.bound, self.count, fixed, solution))
 
     def _relaxation(self, fixed: Fixed) -> Solution | Infeasible:
         try:
@@ -396,12 +396,12 @@ class _Search:
     def _try(self, fixed: Fixed) -> None:
         """Take the nearest choice for an incumbent, if it is one."""
         try:
-            found = self._solve(fixed)
+            solution = self._solve(fixed)
         except (Infeasible, SolverFailure):
             return
-        if found.objective < self.best:
-            self.best = found.objective
-            self.values = {**found.values, self.name: np.array(fixed, dtype=float)}
+        if solution.objective < self.best:
+            self.best = solution.objective
+            self.values = {**solution.values, self.name: np.array(fixed, dtype=float)}
 
     def _solve(self, fixed: Fixed) -> Solution:
         limit = None if self.request.time_limit is None else max(1.0, self.request.seconds_left)
@@ -440,10 +440,10 @@ class SupportProof:
             s = leaf.proof
             if s.proof is None:
                 return DualCheck(-np.inf, np.inf)
-            found = s.proof.check(s.values, s.multipliers)
-            bound, dual = min(bound, found.bound), max(dual, found.dual)
-            if found.reported or found.unpaid is not None:
-                worst = found if worst is None else _weaker(worst, found)
+            part = s.proof.check(s.values, s.multipliers)
+            bound, dual = min(bound, part.bound), max(dual, part.dual)
+            if part.reported or part.unpaid is not None:
+                worst = part if worst is None else _weaker(worst, part)
         bound = bound if self.covers() else -np.inf
         if worst is None:
             return DualCheck(bound, dual)

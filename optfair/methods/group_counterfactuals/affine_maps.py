@@ -378,7 +378,7 @@ class BiLipschitzMap(MapProblem):
             )
         return {} if K is None else spectral_bound(piece.matrix, K)
 
-    def lift(self, found: TransportMap) -> dict[str, Floats]:
+    def lift(self, transport: TransportMap) -> dict[str, Floats]:
         """Return the values of an affine map, which are feasible if its singular values are.
 
         Parameters
@@ -391,15 +391,15 @@ class BiLipschitzMap(MapProblem):
         DataError
             Its singular values are outside the bounds by more than rounding.
         """
-        A = np.asarray(found.matrix)
-        values = {"mean": A @ self.moments.mean + found.offset, "matrix": A}
+        A = np.asarray(transport.matrix)
+        values = {"mean": A @ self.moments.mean + transport.offset, "matrix": A}
         for name, sign, square in self._sides():
             left = sign * (A.T @ A - square * np.eye(A.shape[0]))
             eigenvalues, vectors = np.linalg.eigh((left + left.T) / 2)
             if eigenvalues[0] < -1e-6 * max(1.0, square):
                 raise DataError(
                     "this map is outside the bounds on the singular values",
-                    f"K = {found.expansion:.6g}, k = {found.contraction:.6g}",
+                    f"K = {transport.expansion:.6g}, k = {transport.contraction:.6g}",
                     f"give one within K = {self.data['K']}, k = {self.data['k']}",
                 )
             root = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
@@ -422,9 +422,9 @@ class BiLipschitzMap(MapProblem):
                 {**others, **self.lift(TransportMap(A, mean - A @ self.moments.mean))}
                 for A in (np.eye(d), np.eye(d) - 2.0 * np.outer(u, u))
             )
-            found = NonconvexityWitness(self, "contraction", first, second)
-            if found.verify():
-                return found
+            witness = NonconvexityWitness(self, "contraction", first, second)
+            if witness.verify():
+                return witness
         return super().find_witness()
 
 

@@ -120,11 +120,11 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
         inner = first - first.mean(axis=0)
         along = np.outer(inner @ self.normal, self.normal) / float(self.normal @ self.normal)
         for second in (self.shifted(-self.points), first - 2.0 * (inner - along)):
-            found = NonconvexityWitness(
+            witness = NonconvexityWitness(
                 self, "shrinking", {"counterfactuals": first}, {"counterfactuals": second}
             )
-            if found.verify():
-                return found
+            if witness.verify():
+                return witness
         return None
 
 

@@ -238,11 +238,11 @@ class MixtureTransport:
                 "images of two components may fall on the same point",
                 "give components=, e.g. g.components(X) of the rows before the move",
             )
-        found = np.empty_like(rows)
+        back = np.empty_like(rows)
         for j, g in enumerate(self.maps):
             if (own == j).any():
-                found[own == j] = g.inverse_transform(rows[own == j])
-        return framed(Z, found, self.features)
+                back[own == j] = g.inverse_transform(rows[own == j])
+        return framed(Z, back, self.features)
 
     def jacobian(self, X: Any) -> Floats:
         """Return Dg at each row (n, d, d)."""
@@ -542,24 +542,24 @@ class MixtureMap(MapProblem):
     def unknowns(self) -> dict[str, Any]:
         """Return a mean and a symmetric matrix for every component."""
         d = self.moments.mean.size
-        found: dict[str, Any] = {}
+        variables: dict[str, Any] = {}
         for j in range(self.parts.weights.size):
-            found[f"mean_{j}"] = cp.Variable(d, name=f"mean_{j}")
-            found[f"matrix_{j}"] = cp.Variable((d, d), name=f"matrix_{j}", symmetric=True)
-        return found
+            variables[f"mean_{j}"] = cp.Variable(d, name=f"mean_{j}")
+            variables[f"matrix_{j}"] = cp.Variable((d, d), name=f"matrix_{j}", symmetric=True)
+        return variables
 
     def pieces_in(self, variables: Mapping[str, Any]) -> tuple[Piece, ...]:
         """Return the maps of the components with weight."""
         parts, every = self.parts, self.data["valid"] == "every"
         shifts = self.moments.mean - np.stack([m.mean for m in parts.moments])
-        found = []
+        pieces = []
         for j, moments in enumerate(parts.moments):
             members = slice(None) if every else np.flatnonzero(self.data["own"] == j)
             weight = float(parts.weights[j])
             centered = self.data["centered"][members] + shifts[j]
             rest = {"weight": weight, "moments": moments, "centered": centered}
-            found.append(self.piece(variables, f".{j}", **rest))
-        return tuple(found)
+            pieces.append(self.piece(variables, f".{j}", **rest))
+        return tuple(pieces)
 
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return Loewner bounds on the matrices, or on their mean."""

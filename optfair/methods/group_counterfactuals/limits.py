@@ -94,8 +94,8 @@ class Limit:
 
 def guessed(problem: MapProblem) -> dict[str, ConstraintTerm]:
     """Return the terms whose limit nobody gave, by name."""
-    found = {name: t for name, t in problem.constraints.items() if t.limit is not None}
-    return {name: t for name, t in found.items() if not t.limit.given}
+    limited = {name: t for name, t in problem.constraints.items() if t.limit is not None}
+    return {name: t for name, t in limited.items() if not t.limit.given}
 
 
 def without_guesses(problem: MapProblem) -> Any:
@@ -139,7 +139,7 @@ def solved_within(problem: MapProblem, ask: Callable[..., Solution]) -> Solution
     said: tuple[str, ...] = ()
     for _ in range(ROUNDS):
         try:
-            found = ask(stated)
+            solution = ask(stated)
         except Infeasible:
             cost = _Choices(problem, ask, reach).cost()
         except SolverFailure as e:
@@ -150,24 +150,24 @@ def solved_within(problem: MapProblem, ask: Callable[..., Solution]) -> Solution
             else:
                 raise _touching(problem, reach, str(e)) from None
         else:
-            if _harmless(problem, found, reach):
-                return replace(found, attempts=(*said, *found.attempts)) if said else found
-            cost = found.objective
+            if _harmless(problem, solution, reach):
+                return replace(solution, attempts=(*said, *solution.attempts)) if said else solution
+            cost = solution.objective
         last, reach = reach, max(1.25 * reach, float(np.sqrt(max(cost, 0.0))) * (1.0 + 1e-6))
         said += (f"the limit {last:.6g} of at_most touched: asked again with largest={reach:.6g}",)
         stated = _rewritten(problem, reach)
     raise _touching(problem, reach, f"it still touches after {ROUNDS} enlargements")
 
 
-def _harmless(problem: MapProblem, found: Solution, reach: float) -> bool:
+def _harmless(problem: MapProblem, solution: Solution, reach: float) -> bool:
     """Whether no map that the limit cuts off can be better than the bound that is claimed."""
-    if not problem.objective or found.bound == -np.inf:
+    if not problem.objective or solution.bound == -np.inf:
         return True  # any point will do, or nothing is claimed
     strange = [n for n in problem.objective if not n.startswith(("transport cost", "soft "))]
     if strange or problem.sense != "minimize":
         goal = ", ".join(map(repr, strange or problem.objective))
         raise _touching(problem, reach, f"it bounds the transport cost; the objective is {goal}")
-    return bool(found.bound <= reach**2)
+    return bool(solution.bound <= reach**2)
 
 
 def _rewritten(problem: MapProblem, reach: float | None = None) -> Any:
@@ -257,13 +257,15 @@ class _Choices:
             if fixed.count(1) > self.most:
                 self.leaves.append((fixed, None))
                 continue
-            found = self._solve(fixed)
-            if isinstance(found, Infeasible):
-                self._refuted(fixed, found)
+            solution = self._solve(fixed)
+            if isinstance(solution, Infeasible):
+                self._refuted(fixed, solution)
                 continue
-            moves = self._movement(found)
+            moves = self._movement(solution)
             if FREE not in fixed:
-                return max(float(moves.sum()), found.objective if self.problem.objective else 0.0)
+                return max(
+                    float(moves.sum()), solution.objective if self.problem.objective else 0.0
+                )
             free = [j for j, v in enumerate(fixed) if v == FREE]
             at = min(free, key=lambda j: float(moves[j]))
             stack += [(*fixed[:at], value, *fixed[at + 1 :]) for value in (1, 0)]
@@ -319,11 +321,11 @@ class _Choices:
             return error
         return error
 
-    def _movement(self, found: Solution) -> Floats:
+    def _movement(self, solution: Solution) -> Floats:
         """Return what each feature adds to the cost."""
         total = np.zeros(len(self.problem.features))
         for piece in self.problem.pieces:
-            mean, A = piece.read(found.values)
+            mean, A = piece.read(solution.values)
             turned = np.square((A - np.eye(total.size)) @ piece.moments.root).sum(axis=1)
             total += piece.weight * (np.square(mean - piece.moments.mean) + turned)
         return np.asarray(self.problem.feature_costs * total)

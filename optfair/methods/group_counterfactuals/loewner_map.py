@@ -132,7 +132,7 @@ def split_map(
         reach = own @ (Z @ v)
         s = max(short - float(reach.min()), 0.0)
         cost = s * s + 0.5 * float((L * np.square(Z - eye)).sum())
-        best = min(best, (cost, Z, s), key=lambda found: found[0])
+        best = min(best, (cost, Z, s), key=lambda point: point[0])
         proved = _bound(L, rho * U, R, y, short, low, high)
         if proved > bound[0]:
             bound = (proved, np.array(rows), y, rho * U)
@@ -178,11 +178,11 @@ def _prices(system: tuple[Floats, Floats], side: Floats, y: Floats) -> Floats:
     H, root = system
     used = np.flatnonzero(y > 0.0)
     if used.size:
-        found = np.zeros(y.size)
-        found[used] = np.linalg.solve(H[np.ix_(used, used)], side[used])
-        slack = H @ found - side
-        if found.min() >= 0.0 and slack.min() >= -1e-12 * (1.0 + float(np.abs(side).max())):
-            return found
+        prices = np.zeros(y.size)
+        prices[used] = np.linalg.solve(H[np.ix_(used, used)], side[used])
+        slack = H @ prices - side
+        if prices.min() >= 0.0 and slack.min() >= -1e-12 * (1.0 + float(np.abs(side).max())):
+            return prices
     inner = scipy.linalg.solve_triangular(root, side, lower=True)
     return np.asarray(scipy.optimize.nnls(root.T, inner, maxiter=50 * len(H))[0])
 
@@ -305,7 +305,7 @@ def run_loewner_map(problem: Problem, profile: SolverProfile, request: Request) 
     K, k = p.data["K"], p.data["k"]
     short = (p.level - float(w @ p.moments.mean)) / (length * spread)
     compiled_at = time.perf_counter()
-    found = split_map(
+    split = split_map(
         p.moments.covariance / spread**2,
         p.data["centered"] / spread,
         w / length,
@@ -316,11 +316,11 @@ def run_loewner_map(problem: Problem, profile: SolverProfile, request: Request) 
         deadline=request.deadline,
     )
     solved_at = time.perf_counter()
-    values = {"mean": p.moments.mean + (found.shift * spread / length) * w, "matrix": found.matrix}
-    values["matrix"] = 0.5 * (found.matrix + found.matrix.T)
+    values = {"mean": p.moments.mean + (split.shift * spread / length) * w, "matrix": split.matrix}
+    values["matrix"] = 0.5 * (split.matrix + split.matrix.T)
     y = np.zeros(len(p.data["centered"]))
-    y[found.rows] = found.prices * (c * spread / length)
-    sizes, vectors = np.linalg.eigh(found.force * unit)
+    y[split.rows] = split.prices * (c * spread / length)
+    sizes, vectors = np.linalg.eigh(split.force * unit)
     multipliers = {"classification": y}
     for side, part in (("upper", sizes), ("lower", -sizes)):
         if f"loewner {side}" in p.constraints:
@@ -329,9 +329,9 @@ def run_loewner_map(problem: Problem, profile: SolverProfile, request: Request) 
     for array in (*values.values(), *multipliers.values()):
         array.flags.writeable = False
     late = time.perf_counter() > request.deadline
-    if found.steps == STEPS and not late:
+    if split.steps == STEPS and not late:
         raise SolverFailure(
-            "the splitting has stalled", f"a gap of {found.gap:.1e} after {found.steps} steps"
+            "the splitting has stalled", f"a gap of {split.gap:.1e} after {split.steps} steps"
         )
     seconds = stages(begin, compiled_at, solved_at)
     proof = LoewnerProof(p, values, multipliers)

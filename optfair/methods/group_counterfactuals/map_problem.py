@@ -498,10 +498,10 @@ class MapProblem(GroupProblem):
         """Return the map of the first values that sends the members to the target as declared."""
         short = 0.0
         for values in choices:
-            found = self.transport(piece, values)
-            short = self.shortfall(piece, found, solution)
+            transport = self.transport(piece, values)
+            short = self.shortfall(piece, transport, solution)
             if short <= 0.0:
-                return found
+                return transport
         raise SolverFailure(
             "the map does not send the group where the solution does",
             f"as x -> A x + b it misses the target by {short:.2g} of the size of a score: "
@@ -509,7 +509,7 @@ class MapProblem(GroupProblem):
             "center the features and bring them to like units, e.g. standardise them",
         )
 
-    def shortfall(self, piece: Piece, found: TransportMap, solution: Solution) -> float:
+    def shortfall(self, piece: Piece, transport: TransportMap, solution: Solution) -> float:
         """Return by how much more than the solution a map misses the target, of a row's size.
 
         Beyond the tolerance of the solution, and what rounding does to a score; at most 0 when
@@ -520,9 +520,9 @@ class MapProblem(GroupProblem):
         w, t, points = self.normal, self.level, piece.centered + piece.moments.mean
         mean, A = piece.read(solution.values)
         declared = np.maximum(t - (piece.centered @ (w @ A) + w @ mean), 0.0)
-        missed = t - (points @ found.matrix.T + found.offset) @ w
+        missed = t - (points @ transport.matrix.T + transport.offset) @ w
         size = np.abs(piece.centered) @ (np.abs(w) @ np.abs(A)) + abs(t - float(w @ mean))
-        spent = np.abs(points) @ np.abs(found.matrix.T) + np.abs(found.offset)
+        spent = np.abs(points) @ np.abs(transport.matrix.T) + np.abs(transport.offset)
         rounding = ROUNDING * (spent @ np.abs(w) + abs(t))
         tolerance = float(solution.options.get("tolerance", 1e-7))
         beyond = missed - declared - tolerance * size - rounding

@@ -281,9 +281,9 @@ def _extremes(weights: Floats, squares: Floats) -> tuple[Floats, Floats]:
     high, low = np.zeros(count), np.full(count, np.inf)
     step = max(1, CHUNK // count)
     for start in range(0, squares.shape[0], step):
-        found = weights @ squares[start : start + step].T
-        np.maximum(high, found.max(axis=1), out=high)
-        np.minimum(low, found.min(axis=1), out=low)
+        products = weights @ squares[start : start + step].T
+        np.maximum(high, products.max(axis=1), out=high)
+        np.minimum(low, products.min(axis=1), out=low)
     return np.sqrt(high), np.sqrt(np.maximum(low, 0.0))
 
 
@@ -410,18 +410,18 @@ def valid_translations(
     spread = np.where(spread > 0, spread, spread.max() or 1.0)
     directions = _directions(target, rows, group.center, spread, background, rng)
     size = np.linalg.norm(spread)
-    found = _shifts(target, rows, size * directions, LADDER)
+    translations = _shifts(target, rows, size * directions, LADDER)
     if rows.shape[0] < group.members.shape[0]:
         # from the shortest that work for some of the members to what all of them need
-        found.sort(key=lambda shift: float(np.linalg.norm(shift)))
-        found = _shifts(target, group.members, np.array(found[:KEPT]), FURTHER)
-    if not found:
+        translations.sort(key=lambda shift: float(np.linalg.norm(shift)))
+        translations = _shifts(target, group.members, np.array(translations[:KEPT]), FURTHER)
+    if not translations:
         raise Infeasible(
             "no translation of the group was found that every member reaches the target with",
             f"{len(directions)} directions up to {LADDER[-1]:g} times the spread of the group",
             "give background= rows of which some reach the target, or a lower probability",
         )
-    shifts = np.array(found)
+    shifts = np.array(translations)
     return shifts[np.argsort(np.linalg.norm(shifts, axis=1), kind="stable")]
 
 
@@ -460,13 +460,13 @@ def _all_valid(target: Target, rows: Floats, shift: Floats) -> bool:
 
 def _shifts(target: Target, rows: Floats, units: Iterable[Floats], ladder: Floats) -> list[Floats]:
     """Return the shortest multiple of each unit that works, where a step of the ladder does."""
-    found = []
+    shifts = []
     for unit in units:
         for low, high in zip((0.0, *ladder), ladder, strict=False):
             if _all_valid(target, rows, high * unit):
-                found.append(_nearest(target, rows, unit, (low, high)))
+                shifts.append(_nearest(target, rows, unit, (low, high)))
                 break
-    return found
+    return shifts
 
 
 def _nearest(target: Target, rows: Floats, unit: Floats, bracket: tuple[float, float]) -> Floats:
@@ -530,7 +530,7 @@ class MapSearch:
         # a feature nobody moves still needs a box
         reach = np.maximum(reach, 1e-6 * (reach.max() or 1.0))
         family = family_of(self.name, self.group, reach, self.K)
-        found = evolve(
+        evolved = evolve(
             lambda x: self._evaluate(family, x),
             family.lower,
             family.upper,
@@ -539,8 +539,8 @@ class MapSearch:
             time_limit=time_limit,
             seed=self.seed,
         )
-        images = family.images(found.parameters)
-        return images, *family.maps(found.parameters), found.complete
+        images = family.images(evolved.parameters)
+        return images, *family.maps(evolved.parameters), evolved.complete
 
     def _start(self, family: Family, shifts: Floats, population: int) -> Floats:
         """Return maps that reach the target, the same with some noise, and random points."""
@@ -557,7 +557,7 @@ class MapSearch:
     def _pressed(self, family: Family, shifts: Floats) -> Floats:
         """Return translations, then maps that press the group and need a shorter way."""
         nearest = shifts[:10]
-        found = [np.array([family.pressed(s, 0.0) for s in nearest])]
+        parts = [np.array([family.pressed(s, 0.0) for s in nearest])]
         for share in (0.25, 0.5, 0.75, 1.0) if self.name != "members" else ():
             log = -share * np.log(self.K)
             short, long = np.zeros(len(nearest)), np.ones(len(nearest))
@@ -568,8 +568,8 @@ class MapSearch:
                 long, short = np.where(good, middle, long), np.where(good, short, middle)
             x = [family.pressed(m * s, log) for m, s in zip(long, nearest, strict=True)]
             pressed = np.array(x)
-            found.append(pressed[self._violation(family, pressed) <= 0])
-        return np.vstack(found)
+            parts.append(pressed[self._violation(family, pressed) <= 0])
+        return np.vstack(parts)
 
     def _evaluate(self, family: Family, x: Floats) -> tuple[Floats, Floats]:
         high, low = family.ratios(x)

@@ -118,15 +118,15 @@ def medoid_groups(
     """
     points = check_matrix(X, "X")
     n = points.shape[0]
-    found = np.zeros(n, dtype=int) if labels is None else check_labels(labels, "labels", n)
+    given = np.zeros(n, dtype=int) if labels is None else check_labels(labels, "labels", n)
     if max_size is not None and not 1 <= min_size <= max_size:
         raise DataError(
             f"min_size is {min_size}, max_size {max_size}", remedy="give 1 <= min_size <= max_size"
         )
     rng = np.random.default_rng(random_state)
     groups: list[MedoidGroup] = []
-    for label in np.unique(found):
-        rows = np.flatnonzero(found == label)
+    for label in np.unique(given):
+        rows = np.flatnonzero(given == label)
         if rows.size < max(n_groups, min_size) or n_groups < 1:
             raise DataError(
                 f"{rows.size} rows {'of label ' + str(label) if labels is not None else ''}"
@@ -179,8 +179,8 @@ def _medoids(distances: NDArray[np.float64], count: int) -> Indices:
             "kmedoids is not installed", str(e), 'pip install "optfair[groups]"'
         ) from None
     # greedy start: the same medoids on every machine, without a seed
-    found = kmedoids.fasterpam(distances, count, init="build", n_cpu=1)
-    return np.sort(np.asarray(found.medoids, dtype=np.intp))
+    medoids = kmedoids.fasterpam(distances, count, init="build", n_cpu=1)
+    return np.sort(np.asarray(medoids.medoids, dtype=np.intp))
 
 
 # All pairs of members of a group, numbered as SciPy's condensed distances are.

@@ -280,9 +280,9 @@ def distortion(X: Any, Z: Any) -> float:
     ----------
     Valero-Leal et al., Optimal transport group counterfactual explanations, eq. (34).
     """
-    found = lipschitz_constants(X, Z)
+    constants = lipschitz_constants(X, Z)
     # with two or more members the larger of a ratio and its inverse is at least 1
-    return float(1.0 - 1.0 / np.maximum(found.upper, found.lower))
+    return float(1.0 - 1.0 / np.maximum(constants.upper, constants.lower))
 
 
 def validity(
@@ -398,12 +398,12 @@ class MapValidation:
 
     def mean(self) -> dict[str, float]:
         """Return the mean over the folds of each metric, over those where it is a number."""
-        found = {}
+        means = {}
         for name in NUMBERS:
             values = getattr(self, name)
             kept = values[~np.isnan(values)]
-            found[name] = float(kept.mean()) if kept.size else float("nan")
-        return found
+            means[name] = float(kept.mean()) if kept.size else float("nan")
+        return means
 
     def to_frame(self) -> Any:
         """Return the numbers as a pandas DataFrame, one row per fold.
@@ -494,22 +494,22 @@ def cross_validate_map(
     order = np.arange(rows)
     if random_state is not None:
         order = np.random.default_rng(random_state).permutation(rows)
-    found: dict[str, list[float]] = {name: [] for name in NUMBERS}
+    figures: dict[str, list[float]] = {name: [] for name in NUMBERS}
     for held in np.array_split(order, n_splits):
         begin = time.perf_counter()
         kept = np.setdiff1d(order, held)
         fitted = _fitted(model, points[kept], {"score": score, **parameters})
-        found["seconds"].append(time.perf_counter() - begin)
+        figures["seconds"].append(time.perf_counter() - begin)
         members = points[held]
         images = np.asarray(fitted.transform(members))
         constants = lipschitz_constants(members, images)
         larger = np.maximum(constants.upper, constants.lower)
-        found["transport_cost"].append(transport_cost(members, images))
-        found["upper"].append(constants.upper)
-        found["lower"].append(constants.lower)
-        found["distortion"].append(float(1.0 - 1.0 / larger))
-        found["validity"].append(validity(images, score, **aim))
-    return MapValidation(**{name: np.array(values) for name, values in found.items()})
+        figures["transport_cost"].append(transport_cost(members, images))
+        figures["upper"].append(constants.upper)
+        figures["lower"].append(constants.lower)
+        figures["distortion"].append(float(1.0 - 1.0 / larger))
+        figures["validity"].append(validity(images, score, **aim))
+    return MapValidation(**{name: np.array(values) for name, values in figures.items()})
 
 
 def _fitted(model: Callable[..., Any], rows: Floats, arguments: dict[str, Any]) -> Any:

@@ -233,10 +233,10 @@ def _lines(
     v, t = score.halfspace(target_class, probability=probability, threshold=threshold)
     _, decision = score.halfspace(target_class, threshold=0.0)
     goal = f"target: probability {probability:g}" if probability is not None else "target"
-    found = [_line(ax, v[list(shown)], t, INK, "-", goal)]
+    lines = [_line(ax, v[list(shown)], t, INK, "-", goal)]
     if abs(t - decision) > 1e-9 * (1.0 + abs(t)):
-        found.append(_line(ax, v[list(shown)], decision, QUIET, (0, (4, 2)), "decision line"))
-    return found
+        lines.append(_line(ax, v[list(shown)], decision, QUIET, (0, (4, 2)), "decision line"))
+    return lines
 
 
 def _line(ax: Axes, v: Floats, t: float, colour: str, style: Any, label: str) -> Any:
@@ -370,7 +370,7 @@ STRONGEST = 1.0
 
 
 def plot_map(
-    found: Any,
+    fitted: Any,
     *,
     standardized: bool = True,
     title: str = "What the map does to each feature",
@@ -418,14 +418,14 @@ def plot_map(
     >>> [t.get_text() for t in ax.get_xticklabels()]
     ['mean', 'a', 'b']
     """
-    if not hasattr(found, "matrix") or not hasattr(found, "offset"):
+    if not hasattr(fitted, "matrix") or not hasattr(fitted, "offset"):
         raise DataError(
-            f"a {type(found).__name__} is not an affine map",
+            f"a {type(fitted).__name__} is not an affine map",
             remedy="give what problem.map(solution) returns",
         )
-    A, mean = np.asarray(found.matrix), np.asarray(found.mean)
-    shift = found.transform(mean[None])[0] - mean
-    s = np.sqrt(np.diag(found.covariance)) if standardized else np.ones(mean.size)
+    A, mean = np.asarray(fitted.matrix), np.asarray(fitted.mean)
+    shift = fitted.transform(mean[None])[0] - mean
+    s = np.sqrt(np.diag(fitted.covariance)) if standardized else np.ones(mean.size)
     s = np.where(s > 0, s, 1.0)
     table = np.column_stack([shift / s, A * (s[None, :] / s[:, None])])
     change = table.copy()
@@ -449,7 +449,7 @@ def plot_map(
                     fontsize=9,
                     color="white" if strong else ON_LIGHT,
                 )
-    names = [plain(name, 18) for name in found.features]
+    names = [plain(name, 18) for name in fitted.features]
     turned = max(map(len, names)) > 6
     ax.set_xticks(
         range(d + 1),

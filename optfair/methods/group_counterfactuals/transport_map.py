@@ -242,11 +242,11 @@ class TransportMap:
         pull = np.abs(A) * np.where(spread > 0, spread, 0.0)
         np.fill_diagonal(pull, -1.0)
         still = self._movement() <= STILL
-        found = []
+        records = []
         for j, name in enumerate(self.features):
             other = int(np.argmax(pull[j]))
             counts = pull[j, other] > STILL * max(float(spread[j]), STILL)
-            found.append(
+            records.append(
                 {
                     "feature": name,
                     "mean": float(self.mean[j]),
@@ -260,7 +260,7 @@ class TransportMap:
                     "moves": not still[j],
                 }
             )
-        return found
+        return records
 
     def table(self) -> Any:
         """Return `records` as a pandas DataFrame with the features as index."""

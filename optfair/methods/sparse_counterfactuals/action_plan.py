@@ -407,13 +407,13 @@ class Scorecard:
 
     def coordinates(self, rows: NDArray[Any]) -> Floats:
         """Return the points of every cell (m, d)."""
-        found = np.empty(rows.shape)
+        scaled = np.empty(rows.shape)
         for j, (p, scale) in enumerate(zip(self._points, self._scales, strict=True)):
             if scale is None:
-                found[:, j] = _looked_up(rows[:, j], p, self.features[j])
+                scaled[:, j] = _looked_up(rows[:, j], p, self.features[j])
             else:
-                found[:, j] = float(p) * (rows[:, j].astype(np.float64) - scale[0]) / scale[1]
-        return found
+                scaled[:, j] = float(p) * (rows[:, j].astype(np.float64) - scale[0]) / scale[1]
+        return scaled
 
     def __call__(self, rows: NDArray[Any]) -> Floats:
         """Return the score of rows (m,)."""

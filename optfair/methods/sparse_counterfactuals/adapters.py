@@ -177,12 +177,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     table = row_table(p)
     refuse_conflict(p, table)
     compiled_at = time.perf_counter()
-    found = _nearest(p, table, request) if isinstance(p, ActionPlan) else _fewest(p, table, request)
+    solution = (
+        _nearest(p, table, request) if isinstance(p, ActionPlan) else _fewest(p, table, request)
+    )
     seconds = {"compile": compiled_at - begin, "solve": time.perf_counter() - compiled_at}
-    values = _values(p, found.chosen)
-    if found.done:
-        return Outcome("optimal", values, {}, found.proof, seconds, found.rounds)
-    outcome = _handed_over(p, profile, request, values, found)
+    values = _values(p, solution.chosen)
+    if solution.done:
+        return Outcome("optimal", values, {}, solution.proof, seconds, solution.rounds)
+    outcome = _handed_over(p, profile, request, values, solution)
     seconds["solve"] = time.perf_counter() - compiled_at
     return replace(outcome, seconds=seconds)
 
@@ -258,9 +260,9 @@ class DistanceProof:
 
 
 def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Found:
-    found = reach(table, _capacity(p, table))
-    least = _first(p, found)
-    chosen = found.largest(least) if p.direction > 0 else found.least(least)
+    reached = reach(table, _capacity(p, table))
+    least = _first(p, reached)
+    chosen = reached.largest(least) if p.direction > 0 else reached.least(least)
     if "overshoot" not in p.constraints:
         return Found(chosen, EffectProof(p, least), least * table.unit, True)
     wide = p.missing + ROUNDING * (1.0 + p.missing)
@@ -283,9 +285,9 @@ def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Found:
     return Found(c.chosen, EffectProof(p, floor), floor * table.unit, False, tuple(rounds))
 
 
-def _first(p: MinimumEdits, found: Reach) -> int:
+def _first(p: MinimumEdits, reached: Reach) -> int:
     """Return the least budget whose range of sums reaches the effect."""
-    ends = found.upper if p.direction > 0 else -found.lower
+    ends = reached.upper if p.direction > 0 else -reached.lower
     enough = ends >= -p.missing - ROUNDING * (1.0 + p.missing)
     return int(enough.argmax()) if enough.any() else ends.size - 1
 
@@ -306,8 +308,8 @@ class EffectProof:
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound; an integer program has no multipliers."""
         p, table = self.problem, row_table(self.problem)
-        found = reach(table, _capacity(p, table))
-        units = _first(p, found)
+        kernels = reach(table, _capacity(p, table))
+        units = _first(p, kernels)
         if self.floor > units and "overshoot" in p.constraints:
             wide = p.missing + ROUNDING * (1.0 + p.missing)
             search = search_labels(table, self.floor - 1, wide)
@@ -320,7 +322,7 @@ class EffectProof:
 
 
 def _handed_over(
-    p: ChoiceProblem, profile: SolverProfile, request: Request, values: Values, found: Found
+    p: ChoiceProblem, profile: SolverProfile, request: Request, values: Values, incumbent: Found
 ) -> Outcome:
     """Let the default solver of integer programs go on from the plan."""
     plan = Solution(
@@ -329,13 +331,13 @@ def _handed_over(
         version=profile.version,
         status=Status("stalled", "feasible", "unknown"),
         objective=p.objective_at(values),
-        bound=found.bound,
+        bound=incumbent.bound,
         values=values,
         multipliers={},
-        proof=found.proof,
+        proof=incumbent.proof,
     )
     general = next((s for s in choose(p, None) if not s.structure), None)
-    own = Outcome("time_limit", values, {}, found.proof, {}, found.rounds)
+    own = Outcome("time_limit", values, {}, incumbent.proof, {}, incumbent.rounds)
     if general is None or time.perf_counter() > request.deadline:
         return own
     left = None if request.time_limit is None else request.seconds_left
@@ -352,11 +354,11 @@ def _handed_over(
         )
     except SolverFailure:
         return own
-    bound = max(found.bound, s.bound)
+    bound = max(incumbent.bound, s.bound)
     source = s.residuals().source
     best = s.values if s.objective <= plan.objective else values
     if s.objective > plan.objective and "overshoot" in p.constraints:
         best = s.values  # the plan is outside the band
-    proof = ReportedBound(p, bound, s.solver) if s.bound > found.bound else found.proof
-    rounds = (*found.rounds, (source, s.objective))
+    proof = ReportedBound(p, bound, s.solver) if s.bound > incumbent.bound else incumbent.proof
+    rounds = (*incumbent.rounds, (source, s.objective))
     return Outcome(s.status.termination, best, {}, proof, {}, rounds)

@@ -98,11 +98,11 @@ def search_labels(
         if not side.sums.size:
             return LabelSearch(side.complete, None)
     complete = sides[0].complete and sides[1].complete
-    found = _pair(*sides, capacity, window)
-    if found is None:
+    pair = _pair(*sides, capacity, window)
+    if pair is None:
         return LabelSearch(complete, None)
     chosen = np.empty(table.rows, dtype=np.intp)
-    for side, at in zip(sides, found, strict=True):
+    for side, at in zip(sides, pair, strict=True):
         side.write(chosen, at)
     return LabelSearch(complete, chosen)
 
@@ -181,7 +181,7 @@ def _pair(first: _Side, second: _Side, capacity: int, window: float) -> tuple[in
     """Return the labels whose sums come nearest to 0 together within the budget, if inside."""
     order = np.argsort(second.sums, kind="stable")
     sums, left = second.sums[order], second.left[order]
-    best, found = window, None
+    best, pair = window, None
     for budget in np.unique(first.left):
         mine = np.flatnonzero(first.left == budget)
         partners = np.flatnonzero(left >= capacity - budget)
@@ -194,8 +194,8 @@ def _pair(first: _Side, second: _Side, capacity: int, window: float) -> tuple[in
             i = int(off.argmin())
             if off[i] < best:
                 best = float(off[i])
-                found = int(mine[i]), int(order[partners[place[i]]])
-    return found
+                pair = int(mine[i]), int(order[partners[place[i]]])
+    return pair
 
 
 def _merged(sums: Floats, left: Indices, width: float) -> Indices:
@@ -253,15 +253,15 @@ def meet(
     by_a, by_b = np.argsort(a), np.argsort(b)
     a, b = a[by_a], b[by_b]
     after = np.searchsorted(b, -rest - a)
-    best, found = np.inf, (0, 0)
+    best, pair = np.inf, (0, 0)
     for place in (np.minimum(after, b.size - 1), np.maximum(after - 1, 0)):
         off = np.abs(rest + a + b[place])
         i = int(off.argmin())
         if off[i] < best:
-            best, found = float(off[i]), (i, int(place[i]))
+            best, pair = float(off[i]), (i, int(place[i]))
     chosen = base.copy()
-    chosen[halves[0].rows] = first[by_a[found[0]]]
-    chosen[halves[1].rows] = second[by_b[found[1]]]
+    chosen[halves[0].rows] = first[by_a[pair[0]]]
+    chosen[halves[1].rows] = second[by_b[pair[1]]]
     return chosen
 
 
@@ -357,9 +357,9 @@ class Closest:
     rounds: tuple[tuple[str, float], ...]
 
 
-def end_bound(found: Reach, budget: int) -> float:
+def end_bound(reached: Reach, budget: int) -> float:
     """Return the least distance from 0 of any number between the ends of the range."""
-    return max(float(found.lower[budget]), -float(found.upper[budget]), 0.0)
+    return max(float(reached.lower[budget]), -float(reached.upper[budget]), 0.0)
 
 
 def window_bound(table: RowTable, capacity: int, window: float) -> float:
@@ -369,8 +369,8 @@ def window_bound(table: RowTable, capacity: int, window: float) -> float:
     """
     if window <= 0.0:
         return 0.0
-    found = search_labels(table, capacity, window)
-    if not found.complete or found.chosen is not None:
+    search = search_labels(table, capacity, window)
+    if not search.complete or search.chosen is not None:
         return 0.0
     # merged labels stand for sums that differ by a rounding
     return max(0.0, window - table.rows * merge_width(table))
@@ -407,13 +407,15 @@ def closest(
     deadline : float
         ``time.perf_counter()`` value after which to stop.
     """
-    found = reach(table, capacity)
-    low, high = float(found.lower[capacity]), float(found.upper[capacity])
+    reached = reach(table, capacity)
+    low, high = float(reached.lower[capacity]), float(reached.upper[capacity])
     if low >= 0.0 or high <= 0.0:
-        chosen = found.least(capacity) if low >= 0.0 else found.largest(capacity)
+        chosen = reached.least(capacity) if low >= 0.0 else reached.largest(capacity)
         d = distance(table, chosen)
-        return Closest(chosen, d, end_bound(found, capacity), 0.0, True, (("dynamic program", d),))
-    walk = _Walk(table, capacity, aim, np.random.default_rng(seed or 0), deadline, _starts(found))
+        return Closest(
+            chosen, d, end_bound(reached, capacity), 0.0, True, (("dynamic program", d),)
+        )
+    walk = _Walk(table, capacity, aim, np.random.default_rng(seed or 0), deadline, _starts(reached))
     walk.exchange(FEW)
     largest = float(np.abs(table.effects).max())
     # so near already, scores are dense: more exchanges bring more than a look at all plans
@@ -483,10 +485,10 @@ def distance(table: RowTable, chosen: Indices) -> float:
     return abs(float(table.effects[chosen].sum()))
 
 
-def _starts(found: Reach) -> list[Indices]:
+def _starts(reached: Reach) -> list[Indices]:
     """Return the plans nearest to 0 among the ends of the ranges of all budgets."""
-    above, below = np.abs(found.upper), np.abs(found.lower)
-    ends = [(float(above.min()), found.largest, int(above.argmin()))]
-    ends += [(float(below.min()), found.least, int(below.argmin()))]
+    above, below = np.abs(reached.upper), np.abs(reached.lower)
+    ends = [(float(above.min()), reached.largest, int(above.argmin()))]
+    ends += [(float(below.min()), reached.least, int(below.argmin()))]
     near = FAR * min(d for d, _, _ in ends)
     return [plan(budget) for d, plan, budget in ends if d <= near]

@@ -41,16 +41,16 @@ def edit_directions(factuals: Any, edited: Any) -> Directions:
     [[1, 3, 0]]
     """
     cells = Cells.of(factuals, edited)
-    found = np.zeros_like(cells.differ, dtype=np.int8)
+    directions = np.zeros_like(cells.differ, dtype=np.int8)
     for j in range(len(cells.names)):
         before, after = cells.column(j)
         changed = cells.differ[:, j]
         if _numeric(before) and _numeric(after):
             rises = after[changed].astype(float) > before[changed].astype(float)
-            found[changed, j] = np.where(rises, RAISED, LOWER)
+            directions[changed, j] = np.where(rises, RAISED, LOWER)
         else:
-            found[changed, j] = OTHER
-    return found
+            directions[changed, j] = OTHER
+    return directions
 
 
 def _numeric(column: NDArray[Any]) -> bool:

@@ -85,12 +85,12 @@ def excluded_by(problem: ChoiceProblem, term: ConstraintTerm) -> Flags | str:
     choices, a = problem.choices, problem["choice"]
     try:
         kind, sign, expression = constraint_set(term.name, term.build())
-        found = named_map(term.name, expression, {a.id: 0}, a.size)
+        line = named_map(term.name, expression, {a.id: 0}, a.size)
     except UnsupportedProblem:
         return f"{term.name!r} is not linear"
-    if found.Q.nnz:
+    if line.Q.nnz:
         return f"{term.name!r} is not linear"
-    A, b = found.A.tocsr(), sign * found.b
+    A, b = line.A.tocsr(), sign * line.b
     width = np.diff(A.indptr)
     of = np.repeat(np.arange(b.size), width)
     rows = choices.row[A.indices]
@@ -310,8 +310,8 @@ class ChoiceProblem(FeatureProblem):
         """Return why a structure does not stand; rules on single rows keep ``row-choices``."""
         if name != ROW_CHOICES:
             return super().structure_refusal(name)
-        found = self.exclusions()
-        return found if isinstance(found, str) else ""
+        exclusions = self.exclusions()
+        return exclusions if isinstance(exclusions, str) else ""
 
     def exclusions(self) -> dict[str, Flags] | str:
         """Return the choices that each added rule leaves out, or why the structure is lost."""
@@ -338,15 +338,15 @@ class ChoiceProblem(FeatureProblem):
         for goal in self.objective.values():
             if goal.origin != "model":
                 return f"the objective {goal.name!r} is not the model's own"
-        found: dict[str, Flags] = {}
+        by_term: dict[str, Flags] = {}
         for term in self.constraints.values():
             if term.origin == "model":
                 continue
             excluded = excluded_by(self, term)
             if isinstance(excluded, str):
                 return excluded
-            found[term.name] = excluded
-        return found
+            by_term[term.name] = excluded
+        return by_term
 
 
 def row_choices(*needs: str) -> tuple[Structure, ...]:

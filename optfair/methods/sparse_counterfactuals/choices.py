@@ -443,8 +443,8 @@ class RowTable:
     def cheapest(self) -> Indices:
         """Least cost of each row (n,); K + 1 where no choice is left."""
         there = np.isfinite(self.lower)
-        found = np.where(there.any(axis=1), there.argmax(axis=1), self.lower.shape[1])
-        return np.asarray(found, dtype=np.intp)
+        first = np.where(there.any(axis=1), there.argmax(axis=1), self.lower.shape[1])
+        return np.asarray(first, dtype=np.intp)
 
     @property
     def dearest(self) -> int:
@@ -533,10 +533,10 @@ def reach(table: RowTable, capacity: int) -> Reach:
 def layers(best: Floats, capacity: int) -> Floats:
     """Return the least sum of rows i, ..., n − 1 for every budget, i = 0, ..., n."""
     n = best.shape[0]
-    found = np.zeros((n + 1, capacity + 1))
+    layers = np.zeros((n + 1, capacity + 1))
     for i in range(n - 1, -1, -1):
-        found[i] = _step(found[None, i + 1], best[None, i])[0][0]
-    return found
+        layers[i] = _step(layers[None, i + 1], best[None, i])[0][0]
+    return layers
 
 
 def _step(value: Floats, row: Floats) -> tuple[Floats, Indices]:

@@ -289,15 +289,15 @@ def mapped_counterfactuals(transport_map: Any, factuals: Any) -> Counterfactuals
             "it has no transform",
             "give p.map(p.solve()) of a map problem p",
         )
-    found = transport_map.transform(factuals)
-    points = np.asarray(found, dtype=float)
+    images = transport_map.transform(factuals)
+    points = np.asarray(images, dtype=float)
     if points.shape != np.shape(factuals):
         raise DataError(
             "the map does not return one counterfactual per row",
             f"shape {points.shape} for {np.shape(factuals)}",
             "give the features the map was made for",
         )
-    rows = found if hasattr(found, "columns") else in_container(factuals, points)
+    rows = images if hasattr(images, "columns") else in_container(factuals, points)
     return Counterfactuals(rows, np.arange(len(points)), "a transport map")
 
 

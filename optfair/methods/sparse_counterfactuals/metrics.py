@@ -73,14 +73,14 @@ def path_divergences(
 def mmd_of_lines(outputs: Floats, target: Floats, bandwidth: float) -> Floats:
     """Return the maximum mean discrepancy of each line (c, n) from the target (m,)."""
     among = float(_kernel(target[:, None], target, bandwidth).mean())
-    found = np.empty(outputs.shape[0])
+    distances = np.empty(outputs.shape[0])
     n = outputs.shape[1]
     step = max(1, CHUNK // (n * max(n, target.size)))
     for at in range(0, outputs.shape[0], step):
         part = outputs[at : at + step, :, None]
         own = _kernel(part, outputs[at : at + step, None, :], bandwidth).mean(axis=(1, 2))
-        found[at : at + step] = own - 2.0 * _kernel(part, target, bandwidth).mean(axis=(1, 2))
-    return _root(found + among)
+        distances[at : at + step] = own - 2.0 * _kernel(part, target, bandwidth).mean(axis=(1, 2))
+    return _root(distances + among)
 
 
 def mmd_of_changes(lines: Floats, places: Indices, target: Floats, bandwidth: float) -> Floats:
@@ -120,10 +120,10 @@ def mmd_of_changes(lines: Floats, places: Indices, target: Floats, bandwidth: fl
     cross = np.append(_kernel(first, target, bandwidth).sum(), drift.sum(axis=1)).cumsum()
     among = float(_kernel(target[:, None], target, bandwidth).mean())
     squared = own / n**2 - 2.0 * cross / (n * m) + among
-    found = _root(squared)
+    distances = _root(squared)
     near = squared < CANCELLED
-    found[near] = mmd_of_lines(lines[near], target, bandwidth)
-    return found
+    distances[near] = mmd_of_lines(lines[near], target, bandwidth)
+    return distances
 
 
 def kernel_bandwidth(values: Floats) -> float:

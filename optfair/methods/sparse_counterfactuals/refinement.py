@@ -78,8 +78,8 @@ class EditPath:
         rows = cells[:, 0]
         made = rank[rows] <= np.arange(length)[:, None]
         codes = np.concatenate([x, np.where(made, q[rows], x[rows])])
-        found = outputs(codes)
-        return cls(cells, found[:n], found[n:], (n, x.shape[1]))
+        values = outputs(codes)
+        return cls(cells, values[:n], values[n:], (n, x.shape[1]))
 
     def arrived_last(self, goals: Floats) -> EditPath:
         """Return the path on which a row that has arrived is edited after all others.
@@ -119,10 +119,10 @@ class EditPath:
 
     def outputs(self, budget: int) -> Floats:
         """Return the outputs after the first edits (n,)."""
-        found = self.start.copy()
+        values = self.start.copy()
         # in order: a later edit of a row says what its output is
-        found[self.cells[:budget, 0]] = self.after[:budget]
-        return found
+        values[self.cells[:budget, 0]] = self.after[:budget]
+        return values
 
     def divergences(self, target: Floats, divergence: str) -> Floats:
         """Return the divergence of the outputs from the target after 0, 1, ..., L edits.

@@ -194,8 +194,8 @@ def coalition_values(
                 part = at[low : low + step]
                 places = np.nonzero(differ[part])[1].reshape(part.size, k)
                 values = _values(score, x[i[part]], r[j[part]], places, inside)
-                found = (values @ weights) * share[i[part], j[part], None]
-                np.add.at(phi, (i[part, None], places), found)
+                parts = (values @ weights) * share[i[part], j[part], None]
+                np.add.at(phi, (i[part, None], places), parts)
     return phi
 
 
@@ -322,10 +322,10 @@ def _seeded(explainer: Any, row: Floats, samples: int, seed: int) -> Floats:
         np.random.seed(seed)  # noqa: NPY002
         try:
             # l1_reg: by default shap keeps ten features and sets the others to zero
-            found = explainer.shap_values(row, nsamples=samples, l1_reg=False, silent=True)
+            values = explainer.shap_values(row, nsamples=samples, l1_reg=False, silent=True)
         finally:
             np.random.set_state(state)  # noqa: NPY002
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(values, dtype=np.float64)
 
 
 # Shapley values of rows against the counterfactuals coupled to them (p-SHAP).

@@ -231,14 +231,14 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         counterfactuals = check_table(counterfactuals, "counterfactuals")
         rng = generator(self.random_state).spawn(4)
         setting = Setting.of(self, factuals, counterfactuals, alignment, rng[3])
-        found = attribution_of(self, setting, alignment, rng[0])
+        attribution = attribution_of(self, setting, alignment, rng[0])
         known, q = assigned_values(setting.stack, setting.r, setting.coupling, self.value, rng[2])
         held = column_indices(known.names, self.immutable)
         x = known.blocks[0]
         q[:, held] = x[:, held]
         self.coupling_ = setting.coupling
-        self.attribution_, self.attribution_error_ = found.values, found.standard_error
-        self.attribution_method_ = found.method
+        self.attribution_, self.attribution_error_ = attribution.values, attribution.standard_error
+        self.attribution_method_ = attribution.method
         self.editable_ = x != q
         self.predictor_, self.target_class_ = setting.predictor, setting.predictor.target_class
         self.factual_outputs_, self.target_ = setting.factual_outputs, setting.target

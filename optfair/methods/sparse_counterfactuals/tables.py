@@ -79,10 +79,10 @@ class JoinedColumns:
     def table(self, columns: Sequence[Any]) -> Any:
         """Return columns in the container of the tables."""
         if isinstance(self.container, np.dtype):
-            found = np.empty((columns[0].shape[0], len(columns)), dtype=self.container)
+            array = np.empty((columns[0].shape[0], len(columns)), dtype=self.container)
             for j, column in enumerate(columns):
-                found[:, j] = column
-            return found
+                array[:, j] = column
+            return array
         native = [column.to_native() for column in columns]
         if hasattr(native[0], "reset_index"):
             # pandas would align the columns by their old labels
@@ -339,18 +339,18 @@ class StackedRows:
             Codes of the rows in the other columns.
         """
         columns, firsts = list(self._joined.columns), list(self._firsts)
-        blocks, found = [b.copy() for b in self.blocks], codes.copy()
+        blocks, changed_codes = [b.copy() for b in self.blocks], codes.copy()
         for j in np.flatnonzero(self.numeric):
             longer = lengthened(columns[j], numbers[:, j])
             code, first = _coded(cell_values(longer))
             own = code[firsts[j]]  # new code of each old code
             for block in blocks:
                 block[:, j] = own[block[:, j]]
-            found[:, j] = code[code.size - numbers.shape[0] :]
+            changed_codes[:, j] = code[code.size - numbers.shape[0] :]
             columns[j], firsts[j] = longer, first
         joined = replace(self._joined, columns=tuple(columns))
         changed = replace(self, blocks=tuple(blocks), _firsts=tuple(firsts), _joined=joined)
-        return changed, found
+        return changed, changed_codes
 
 
 def column_indices(names: Sequence[str], columns: Iterable[Any]) -> Indices:

@@ -127,24 +127,24 @@ def linear(Y: Floats, boundaries: Sequence[Boundary], moves: Moves) -> Batch:
     A = np.stack([b.gradient(Y[0])[F] for b in boundaries])
     value = np.stack([b.value(Y) for b in boundaries], axis=1)
     right = y @ A.T - value
-    found = nearest_in_linear(y, A, right, metric=W, lower=low, upper=high)
-    u = np.where(found.reached[:, None], found.points - y, 0.0)
-    if found.multipliers.shape[1] == len(A) and low is not None:
+    nearest = nearest_in_linear(y, A, right, metric=W, lower=low, upper=high)
+    u = np.where(nearest.reached[:, None], nearest.points - y, 0.0)
+    if nearest.multipliers.shape[1] == len(A) and low is not None:
         # the point minimises the Lagrangian over the bounds by its form: its value is the bound
-        bound = (u * weighted(u, W)).sum(axis=1) + found.multipliers[:, 0] * (
+        bound = (u * weighted(u, W)).sum(axis=1) + nearest.multipliers[:, 0] * (
             value[:, 0] + u @ A[0]
         )
-        return _batch(Y, found, F, W, bound)
+        return _batch(Y, nearest, F, W, bound)
     if low is not None and high is not None:
         one, some = np.eye(A.shape[1]), bounded_columns(low, high)
         A = np.vstack([A, -one[some[0]], one[some[1]]])
         value = np.hstack([value, (low - y)[:, some[0]], (y - high)[:, some[1]]])
-    mu = np.where(found.reached[:, None], found.multipliers, 0.0)
+    mu = np.where(nearest.reached[:, None], nearest.multipliers, 0.0)
     # over all of space the least value is at y - W^-1 A' mu / 2
     pull = mu @ A
     bound = np.where(mu > 0.0, mu * np.where(mu > 0.0, value, 0.0), 0.0).sum(axis=1)
     bound -= 0.25 * ((pull @ inverse_metric(W, y.shape[1])) * pull).sum(axis=1)
-    return _batch(Y, found, F, W, bound)
+    return _batch(Y, nearest, F, W, bound)
 
 
 def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None = None) -> Batch:
@@ -169,9 +169,9 @@ def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None
     if pencil is None:
         D, noise = boundary.curvature(np.flatnonzero(F))
         pencil = Pencil.of(D, W, noise=noise)
-    found = nearest_behind(Y, boundary, np.flatnonzero(F), metric=W, pencil=pencil)
-    u = np.where(found.reached[:, None], found.points - y, 0.0)
-    mu = np.where(found.reached, found.multipliers[:, 0], 0.0)
+    nearest = nearest_behind(Y, boundary, np.flatnonzero(F), metric=W, pencil=pencil)
+    u = np.where(nearest.reached[:, None], nearest.points - y, 0.0)
+    mu = np.where(nearest.reached, nearest.multipliers[:, 0], 0.0)
     Wu = weighted(u, W)
     at = Y.copy()
     at[:, F] += u
@@ -185,15 +185,15 @@ def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None
     with np.errstate(divide="ignore"):
         loss = np.where(flat, np.where(slope == 0.0, 0.0, np.inf), 0.5 * slope**2 / bent)
     loss[bent < -1e-10] = np.inf
-    return _batch(Y, found, F, W, lagrangian - loss.sum(axis=1))
+    return _batch(Y, nearest, F, W, lagrangian - loss.sum(axis=1))
 
 
-def _batch(Y: Floats, found: Projections, F: Flags, W: Floats | None, bound: Floats) -> Batch:
-    reached = found.reached
+def _batch(Y: Floats, nearest: Projections, F: Flags, W: Floats | None, bound: Floats) -> Batch:
+    reached = nearest.reached
     points = Y.copy()
-    points[:, F] = found.points
+    points[:, F] = nearest.points
     points[~reached] = np.nan
-    u = np.where(reached[:, None], found.points - Y[:, F], 0.0)
+    u = np.where(reached[:, None], nearest.points - Y[:, F], 0.0)
     objective = (u * weighted(u, W)).sum(axis=1)
     gap = np.abs(objective - np.where(reached, bound, 0.0)) / np.maximum(1.0, objective)
     return Batch(points, np.where(reached, objective, np.inf), np.where(reached, gap, np.nan))

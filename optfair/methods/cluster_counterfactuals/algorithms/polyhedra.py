@@ -359,8 +359,8 @@ def _active_part(G: Floats, among: Flags, right: Floats) -> Floats:
     both = held[:, :, None] & held[:, None, :]
     system = np.where(both, G[slots[:, :, None], slots[:, None, :]], np.eye(most))
     own = np.where(held, np.take_along_axis(right, slots, axis=1), 0.0)
-    found = np.linalg.solve(system, own[:, :, None])[:, :, 0]
-    np.put_along_axis(x, slots, np.where(held, found, 0.0), axis=1)
+    solved = np.linalg.solve(system, own[:, :, None])[:, :, 0]
+    np.put_along_axis(x, slots, np.where(held, solved, 0.0), axis=1)
     return x
 
 
@@ -416,12 +416,12 @@ def nearest_in_linear(
     one, (low, high) = np.eye(A.shape[1]), bounded_columns(lower, upper)
     normals = np.vstack([A, -one[low], one[high]])
     ends = np.hstack([right, -lower[:, low], upper[:, high]])
-    found = nearest_in_polyhedron(Y, normals, ends, metric=metric)
+    nearest = nearest_in_polyhedron(Y, normals, ends, metric=metric)
     # a bound with a multiplier is met to the last digit, and none is passed by a rounding
-    points = np.clip(found.points, lower, upper)
-    held = found.multipliers[:, len(A) :] > 0.0
+    points = np.clip(nearest.points, lower, upper)
+    held = nearest.multipliers[:, len(A) :] > 0.0
     count = int(low.sum())
     points[:, low] = np.where(held[:, :count], lower[:, low], points[:, low])
     points[:, high] = np.where(held[:, count:], upper[:, high], points[:, high])
-    points[~found.reached] = np.nan
-    return replace(found, points=points)
+    points[~nearest.reached] = np.nan
+    return replace(nearest, points=points)

@@ -142,8 +142,8 @@ def nearest_in_quadratic(
     if rows.size and d.size and d[0] < 0.0:
         w[rows], multipliers[rows] = _curved_down(beta[rows], 2.0 * value[rows], d)
     elif rows.size:
-        found = _curved_up(beta[rows], 2.0 * value[rows], d)
-        w[rows], multipliers[rows], shortfall[rows] = found
+        part = _curved_up(beta[rows], 2.0 * value[rows], d)
+        w[rows], multipliers[rows], shortfall[rows] = part
         reached[rows] = shortfall[rows] == 0.0
         shortfall[rows] = np.where(reached[rows], 0.0, shortfall[rows] / 2.0)
         # touching the set in one point only leaves no multiplier: it counts as not reached
@@ -348,23 +348,23 @@ def nearest_behind(
         D, noise = boundary.curvature(free)
         pencil = Pencil.of(D, metric, noise=noise)
     y = Y[:, free]
-    found = nearest_in_quadratic(
+    nearest = nearest_in_quadratic(
         y,
         boundary.gradient(Y)[:, free],
         boundary.value(Y),
         pencil,
         noise=boundary.slope_noise(Y),
     )
-    mu = np.where(found.reached, found.multipliers[:, 0], 0.0)
+    mu = np.where(nearest.reached, nearest.multipliers[:, 0], 0.0)
     bent = 2.0 + mu[:, None] * pencil.d
     rows = np.flatnonzero((mu > 0.0) & (bent > CURVED).all(axis=1))
     if not rows.size:
-        return found
-    u = found.points[rows] - y[rows]
+        return nearest
+    u = nearest.points[rows] - y[rows]
     u, sharp = _sharpened(Y[rows], u, mu[rows], boundary, free, metric, pencil)
-    points, multipliers = found.points.copy(), found.multipliers.copy()
+    points, multipliers = nearest.points.copy(), nearest.multipliers.copy()
     points[rows], multipliers[rows, 0] = y[rows] + u, sharp
-    return replace(found, points=points, multipliers=multipliers)
+    return replace(nearest, points=points, multipliers=multipliers)
 
 
 def _sharpened(

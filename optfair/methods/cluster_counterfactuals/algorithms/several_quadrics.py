@@ -356,16 +356,16 @@ def near_point(
         if time.perf_counter() > deadline:
             break
         around = [b if b.linear or b.Q is None else Inner(b, z) for b in boundaries]
-        found = Several(around, free, metric).nearest(
+        nearest = Several(around, free, metric).nearest(
             y, lower, upper, deadline=deadline, met=INNER_MET
         )
-        if found is None:
+        if nearest is None:
             break
-        new = objective(found[0])
+        new = objective(nearest[0])
         # rounding of the boundaries allows for a little more
         if new > now * (1.0 + 1e-9):
             break
-        z, fell, now = found[0], now - new, new
+        z, fell, now = nearest[0], now - new, new
         if fell <= SETTLED * max(now, 1e-300):
             break
     return z
