@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 
 # Binary digits that a step of refinement must gain, the most it tries, and most of an answer.
-LEAST, GAIN, DIGITS = 4, 30, 400_000
+LEAST, GAIN, DIGITS = 4, 44, 400_000
 # Equations whose columns are chosen densely, and entries of their matrix.
 EQUATIONS, ENTRIES = 3_000, 20_000_000
 
