@@ -16,7 +16,7 @@ from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Status
 from optfair.errors import ClassError, Infeasible, SolverFailure
-from optfair.proofs.rational import balanced, solve_exactly
+from optfair.proofs.rational import DIGITS, balanced, solve_exactly
 from optfair.proofs.reduction import Entries, Excluded, Link
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
 LARGEST, ROUNDS = 3_000, 8
+# Binary digits by which a wrong basis is told at first, and what may be rounding of them.
+ENOUGH, NIL = 640, Fraction(1, 2**300)
 # What an exact slack is multiplied by, at most, where a better basis is looked for.
 ZOOM = 400
 # Magnified slacks and multipliers beyond this are cut off: they are not in question.
@@ -163,19 +165,25 @@ def exact_optimum(
                 raise Contradictory(f"{why}, and its rows contradict each other", link)
             why += ", and no point next to it satisfies the rows to the last digit"
             break
-        found = _solved(form, *kept.nonbasic(), end - time.perf_counter())
+        for digits in (ENOUGH, DIGITS):  # most wrong bases are so long before the last digit
+            found = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)
+            if found is None:
+                break
+            (x, z), nil = found, NIL if digits == ENOUGH else 0
+            parts = exact_slack(form, x), z, _reduced(form, z)
+            slack, seen, reduced = ([v if abs(v) > nil else Fraction(0) for v in p] for p in parts)
+            short, wrong = _faults(form, slack, seen, reduced)
+            if short or wrong:
+                break
         if found is None:
             why = "its basis has no solution in fractions, or too large a one"
             break
-        x, z = found
-        slack, reduced = exact_slack(form, x), _reduced(form, z)
-        short, wrong = _faults(form, slack, z, reduced)
         if not short and not wrong:
             back = (Fraction(float(u)) * v for u, v in zip(column, x, strict=True))
             priced = (Fraction(float(u)) * v for u, v in zip(row, z, strict=True))
             return list(back), list(priced)
         why = f"its best basis is off by {float(max(short, wrong)):.1e}"
-        asked = _magnified(form, slack, z, short, wrong)
+        asked = _magnified(form, slack, seen, short, wrong)
     raise SolverFailure(
         "no basis was found that is optimal in fractions",
         why,
@@ -184,7 +192,11 @@ def exact_optimum(
 
 
 def _solved(
-    form: ConicForm, columns: NDArray[np.bool_], rows: NDArray[np.bool_], seconds: float
+    form: ConicForm,
+    columns: NDArray[np.bool_],
+    rows: NDArray[np.bool_],
+    seconds: float,
+    digits: int,
 ) -> tuple[Ratios, Ratios] | None:
     """Return the basic solution: rows that are not basic hold with equality, columns are 0."""
     A = sp.csr_array(form.A)
@@ -205,8 +217,9 @@ def _solved(
         return None
     B = A[R][:, C]
     sides = exact_slack(form, x)
-    solved = solve_exactly(B, [sides[i] for i in R], seconds)
-    priced = solve_exactly(sp.csr_array(B.T), [Fraction(float(-form.q[j])) for j in C], seconds)
+    costs = [Fraction(float(-form.q[j])) for j in C]
+    solved = solve_exactly(B, [sides[i] for i in R], seconds, digits)
+    priced = solve_exactly(sp.csr_array(B.T), costs, seconds, digits)
     if solved is None or priced is None:
         return None
     for j, v in zip(C.tolist(), solved[0], strict=True):
