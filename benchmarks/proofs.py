@@ -326,7 +326,7 @@ def units(options: Any) -> Rows:
 
 def exact(options: Any) -> Rows:
     """Solve Netlib to the last digit."""
-    table = [solved(m, exact=True, time_limit=300.0) for m in members("netlib", options)]
+    table = [solved(m, exact=True, time_limit=900.0) for m in members("netlib", options)]
     name = "Netlib: share with an optimum in fractions"
     return shares(table, [(name, 0.95, "proved")])
 

@@ -15,22 +15,34 @@ from numpy.typing import NDArray
 from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Status
-from optfair.errors import ClassError, SolverFailure
-from optfair.proofs.rational import balanced, solve_exactly
+from optfair.errors import ClassError, Infeasible, SolverFailure
+from optfair.proofs.rational import DIGITS, balanced, solve_exactly
+from optfair.proofs.reduction import Entries, Excluded, Link
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
+    from optfair.compile.form import Compiled
     from optfair.core.solution import Solution
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
-LARGEST, ROUNDS = 2_000, 8
+LARGEST, ROUNDS = 3_000, 8
+# Binary digits by which a wrong basis is told at first, and what may be rounding of them.
+ENOUGH, NIL = 640, Fraction(1, 2**300)
 # What an exact slack is multiplied by, at most, where a better basis is looked for.
 ZOOM = 400
 # Magnified slacks and multipliers beyond this are cut off: they are not in question.
 FAR = 1e4
 
 Ratios = list[Fraction]
+
+
+class Contradictory(SolverFailure):
+    """No point satisfies the rows to the last digit: a combination of them says so."""
+
+    def __init__(self, why: str, link: Link) -> None:
+        super().__init__("the rows have no point in common", why)
+        self.link = link
 
 
 def exactly(solution: Solution, seconds: float | None = None) -> Solution:
@@ -47,6 +59,8 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     ------
     ClassError
         Not a linear program; or its bound rests on something else than such multipliers.
+    Infeasible
+        The declared floats contradict each other, in digits that no tolerance shows.
     SolverFailure
         No basis was found that is optimal in fractions.
     """
@@ -64,7 +78,10 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     again: Any = solution.problem.conic_proof(proof.stored()[0], proof.x, proof.z)
     compiled = again.compiled
     kept = next((k for k in compiled.ended.values() if isinstance(k, Kept)), None)
-    x, z = exact_optimum(compiled.form, seconds, kept)
+    try:
+        x, z = exact_optimum(compiled.form, seconds, kept)
+    except Contradictory as e:
+        raise _infeasible(compiled, e) from None
     near = (np.array(x, dtype=float), np.array(z, dtype=float))
     exact = ExactOptimum(solution.problem, compiled, *near, point=tuple(x), prices=tuple(z))
     values, multipliers = compiled.by_name(*near)
@@ -82,6 +99,24 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
         proof=exact,
         seconds={**solution.seconds, "recover": spent},
         unit=found.unit,
+    )
+
+
+def _infeasible(compiled: Compiled, found: Contradictory) -> Infeasible:
+    """Return what to raise where floats contradict each other, with the proof."""
+    from optfair.backends.facial import FacialContradiction
+
+    form = compiled.form
+    z = np.zeros(form.b.size)
+    z[list(found.link)] = 1.0
+    names = tuple(k for k, v in compiled.by_name(np.zeros(form.q.size), z)[1].items() if v.any())
+    proof = FacialContradiction(form, z, names, proof=Excluded((found.link,), None))
+    return Infeasible(
+        f"no point satisfies {', '.join(map(repr, names))} to the last digit",
+        f"{found.evidence}: {proof}, verified in fractions",
+        "solve without exact=True, to a tolerance; or leave out rows that follow from others",
+        certificate=proof,
+        conflict=names,
     )
 
 
@@ -106,10 +141,11 @@ def exact_optimum(
     Raises
     ------
     SolverFailure
-        No basis was found that is optimal in fractions.
+        No basis was found that is optimal in fractions; `Contradictory` where there is none,
+        because the rows contradict each other.
     """
     # powers of two change no digit: the same basis, and every row and column near 1
-    row, column = balanced(form.A)
+    declared, (row, column) = form, balanced(form.A)
     form = form.in_units(row, column)
     end = np.inf if seconds is None else time.perf_counter() + seconds
     nothing = np.zeros(form.q.size, dtype=bool)
@@ -124,21 +160,30 @@ def exact_optimum(
         if kept is None or time.perf_counter() > end:
             break
         if said.status == "infeasible":  # the last digits of dependent rows, magnified
+            link = None if said.z is None else Entries.of(declared).contradiction(said.z, row)
+            if link is not None:
+                raise Contradictory(f"{why}, and its rows contradict each other", link)
             why += ", and no point next to it satisfies the rows to the last digit"
             break
-        found = _solved(form, *kept.nonbasic(), min(60.0, end - time.perf_counter()))
+        for digits in (ENOUGH, DIGITS):  # most wrong bases are so long before the last digit
+            found = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)
+            if found is None:
+                break
+            (x, z), nil = found, NIL if digits == ENOUGH else 0
+            parts = exact_slack(form, x), z, _reduced(form, z)
+            slack, seen, reduced = ([v if abs(v) > nil else Fraction(0) for v in p] for p in parts)
+            short, wrong = _faults(form, slack, seen, reduced)
+            if short or wrong:
+                break
         if found is None:
             why = "its basis has no solution in fractions, or too large a one"
             break
-        x, z = found
-        slack, reduced = exact_slack(form, x), _reduced(form, z)
-        short, wrong = _faults(form, slack, z, reduced)
         if not short and not wrong:
             back = (Fraction(float(u)) * v for u, v in zip(column, x, strict=True))
             priced = (Fraction(float(u)) * v for u, v in zip(row, z, strict=True))
             return list(back), list(priced)
         why = f"its best basis is off by {float(max(short, wrong)):.1e}"
-        asked = _magnified(form, slack, z, short, wrong)
+        asked = _magnified(form, slack, seen, short, wrong)
     raise SolverFailure(
         "no basis was found that is optimal in fractions",
         why,
@@ -147,7 +192,11 @@ def exact_optimum(
 
 
 def _solved(
-    form: ConicForm, columns: NDArray[np.bool_], rows: NDArray[np.bool_], seconds: float
+    form: ConicForm,
+    columns: NDArray[np.bool_],
+    rows: NDArray[np.bool_],
+    seconds: float,
+    digits: int,
 ) -> tuple[Ratios, Ratios] | None:
     """Return the basic solution: rows that are not basic hold with equality, columns are 0."""
     A = sp.csr_array(form.A)
@@ -168,8 +217,9 @@ def _solved(
         return None
     B = A[R][:, C]
     sides = exact_slack(form, x)
-    solved = solve_exactly(B, [sides[i] for i in R], seconds)
-    priced = solve_exactly(sp.csr_array(B.T), [Fraction(float(-form.q[j])) for j in C], seconds)
+    costs = [Fraction(float(-form.q[j])) for j in C]
+    solved = solve_exactly(B, [sides[i] for i in R], seconds, digits)
+    priced = solve_exactly(sp.csr_array(B.T), costs, seconds, digits)
     if solved is None or priced is None:
         return None
     for j, v in zip(C.tolist(), solved[0], strict=True):

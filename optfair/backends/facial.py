@@ -60,8 +60,9 @@ class FacialContradiction(InfeasibilityProof):
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
-        steps = f"{len(self.proof.links)} steps of facial reduction"
-        return f"{steps} over {', '.join(map(repr, self.conflict))}"
+        count, names = len(self.proof.links), ", ".join(map(repr, self.conflict))
+        how = "a Farkas vector in fractions" if count == 1 else f"{count} steps of facial reduction"
+        return f"{how} over {names}"
 
     __repr__ = __str__
 

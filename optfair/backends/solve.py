@@ -357,7 +357,7 @@ class _Search:
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS
         if self.named or not (small and self.provable and left > 0.0):
             return
-        with contextlib.suppress(SolverFailure):
+        with contextlib.suppress(SolverFailure, Infeasible):  # only its last digits are
             exact = exactly(solution, left)
             if not exact.residuals().above(self.request.tolerance):
                 self.attempts.append(f"{solution.solver}: a basis was solved in fractions")

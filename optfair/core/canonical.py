@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.elementwise.power import PowerApprox
 from cvxpy.constraints import (
     PSD,
     SOC,
@@ -350,6 +351,12 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
         return _lowered(again, target)
     lowered = known.found.get((target, sign))
     if lowered is None:
+        if cp.quantum_rel_entr in known.built.atoms():
+            raise UnsupportedProblem(
+                f"no cones are known for the quantum relative entropy in {term.name!r}",
+                "CVXPY has a quadrature, and a bound on that is none on the problem",
+                "solve problem.cvxpy by CVXPY, which proves nothing",
+            )
         reduced = _reduced_once(known, term.name, target, sign)
         lowered = known.found[target, sign] = _lowered(reduced, target)
     return lowered
@@ -372,6 +379,7 @@ def _reduced(
         psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
     )
     quadratic = target.quadratic and sign != 0.0
+    written = _exact(written)
     rows = not sign and type(written) in _ROWS
     if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
@@ -397,6 +405,20 @@ def _reduced(
 
 # Constraints that are rows as they stand when both sides are affine.
 _ROWS = (Equality, Inequality, NonNeg, Zero)
+
+
+def _exact(written: Any) -> Any:
+    """Return an expression with the exponents and logarithms that it has, not fractions near them.
+
+    A bound on cones of other exponents is one on another problem.
+    """
+    args = [_exact(arg) for arg in written.args]
+    if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
+        return cp.power(args[0], written.p.value, approx=False)
+    if isinstance(written, cp.von_neumann_entr) and written.quad_approx:
+        return cp.von_neumann_entr(args[0])
+    same = all(new is old for new, old in zip(args, written.args, strict=True))
+    return written if same else written.copy(args)
 
 
 def _plain(written: Any) -> bool:

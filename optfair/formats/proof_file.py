@@ -221,8 +221,13 @@ def _document(certificate: Certificate) -> dict[str, Any]:
     if isinstance(certificate, Optimality):
         return _optimality(certificate)
     if isinstance(certificate, FacialContradiction):
-        about = {"constraints": list(certificate.conflict)}
-        return _framed(FACIAL, about, form_record(certificate.form), certificate.proof.record())
+        about, record = {"constraints": list(certificate.conflict)}, form_record(certificate.form)
+        link, *more = certificate.proof.links
+        if not more and certificate.form.polyhedral:  # a Farkas vector
+            weights = [ratio(link.get(i, Fraction(0))) for i in range(certificate.form.b.size)]
+            tree = {"against": "constraints", "multipliers": weights, "steps": []}
+            return _framed("infeasible", about, record, {"tree": tree})
+        return _framed(FACIAL, about, record, certificate.proof.record())
     if isinstance(certificate, UnattainedOptimum):
         limit = {"limit": plain(certificate.limit)}
         body = certificate.proof.record() | limit

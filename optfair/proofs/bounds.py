@@ -39,7 +39,7 @@ from optfair.proofs.residual import (
     residual_of,
     sharper,
 )
-from optfair.proofs.rounding import UNIT, dot
+from optfair.proofs.rounding import UNIT, dot, loss
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -129,13 +129,58 @@ class LowerBound:
     fault: str = ""
 
 
-def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
-    """Add the row that the objective is at most a known value, for a linear objective."""
-    if upper is None or form.P.nnz or not np.isfinite(upper) or not form.q.any():
-        return rows
+def _proved_floor(form: ConicForm) -> Floats:
+    r"""Return :math:`\mu \ge 0` with :math:`P \succeq \operatorname{diag}(\mu)`, 0 where none is proved."""
+    floor = form.curvature.floor
+    known = form.curvature.shift == 0.0 and floor is not None
+    return np.asarray(floor) if known else np.zeros(form.q.size)
+
+
+def _spare(form: ConicForm, upper: float) -> float:
+    r"""Return what an upper bound of the objective leaves to linear and to curved columns together.
+
+    .. math::
+        \sum_{\mu_j = 0} q_j y_j + \sum_{\mu_j > 0} \tfrac12 \mu_j (y_j + q_j / \mu_j)^2
+        \le u - c + \sum_{\mu_j > 0} q_j^2 / 2 \mu_j
+    """
     side = np.nextafter(upper - form.offset, np.inf)
     side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
-    return rows.below(form.q[None, :], np.array([side]))
+    floor = _proved_floor(form)
+    at = floor > 0.0
+    with np.errstate(over="ignore"):
+        own = float((np.square(form.q[at]) / (2.0 * floor[at])).sum()) * (1.0 + 1e-9)
+    return float(np.nextafter(side + (own + 1e-300 if at.any() else 0.0), np.inf))
+
+
+def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
+    """Add the row that the objective is at most a known value, as far as it is linear."""
+    if upper is None or not np.isfinite(upper) or form.curvature.shift != 0.0:
+        return rows
+    cost = np.where(_proved_floor(form) > 0.0, 0.0, form.q)
+    return rows.below(cost[None, :], np.array([_spare(form, upper)])) if cost.any() else rows
+
+
+def _held(form: ConicForm, boxes: Boxes, upper: float | None) -> Boxes:
+    """Return the boxes with those of curved columns in which the objective is at most a value."""
+    floor = _proved_floor(form)
+    at = floor > 0.0
+    if upper is None or not np.isfinite(upper) or not at.any():
+        return boxes
+    with np.errstate(invalid="ignore", over="ignore"):
+        least = np.where(form.q > 0.0, form.q * boxes.lower, form.q * boxes.upper)[~at]
+    least = least[form.q[~at] != 0.0]
+    side = _spare(form, upper)
+    left = side - float(least.sum()) + loss(least.size, float(np.abs(least).sum()) + abs(side))
+    if not np.isfinite(left):
+        return boxes
+    middle = form.q[at] / floor[at]
+    reach = (
+        np.sqrt(2.0 * max(left, 0.0) / floor[at]) * (1.0 + 1e-12) + np.abs(middle) * 1e-12 + 1e-150
+    )
+    lower, upper_ones = boxes.lower.copy(), boxes.upper.copy()
+    lower[at] = np.maximum(lower[at], -middle - reach)
+    upper_ones[at] = np.minimum(upper_ones[at], reach - middle)
+    return boxes.tighter(lower, upper_ones)
 
 
 def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
@@ -217,7 +262,10 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         found, spent = peeled_off
     bare = boxes
     if some and boxes.unpaid(found).any():
-        boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
+        rows = _with_cut(form, linear_rows(form), upper)
+        boxes = _implied(form, rows, found, boxes)
+        if boxes.unpaid(found).any():
+            boxes = _implied(form, rows, found, _held(form, boxes, upper))
         best = np.inf if upper is None else upper
     if some and boxes.unpaid(found).any():
         at = np.flatnonzero(boxes.unpaid(found))

@@ -171,7 +171,10 @@ def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
     if m * n > ENTRIES:
         return A, q
     nonzero = np.flatnonzero(np.diff(A.indptr))
-    size = np.asarray(A.multiply(A).sum(axis=0)).ravel()[nonzero] ** 0.5
+    with np.errstate(over="ignore"):
+        size = np.asarray(A.multiply(A).sum(axis=0)).ravel()[nonzero] ** 0.5
+    if not ((size > 0.0) & np.isfinite(size)).all():
+        return A, q  # squares leave the range of floats
     own = sp.csc_array(A[:, nonzero] @ sp.diags_array(1.0 / size))
     if nonzero.size and np.linalg.eigvalsh((own.T @ own).toarray())[0] > APART_COLUMNS:
         return A, q

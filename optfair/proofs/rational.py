@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 
 # Binary digits that a step of refinement must gain, the most it tries, and most of an answer.
-LEAST, GAIN, DIGITS = 4, 30, 400_000
+LEAST, GAIN, DIGITS = 4, 44, 400_000
 # Equations whose columns are chosen densely, and entries of their matrix.
 EQUATIONS, ENTRIES = 3_000, 20_000_000
 
@@ -62,7 +62,7 @@ def _whole(values: Any) -> tuple[list[int], int]:
 
 
 def solve_exactly(
-    B: Any, side: list[Fraction], seconds: float = 60.0
+    B: Any, side: list[Fraction], seconds: float = 60.0, enough: int = DIGITS
 ) -> tuple[list[int], int] | None:
     r"""Return the exact solution of :math:`B y = c` as integers over one denominator.
 
@@ -78,6 +78,8 @@ def solve_exactly(
         c.
     seconds : float
         Time it may take.
+    enough : int
+        Binary digits after which the answer is good enough, although it is not exact.
 
     Returns
     -------
@@ -160,10 +162,10 @@ def solve_exactly(
         tail = [(v << up) + d for v, d in zip(tail, moved, strict=True)]
         digits, short, left = digits + up, short + up, rest
         done = not any(left)
-        if done or digits >= look or short > 1024:
+        if done or digits >= min(look, enough) or short > 1024:
             y = [(v << short) + d for v, d in zip(y, tail, strict=True)]
             tail, short = [0] * k, 0
-        if done:
+        if done or (digits >= enough and not short):
             return y, under << digits
         if digits >= look:
             found = _nearby(y, digits, under, rows, c)

@@ -142,6 +142,21 @@ class Entries:
         numbers = list(map(Fraction, self.rows.data.tolist()))
         return self.rows.indptr.tolist(), self.rows.indices.tolist(), numbers
 
+    def near(self, z: Floats, unit: Floats, used: NDArray[Any], count: int) -> Link | None:
+        """Return weights of some rows near z, in some units, with which the first columns cancel."""
+        support = np.flatnonzero(np.abs(z) > ZERO * np.abs(z).max(initial=0.0))
+        if not support.size:
+            return None
+        weights = _exactly(self.rows[used[support]], (z * unit)[support], count)
+        if weights is None:
+            return None
+        return {int(used[i]): v for i, v in zip(support, weights, strict=True) if v}
+
+    def contradiction(self, z: Floats, unit: Floats) -> Link | None:
+        """Return a Farkas vector in fractions near one in floats, in units of its rows."""
+        link = self.near(z, unit, np.arange(z.size), self.rows.shape[1] - 1)
+        return None if link is None or chain_fault(self, [link]) else link
+
     def combined(self, link: Link) -> dict[int, Fraction]:
         """Return the exact sum of rows times their weights, by column."""
         start, columns, numbers = self.exact
@@ -259,13 +274,9 @@ class Face:
             return None
         z = result.x[: used.size].copy()
         z[free] -= result.x[used.size :]
-        support = np.flatnonzero(np.abs(z) > ZERO * np.abs(z).max(initial=0.0))
-        if not support.size:
+        link = self.entries.near(z, row, used, n if contradiction else n + 1)
+        if link is None:
             return None
-        weights = _exactly(rows[support], z[support] * row[support], n if contradiction else n + 1)
-        if weights is None:
-            return None
-        link = {int(used[i]): v for i, v in zip(support, weights, strict=True) if v}
         good = not self.fault(link) and (self.side(link) < 0 or self._shows(link))
         return link if good and (not contradiction or self.side(link) < 0) else None
 

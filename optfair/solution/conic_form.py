@@ -228,6 +228,10 @@ class ConicForm:
         if units is None:
             return None
         made = self.in_units(*units)
+        back = made.in_units(*(1.0 / u for u in units))
+        pairs = ((getattr(self, k), getattr(back, k)) for k in ("P", "q", "A", "b"))
+        if not all(_same(one, other) for one, other in pairs):
+            return None  # a number left the range of floats
         made.__dict__["congruent"] = None  # its own is
         return made, *units
 
@@ -439,6 +443,10 @@ class ConicForm:
             if ((columns >= at.start) & (columns < at.stop)).any()
         ]
         return tuple(named) or ("an auxiliary variable",)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return not (one - other).nnz if sp.issparse(one) else np.array_equal(one, other)
 
 
 def _largest(vector: Any) -> float:

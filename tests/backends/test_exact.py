@@ -18,6 +18,7 @@ import optfair as of
 from optfair.backends import solve as search
 from optfair.backends.exact import exactly
 from optfair.proofs import check_proof
+from optfair.proofs.reduction import Excluded
 
 
 def exact(value: float) -> Fraction:
@@ -195,3 +196,26 @@ def test_what_has_no_exact_optimum_is_refused() -> None:
         none.solve(exact=True)
     with pytest.raises(of.SolverFailure, match="no basis was found"):
         exactly(diet().solve(), seconds=-1.0)
+
+
+def test_floats_that_contradict_each_other_in_the_last_digit(tmp_path: Path) -> None:
+    x = cp.Variable(3, name="x")
+    rows = [0.1 * x[0] + x[1] == 0.1, 0.2 * x[0] + x[2] == 0.2, 0.3 * (x[0] + x[1]) == 0.3]
+    same = [0.1 * x[0] + x[1] == 0.1 + 2.0**-56, x >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + x[1]), rows + same), [*"abcd", "sign"])
+    near = p.solve()  # within the tolerance there is an optimum, and it is proved
+    assert near.grade.word == "proved" and near.objective == pytest.approx(1.0)
+    with pytest.raises(of.Infeasible, match="to the last digit") as e:
+        p.solve(exact=True)
+    proof = e.value.certificate
+    assert e.value.conflict == ("a", "d") and proof.verify()
+    assert str(proof) == "a Farkas vector in fractions over 'a', 'd'"
+    proof.save(tmp_path / "proof.json")
+    command = [sys.executable, "-I", "-S", check_proof.__file__, str(tmp_path / "proof.json")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.endswith("proved: no point satisfies the constraints\n")
+    # one digit more or less in the weights proves nothing
+    (link,), none = proof.proof.links, Fraction(1, 10**300)
+    for i in link:
+        moved = Excluded(({**link, i: link[i] + none},), None)
+        assert not replace(proof, proof=moved).verify()

@@ -169,28 +169,14 @@ SCALES = {
     "objective": (0.0, 0.0, 1.0),
     "all": (-1.0, 1.0, -1.0),
 }
-# Where units still matter, strictly: an entry that is mended must go.
-OPEN = {
-    "refused": [  # no answer passes verification
-        # no solver closes the gap further than to 1e-5
-        ("group_counterfactual/gaussian_lmi_german", "all"),
-    ],
-    "graded lower": [  # its bound is not proved in these units
-        # the radius is told in the unit of the data, and some columns count in another one
-        ("group_counterfactual/gaussian_lmi_german", "columns"),
-    ],
-}
 
 
 def cases() -> list[Any]:
     """Return every instance in every other unit, the quick ones in each run of the tests."""
-    found = []
-    for name, way in itertools.product(INSTANCES, SCALES):
-        why = [k for k, places in OPEN.items() if (name, way) in places]
-        marks = [] if name in QUICK else [pytest.mark.slow]
-        marks += [pytest.mark.xfail(strict=True, reason=k) for k in why]
-        found.append(pytest.param(name, way, marks=marks))
-    return found
+    return [
+        pytest.param(name, way, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name, way in itertools.product(INSTANCES, SCALES)
+    ]
 
 
 @cache

@@ -108,6 +108,43 @@ def test_a_program_with_a_point_is_never_infeasible(seed: int) -> None:
 
 
 @given(st.integers(0, 100_000))
+def test_where_a_curved_objective_is_at_most_its_value_a_point_stays(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    form, y = random_form(rng, True)
+    bent = np.diag(2.0 ** rng.integers(-9, 10, y.size) * (rng.random(y.size) < 0.7))
+    form = replace(form, P=sp.csc_array(bent))
+    near = objective(form, y)
+    upper = np.nextafter(float(near), np.inf)
+    rows = bounds._with_cut(form, linear_rows(form), upper)
+    for row, high in zip(rows.A[form.b.size :].toarray(), rows.high[form.b.size :], strict=True):
+        assert (
+            sum(Fraction(float(a)) * Fraction(float(v)) for a, v in zip(row, y, strict=True))
+            <= high
+        )
+    lower, over = declared_bounds(rows)
+    lower, over = np.maximum(lower, y - rng.random()), np.minimum(over, y + rng.random())
+    boxes = bounds._held(form, bounds.Boxes(lower, over), upper)
+    assert (boxes.lower <= y).all() and (y <= boxes.upper).all()
+
+
+def test_a_curved_objective_bounds_what_rows_link_to_it() -> None:
+    # min (u² + v)/1e6: u = w, v >= 0, w free; in units of which the least is 1e-6 and the largest 1e6
+    A = [[1.0, 0.0, -1e-6], [0.0, -1.0, 0.0], [0.0, 0.0, -1e-6]]
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 3))
+    form = form_of(A, [0.0, 0.0, -1.0], cones, [0.0, 1e-6, 0.0], np.diag([2e-6, 0.0, 0.0]))
+    x, z = np.array([1.0, 0.0, 1e6]), np.array([-2e-6, 1e-6, 2e-6]) * (1.0 + 1e-12) + 1e-17
+    without = lower_bound(form, x, z)
+    found = lower_bound(form, x, z, 1e-6)
+    assert found.unpaid is None and 1e-6 * (1.0 - 1e-9) < found.value <= 1e-6
+    assert without.unpaid is not None or without.value <= found.value
+    # the objective as it is, without the square that curved columns are worth by themselves
+    tilted = replace(form, q=np.array([-4e-6, 1e-6, 0.0]))
+    boxes = bounds._held(tilted, bounds.Boxes(*tilted.column_bounds), -3e-6)
+    assert boxes.upper[0] == pytest.approx(3.0) and boxes.lower[0] == pytest.approx(1.0)
+    assert np.isinf(bounds._held(tilted, bounds.Boxes(*tilted.column_bounds), None).upper[0])
+
+
+@given(st.integers(0, 100_000))
 def test_bounds_that_rows_imply_hold(seed: int) -> None:
     form, y = random_form(np.random.default_rng(seed), False)
     rows = linear_rows(form)

@@ -228,3 +228,11 @@ def test_bounds_by_edges_of_cones_are_below_the_optimum(seed: int) -> None:
             closed += 1
             assert found.value <= optimum and found.value > float(optimum) - 1e-5
     assert closed
+
+
+@pytest.mark.parametrize("size", [2.0**-900, 2.0**900])
+def test_columns_whose_squares_are_no_floats_are_left_as_they_are(size: float) -> None:
+    A, q = sp.csc_array([[size, 2.0 * size], [size, 2.0 * size]]), np.array([1.0, 2.0])
+    kept, costs = _without_copies(A, q)
+    assert kept is A and costs is q
+    assert np.count_nonzero(_without_copies(A / size, q)[1]) == 1

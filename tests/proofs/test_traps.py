@@ -291,3 +291,25 @@ def test_the_bound_of_a_column_says_nothing_of_its_unit() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(np.array([-1.4e-3, 4e-12, 1.9e3, 8e-2]) @ z), rows))
     s = p.solve(tolerance=1e-7)
     assert s.objective == pytest.approx(-18.0, rel=1e-6) and s.grade.sound
+
+
+@pytest.mark.parametrize("power", [3.00048828125, 2.123456789, 1.00048828125, -1.123456789])
+def test_an_exponent_is_not_a_fraction_near_it(power: float) -> None:
+    # with 253/81 in its place the second had an optimum 5e-9 higher, which was called proved
+    x = cp.Variable(name="x")
+    edge = x >= 100 if power > 0 else x <= 100
+    s = adopted(cp.Minimize(cp.power(x, power)), [edge, x >= 1e-3]).solve()
+    assert s.grade.word == "proved" and s.is_optimal(1e-7)
+    assert s.bound <= 100.0**power * (1.0 + 1e-14)
+    assert s.objective == pytest.approx(100.0**power, rel=1e-7)
+
+
+def test_entropies_of_matrices_are_no_quadratures() -> None:
+    X, A = cp.Variable((2, 2), symmetric=True, name="X"), np.array([[1.0, 0.3], [0.3, 2.0]])
+    sizes = np.linalg.eigvalsh(A)
+    goal = cp.Maximize(cp.von_neumann_entr(X, quad_approx=(2, 2)))
+    s = adopted(goal, [X == A]).solve()
+    assert s.bound >= -(sizes * np.log(sizes)).sum() - 1e-13 and s.is_optimal(1e-7)
+    relative = adopted(cp.Minimize(cp.quantum_rel_entr(X, np.eye(2))), [X == A / 3.0])
+    with pytest.raises(of.UnsupportedProblem, match="no cones are known for the quantum"):
+        relative.solve("clarabel")

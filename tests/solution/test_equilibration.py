@@ -12,6 +12,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.form import compile_problem
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 from optfair.solution.equilibration import congruence
 
 Floats = np.ndarray[Any, Any]
@@ -156,3 +158,14 @@ def test_units_of_curvature_are_powers_of_two() -> None:
     assert congruence(near) is None
     one = compile_problem(quadratic(1, 0)[0], "CLARABEL").form
     assert one.congruent is None
+
+
+def test_units_in_which_a_number_is_lost_are_not_taken() -> None:
+    # 2e-301 would be 0 in the units of the curvature, and the column without that row free
+    A = sp.csc_array([[-1.2e18, 0.0], [-2.8e-301, -2.7e-12], [-3.0, 0.0]])
+    P = sp.diags_array([0.125, 4.9e-91], format="csc")
+    b = np.array([2.7e-12, 64.0, -1.2e18])
+    form = ConicForm(P, np.zeros(2), 0.0, A, b, (Cone("nonneg", 0, 3),))
+    rows, columns = congruence(form) or (np.ones(3), np.ones(2))
+    assert form.in_units(rows, columns).A[1, 0] == 0.0
+    assert form.congruent is None
