@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.request import RawPoint, refused_options
 from optfair.backends.terminal import ask_for_room, in_thread
 from optfair.numbers import Floats
+from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import ConicForm
 
 
@@ -87,29 +88,39 @@ def _passed(
     integer: NDArray[np.bool_] | None = None,
 ) -> None:
     """Hand a program over as arrays: the attributes of a model are lists, filled entry by entry."""
-    matrix = sp.csc_array(rows)
-    m, n = matrix.shape
-    square = sp.csc_array((n, n)) if hessian is None else hessian
+    (m, n), columns = rows.shape, _columns(rows)
+    none = np.zeros(0, dtype=np.int32)
+    square = (np.zeros(n + 1, dtype=np.int32), none, np.zeros(0)) if hessian is None else hessian
     kinds = np.zeros(n, dtype=np.int32) if integer is None else integer.astype(np.int32)
     solver.passModel(
         n,
         m,
-        matrix.nnz,
-        square.nnz,
+        columns[2].size,
+        square[2].size,
         int(highspy.MatrixFormat.kColwise),
         int(highspy.HessianFormat.kTriangular),
         int(highspy.ObjSense.kMinimize),
         0.0,
         *(np.asarray(v, dtype=float) for v in (cost, lower, upper, row_lower, row_upper)),
-        *_columns(matrix),
-        *_columns(square),
+        *columns,
+        *square,
         kinds,
     )
 
 
 def _columns(matrix: Any) -> tuple[Any, Any, Floats]:
-    start, index = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
-    return start, index, np.asarray(matrix.data, dtype=float)
+    """Return where columns start, and rows and values of their entries."""
+    by_column = matrix if getattr(matrix, "format", "") == "csc" else sp.csc_array(matrix)
+    start, index = by_column.indptr.astype(np.int32), by_column.indices.astype(np.int32)
+    return start, index, np.asarray(by_column.data, dtype=float)
+
+
+def _lower_triangle(P: Any, scale: float) -> tuple[Any, Any, Floats]:
+    """Return the columns of the lower triangle of a symmetric matrix, given by rows."""
+    column, row, entry = coordinates(P)  # by columns it is the same
+    low = row >= column
+    start = np.append(0, np.cumsum(np.bincount(column[low], minlength=P.shape[0])))
+    return start.astype(np.int32), row[low].astype(np.int32), entry[low] * scale
 
 
 def solve_linear_program(
@@ -317,7 +328,7 @@ def solve_form(
             fine = False
         if not fine:
             raise refused_options(solver_name, f"{name} = {value!r} was refused")
-    lower = sp.csc_array(sp.tril(form.P * scale)) if form.P.nnz else None
+    lower = _lower_triangle(form.bending.rows, scale) if form.P.nnz else None
     whole = integer if integer.any() else None
     if held:
         m, n = form.A.shape

@@ -146,13 +146,15 @@ class Compiled:
         """The largest number in the units in which rows are handed over, and whose it is."""
         scaled = None if self.integer.any() else self.form.near_one
         handed = self.form if scaled is None else scaled[0]
-        rows = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
-        np.maximum.at(rows, handed.columns_of_rows.indices, np.abs(handed.columns_of_rows.data))
+        sides = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
+        entries = np.abs(handed.columns_of_rows.data)
         costs = np.abs(np.concatenate([handed.q, handed.P.data])).max(initial=0.0)
-        if costs >= rows.max(initial=0.0):
+        side, entry = (float(v.max(initial=0.0)) for v in (sides, entries))
+        if costs >= max(side, entry):
             return "objective", float(costs)
-        at = int(rows.argmax())
-        return next(o.term for o in self.owners if o.start <= at < o.stop), float(rows[at])
+        own = handed.columns_of_rows.indices
+        at = int(own[entries.argmax()] if entry > side else sides.argmax())
+        return next(o.term for o in self.owners if o.start <= at < o.stop), max(side, entry)
 
     def program(self, instance: Any, form: ConicForm | None = None) -> Any:
         """Return the form, or the same one in other units, as CVXPY's own for an interface."""

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.binary_operators import MulExpression, multiply
-from cvxpy.atoms.affine.index import index
+from cvxpy.atoms.affine.index import index, special_index
 from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.sum import Sum
 from cvxpy.atoms.affine.unary_operators import NegExpression
@@ -421,7 +421,7 @@ def _seen(e: Any) -> tuple[int, Indices] | None:
     """Return a variable and the positions in it that an expression shows, column by column."""
     if isinstance(e, cp.Variable):
         return e.id, np.arange(e.size)
-    if type(e) is index and isinstance(e.args[0], cp.Variable):
+    if type(e) in (index, special_index) and isinstance(e.args[0], cp.Variable):
         x = e.args[0]
         shown = e.numeric([np.arange(x.size).reshape(x.shape, order="F")])
         return x.id, np.ravel(shown, order="F")

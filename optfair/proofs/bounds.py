@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.columns import ROUNDS, Rows, linear_rows, propagated, rotated_rows
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import (
@@ -129,6 +129,10 @@ class LowerBound:
     fault: str = ""
 
 
+# Passes over the rows before a move is tried.
+FIRST = 2
+
+
 def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
     """Add the row that the objective is at most a known value, for a linear objective."""
     if upper is None or form.P.nnz or not np.isfinite(upper) or not form.q.any():
@@ -138,14 +142,18 @@ def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
     return rows.below(form.q[None, :], np.array([side]))
 
 
-def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
+def _implied(
+    form: ConicForm, rows: Rows, found: Residual, boxes: Boxes, rounds: int = ROUNDS
+) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(found).any()
 
-    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
-    if near.unpaid(found).any() and (more := rotated_rows(form))[1].size:
+    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice, rounds))
+    if rounds < ROUNDS or not near.unpaid(found).any():
+        return near
+    if (more := rotated_rows(form))[1].size:
         near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
     return near
 
@@ -207,27 +215,30 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
     found = residual_of(form, x, z, form.q)
-    boxes = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
+    boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
     best, spent = np.inf, 0.0
+    if (at := np.flatnonzero(boxes.unpaid(found))).size:
+        found = sharper(form, found, x, z, form.q, at)
+    own, start = found, z  # a residual, and the multipliers it is that of
     some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
     if some:
-        found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
-        some = bool(boxes.unpaid(found).any())
-    if some and (peeled_off := lightly_peeled(form, found, x, z, boxes)):
-        found, spent = peeled_off
-    bare = boxes
-    if some and boxes.unpaid(found).any():
-        boxes = _implied(form, _with_cut(form, linear_rows(form), upper), found, boxes)
         best = np.inf if upper is None else upper
+        rows = _with_cut(form, linear_rows(form), upper)
+        if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
+            boxes = _implied(form, rows, found, boxes, FIRST)
+        light = boxes.unpaid(found).any() and lightly_peeled(form, found, x, z, boxes)
+        if light:
+            found, spent = light
+        elif boxes.unpaid(found).any():
+            boxes = _implied(form, rows, found, boxes)
     if some and boxes.unpaid(found).any():
         at = np.flatnonzero(boxes.unpaid(found))
         near = absorbed(form, found, z, at)
         if (near != z).any():
-            z = near
-            found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-    own, start = found, z  # a residual, and the multipliers it is that of
-    if some and boxes.unpaid(found).any():
-        found, spent = peeled_in_turn(form, found, z, boxes)
+            start = z = near
+            own = found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
+        if boxes.unpaid(found).any():
+            found, spent = peeled_in_turn(form, found, z, boxes)
     if some and boxes.unpaid(found).any():
         if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
             return held

@@ -128,6 +128,8 @@ def peeled_in_turn(
         after = boxes.unpaid(moved[0])
         if not after.any():
             return moved
+        if after.sum() >= zeroed.sum():  # it goes from row to row
+            break
         zeroed = zeroed | after  # columns that were paid on one side only
     return found, 0.0
 
@@ -210,7 +212,11 @@ class _Moves:
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> None:
         """Close the unpaid columns by equations, around multipliers and polished ones."""
+        before = around[1] if first else None
         for near, start in itertools.islice(self._starts(*around), first, most):
+            if start is before:  # nothing was polished
+                continue
+            before = start
             if self.offer(near, start, 0.0):
                 self.own = (near, start)
             lower, upper = self.boxes.of(start)

@@ -134,6 +134,18 @@ def reached(sizes: Any, step: Floats) -> Floats:
     return np.where(met, most + 1e-300, most)
 
 
+def coordinates(M: Any) -> tuple[NDArray[Any], NDArray[Any], Floats]:
+    """Return row, column and value of every entry of a csr or csc matrix, as they are stored.
+
+    Examples
+    --------
+    >>> [v.tolist() for v in coordinates(sp.csc_array([[0.0, 2.0], [3.0, 0.0]]))]
+    [[1, 0], [0, 1], [3.0, 2.0]]
+    """
+    which = np.repeat(np.arange(M.indptr.size - 1), np.diff(M.indptr))
+    return (*((which, M.indices) if M.format == "csr" else (M.indices, which)), M.data)
+
+
 def entries_of(M: Any, at: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.intp]]:
     """Return values, inner indices and positions in ``at`` of some rows (csr) or columns (csc)."""
     first, count = M.indptr[at], M.indptr[np.asarray(at) + 1] - M.indptr[at]

@@ -16,7 +16,7 @@ from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
-from optfair.proofs.rounding import Products
+from optfair.proofs.rounding import Products, coordinates
 from optfair.solution.equilibration import NOISE, congruence
 
 # Coefficients outside this range are handed over in other units.
@@ -195,10 +195,10 @@ class ConicForm:
     def column_units(self) -> Floats:
         """Size of a number in each column: what equilibrates the rows with their right-hand sides."""
         m, n = self.A.shape
-        entries = sp.coo_array(self.A)
-        i = np.concatenate([entries.row, np.arange(m)])
-        j = np.concatenate([entries.col, np.full(m, n)])
-        sizes = np.abs(np.concatenate([entries.data, self.b]))
+        row, column, entry = coordinates(self.columns_of_rows)
+        i = np.concatenate([row, np.arange(m)])
+        j = np.concatenate([column, np.full(m, n)])
+        sizes = np.abs(np.concatenate([entry, self.b]))
         used = (sizes > 0.0) & np.isfinite(sizes)
         i, j, sizes = i[used], j[used], sizes[used]
         row, column = np.ones(m), np.ones(n + 1)
@@ -240,10 +240,11 @@ class ConicForm:
 
     def _balanced(self, held: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats] | None:
         """Return powers of two for rows and columns, 1 for those that are held."""
-        entries = sp.coo_array(self.A)
-        used = (entries.data != 0.0) & np.isfinite(entries.data)
-        row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
-        if not sizes.size:
+        row, column, entry = coordinates(self.columns_of_rows)
+        used = (entry != 0.0) & np.isfinite(entry)
+        row, column, sizes = row[used], column[used], np.abs(entry[used])
+        near = not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)
+        if near and (self.polyhedral or not sizes.size):
             return None
         m, n = self.A.shape
         # what is tiny in its row and in its column is rounding, and says nothing of units
@@ -259,7 +260,7 @@ class ConicForm:
         in_column = np.where(in_column > 0.0, in_column, any_column)
         most = in_column[in_column > 0.0]
         alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
-        if alike and sizes.min() >= SMALL and sizes.max() <= LARGE:
+        if alike and near:
             return None
         told = sizes > NOISE * np.minimum(in_row[row], in_column[column])
         row, column, sizes = row[told], column[told], sizes[told]
@@ -296,12 +297,12 @@ class ConicForm:
 
         Rows do not see it: a variance may be in the same unit for columns whose rows differ by 1e20.
         """
-        bent = sp.coo_array(self.P)
-        sizes = np.abs(bent.data)
+        row, column, entry = coordinates(self.bending.rows)
+        sizes = np.abs(entry)
         used = sizes > 0.0
         if not used.any():
             return True
-        after = sizes * columns[bent.row] * columns[bent.col]
+        after = sizes * columns[row] * columns[column]
 
         def spread(v: Floats) -> float:
             return float(v[used].max() / max(v[used].min(), 1e-300))
