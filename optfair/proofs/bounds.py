@@ -134,8 +134,9 @@ FIRST = 2
 
 
 def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
-    """Add the row that the objective is at most a known value, for a linear objective."""
-    if upper is None or form.P.nnz or not np.isfinite(upper) or not form.q.any():
+    """Add the row that the linear part of a convex objective is at most a known value of it."""
+    convex = form.curvature.shift == 0.0
+    if upper is None or not (convex and np.isfinite(upper) and form.q.any()):
         return rows
     side = np.nextafter(upper - form.offset, np.inf)
     side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
@@ -223,9 +224,16 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
     if some:
         best = np.inf if upper is None else upper
-        rows = _with_cut(form, linear_rows(form), upper)
+        plain = linear_rows(form)
+        rows = _with_cut(form, plain, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
             boxes = _implied(form, rows, found, boxes, FIRST)
+        elif rows is not plain:  # that of the linear part of others may be far out
+            within = _implied(form, rows, found, boxes)
+            if _dearer(form, x, z, found, boxes, within):
+                rows, best = plain, np.inf
+            else:
+                boxes = within
         light = boxes.unpaid(found).any() and lightly_peeled(form, found, x, z, boxes)
         if light:
             found, spent = light
@@ -276,6 +284,14 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return LowerBound(total, unpaid)
+
+
+def _dearer(
+    form: ConicForm, x: Floats, z: Floats, found: Residual, bare: Boxes, boxes: Boxes
+) -> bool:
+    """Whether bounds that pay for more columns make these cost a share of the objective."""
+    free, paid = (total_of(form, x, z, found, 0.0, b) for b in (bare, boxes))
+    return free - paid > SLIGHT * max(abs(paid), form.unit)
 
 
 def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:

@@ -146,6 +146,8 @@ def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
     exact count.
     """
     head, tail = SecondOrder.of(form.cones).pairs
+    if not head.size:
+        return form.rows[:0], np.zeros(0)
     both = np.diff(form.rows[head].multiply(form.rows[tail]).tocsr().indptr) > 0
     head, tail = head[both], tail[both]  # in others no column can cancel
     H, T = form.rows[head], form.rows[tail]

@@ -191,7 +191,7 @@ class _Moves:
         share = SLIGHT * abs(form.objective(x))
         told = total_of(form, x, z, found, 0.0, boxes)
         self.least = told - max(DEAR * here, self.slight, share)
-        self.enough = told - 1e-3 * max(self.slight, share)
+        self.enough = told - 0.5 * max(self.slight, share)
 
     def offer(self, z: Floats, found: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
@@ -262,9 +262,11 @@ def closed(
     if not moves.settled:
         moves.tilt()
     near = moves.own
+    if moves.left > 0.0 and near is not given:
+        moves.close(near)
     if few and not moves.settled:
         moves.close(given, first=1)
-    if moves.left > 0.0 and not (few and near is given):
+    if moves.left > 0.0 and not few and near is given:
         moves.close(near)
     return moves.best
 
