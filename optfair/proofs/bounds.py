@@ -21,6 +21,7 @@ from optfair.proofs.columns import ROUNDS, Rows, linear_rows, propagated, rotate
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import (
+    FEW,
     SLIGHT,
     Boxes,
     cheaper,
@@ -234,8 +235,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
                 rows, best = plain, np.inf
             else:
                 boxes = within
-        light = boxes.unpaid(found).any() and lightly_peeled(form, found, x, z, boxes)
-        if light:
+        few = 0 < np.count_nonzero(boxes.unpaid(found)) <= (np.inf if form.P.nnz else FEW)
+        if few and (light := lightly_peeled(form, found, x, z, boxes)):
             found, spent = light
         elif boxes.unpaid(found).any():
             boxes = _implied(form, rows, found, boxes)
@@ -291,7 +292,7 @@ def _dearer(
 ) -> bool:
     """Whether bounds that pay for more columns make these cost a share of the objective."""
     free, paid = (total_of(form, x, z, found, 0.0, b) for b in (bare, boxes))
-    return free - paid > SLIGHT * max(abs(paid), form.unit)
+    return free - paid > 0.1 * SLIGHT * max(abs(paid), form.unit)
 
 
 def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:

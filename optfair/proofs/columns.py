@@ -270,11 +270,11 @@ def propagated(
         known = due
         if nowhere.any():
             known = due & (np.bincount(every[0], nowhere[every[1]], m) < 2.0)
-        row, column, entry = every
-        if not known.all():
-            row, column, entry = (part[known[row]] for part in every)
         for sign in (1.0, -1.0):
             side = rows.high if sign > 0 else -rows.low
+            told = known & np.isfinite(side)
+            here = told[every[0]]
+            row, column, entry = (part[here] for part in every)
             a = sign * entry
             with np.errstate(invalid="ignore", over="ignore"):
                 least = a * np.where(a > 0.0, lower[column], upper[column])
@@ -284,7 +284,7 @@ def propagated(
             total = np.bincount(row, part, m)
             off = off_share * np.bincount(row, np.abs(part), m) + 1e-300
             if sign > 0 and rows.behind.size:
-                shut = (open_ones == 0) & known
+                shut = (open_ones == 0) & told
                 sides = rows.low.copy(), rows.high.copy()
                 linked = rows.bounded_behind(total - off, shut)
                 if trace is not None and linked:
@@ -297,7 +297,7 @@ def propagated(
                     nothing = np.full(which.size, -1)
                     trace.append((np.concatenate(changed), nothing, which, values))
             # the activity of the others: nothing open but the column itself
-            ok = np.isfinite(side)[row] & (open_ones[row] == free)
+            ok = open_ones[row] == free
             r = row[ok]
             slack = side[r] - (total[r] - part[ok])
             slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
@@ -321,6 +321,7 @@ def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArra
     """Return the columns that a pass gave a bound, or moved one by a share worth another pass."""
     found = np.zeros(now[0].size, dtype=bool)
     for old, new in zip(before, now, strict=True):
-        with np.errstate(invalid="ignore"):  # none before, and none now
-            found |= np.abs(new - old) > GAIN * (1.0 + np.where(np.isfinite(old), np.abs(old), 0.0))
+        at = np.flatnonzero(new != old)
+        size = np.where(np.isfinite(old[at]), np.abs(old[at]), 0.0)
+        found[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
     return found

@@ -191,7 +191,7 @@ class _Moves:
         share = SLIGHT * abs(form.objective(x))
         told = total_of(form, x, z, found, 0.0, boxes)
         self.least = told - max(DEAR * here, self.slight, share)
-        self.enough = told - 0.5 * max(self.slight, share)
+        self.enough = told - 1e-3 * max(self.slight, share)
 
     def offer(self, z: Floats, found: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
