@@ -117,7 +117,7 @@ def total_of(
 
 
 def peeled_in_turn(
-    form: ConicForm, found: Residual, z: Floats, boxes: Boxes
+    form: ConicForm, found: Residual, z: Floats, boxes: Boxes, *, light: bool = False
 ) -> tuple[Residual, float]:
     """Return the residual without unpaid columns, where rows take these one by one, and the cost."""
     zeroed = boxes.unpaid(found)
@@ -128,7 +128,7 @@ def peeled_in_turn(
         after = boxes.unpaid(moved[0])
         if not after.any():
             return moved
-        if after.sum() >= zeroed.sum():  # it goes from row to row
+        if light and after.sum() >= zeroed.sum():  # it goes from row to row
             break
         zeroed = zeroed | after  # columns that were paid on one side only
     return found, 0.0
@@ -141,7 +141,7 @@ def lightly_peeled(
 
     Definitions of one column by others do: asked first, they spare what rows imply of bounds.
     """
-    moved = peeled_in_turn(form, found, z, boxes)
+    moved = peeled_in_turn(form, found, z, boxes, light=True)
     if boxes.unpaid(moved[0]).any():
         return None
     loss = total_of(form, x, z, found, 0.0, boxes) - total_of(form, x, z, *moved, boxes)
@@ -191,7 +191,7 @@ class _Moves:
         share = SLIGHT * abs(form.objective(x))
         told = total_of(form, x, z, found, 0.0, boxes)
         self.least = told - max(DEAR * here, self.slight, share)
-        self.enough = told - 1e-3 * max(self.slight, share)
+        self.enough = told - 1e-2 * max(self.slight, share)
 
     def offer(self, z: Floats, found: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
