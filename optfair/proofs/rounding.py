@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import math
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,13 +92,12 @@ class Products:
 
     Attributes
     ----------
-    rows, sizes : sparse csr (m, n)
-        The matrix, and its entries in size.
+    rows : sparse csr (m, n)
+        The matrix.
     """
 
     def __init__(self, A: Any) -> None:
         self.rows: Any = A if A.format == "csr" else sp.csr_array(A)
-        self.sizes: Any = abs(self.rows)
         count = np.diff(self.rows.indptr).astype(float)
         self._share, self._lost = gamma(2.0 * count + 4.0), count * LOST
         m, n = self.rows.shape
@@ -105,6 +105,11 @@ class Products:
         small = m * n <= DENSE
         self._rows: Any = self.rows.toarray() if small else self.rows
         self._sizes: Any = abs(self._rows) if small else self.sizes
+
+    @cached_property
+    def sizes(self) -> Any:
+        """The entries in size: sparse csr (m, n)."""
+        return abs(self.rows)
 
     def __call__(self, x: Floats) -> tuple[Floats, Floats]:
         """Return a center and a radius that enclose the exact product."""

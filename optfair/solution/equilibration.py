@@ -61,6 +61,11 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
     if not (blocks or form.P.nnz) or form.A.nnz + form.P.nnz + m + n > LARGEST:
         return None
+    if not blocks:  # most programs are seen to need none by their largest and least number
+        sizes = np.abs(np.concatenate([form.A.data, form.P.data]))
+        sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
+        if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
+            return None
     # whose exponents that of a row is the sum of: of its cone, or of two lines
     first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
     for c in form.cones:
