@@ -254,7 +254,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
         z, found, spent = closed(form, found, x, z, boxes)
     total = total_of(form, x, z, found, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(found).any()
-    if dear and (less := cheaper(form, own, x, start, total, bare)) is not None:
+    if dear and (less := cheaper(form, own, x, start, total, boxes, bare)) is not None:
         z, found, spent = less
         total = total_of(form, x, z, found, spent, boxes)
     open_ones = boxes.unpaid(found)

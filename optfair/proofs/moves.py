@@ -272,16 +272,30 @@ def closed(
 
 
 def cheaper(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, bare: Boxes
+    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, boxes: Boxes, bare: Boxes
 ) -> tuple[Floats, Residual, float] | None:
-    """Return a move that leaves nothing to the bounds that rows imply, where these are dear.
+    """Return a move that leaves little to the bounds that rows imply, where these are dear.
 
     In mixed units they are far out: what is rounding in one column is much there. The residual is
     that of the multipliers, not what a move has left; the total is what they prove without this.
+    The columns that are dear are closed, and where that is not enough, all that have no bounds.
     """
     slight = SLIGHT * max(abs(total), form.unit)
-    if not total_of(form, x, z, found, 0.0, bare) - total > slight:
+    told = total_of(form, x, z, found, 0.0, bare)
+    if not told - total > slight:
         return None
-    near = closed(form, found, x, z, bare)
-    good = not bare.unpaid(near[1]).any() and total_of(form, x, *near, bare) > total
-    return near if good else None
+    open_ones = bare.unpaid(found)
+    with np.errstate(invalid="ignore"):
+        charge = found.size * np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
+    dear = open_ones & ~(charge <= slight / (4.0 * open_ones.sum()))
+    pairs = ((bare.lower, boxes.lower), (bare.upper, boxes.upper))
+    lower, upper = (np.where(dear, own, implied) for own, implied in pairs)
+    best = None
+    for within in (boxes.tighter(lower, upper), bare):
+        near = closed(form, found, x, z, within)
+        value = -np.inf if within.unpaid(near[1]).any() else total_of(form, x, *near, within)
+        if value > total:
+            best, total = near, value
+        if told - total <= slight:
+            break
+    return best
