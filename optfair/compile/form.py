@@ -163,13 +163,15 @@ class Compiled:
 
     def rows(self, term: str, *, bound: bool = True) -> Indices:
         """Return all rows of a constraint term, or those of an objective term."""
-        return self._rows.get((term, bound), _NONE)
+        return self._rows.get((term, bound, False), _NONE)
 
     @cached_property
-    def _rows(self) -> dict[tuple[str, bool], Indices]:
-        found: dict[tuple[str, bool], list[Indices]] = {}
+    def _rows(self) -> dict[tuple[str, bool, bool], Indices]:
+        """Rows by term, whether it is a constraint, and whether only the main ones are meant."""
+        found: dict[tuple[str, bool, bool], list[Indices]] = {}
         for o in self.owners:
-            found.setdefault((o.term, o.bound), []).append(np.arange(o.start, o.stop))
+            for main in {False, o.main}:
+                found.setdefault((o.term, o.bound, main), []).append(np.arange(o.start, o.stop))
         return {key: np.concatenate(own) for key, own in found.items()}
 
     def plain_rows(self, term: str) -> slice | None:
@@ -186,7 +188,7 @@ class Compiled:
         the rows of a term that are not its entries, the least of theirs.
         """
         at = self.plain_rows(term)
-        own = self._main_rows.get(term, _NONE) if at is None else np.r_[at]
+        own = self._rows.get((term, True, True), _NONE) if at is None else np.r_[at]
         if not own.size or (self.form.b[own] != 0.0).all():
             return np.zeros(())
         x = np.zeros(self.form.q.size)
@@ -200,14 +202,6 @@ class Compiled:
         single = (self.form.equal | self.form.nonnegative)[own].all()
         stated = self.form.b[own].any()
         return np.asarray(size.min() if single else 0.0 if stated else size.max())
-
-    @cached_property
-    def _main_rows(self) -> dict[str, Indices]:
-        found: dict[str, list[Indices]] = {}
-        for o in self.owners:
-            if o.main and o.bound:
-                found.setdefault(o.term, []).append(np.arange(o.start, o.stop))
-        return {term: np.concatenate(own) for term, own in found.items()}
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""

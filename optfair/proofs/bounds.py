@@ -40,7 +40,7 @@ from optfair.proofs.residual import (
     residual_of,
     sharper,
 )
-from optfair.proofs.rounding import UNIT, dot
+from optfair.proofs.rounding import dot
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -130,18 +130,9 @@ class LowerBound:
     fault: str = ""
 
 
-# Passes over the rows before a move is tried.
-FIRST = 2
-
-
-def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
-    """Add the row that the linear part of a convex objective is at most a known value of it."""
-    convex = form.curvature.shift == 0.0
-    if upper is None or not (convex and np.isfinite(upper) and form.q.any()):
-        return rows
-    side = np.nextafter(upper - form.offset, np.inf)
-    side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
-    return rows.below(form.q[None, :], np.array([side]))
+# Passes over the rows before a move is tried, and a share of the objective that bounds are far
+# out for if they cost it.
+FIRST, FAR = 2, 2e-9
 
 
 def _implied(
@@ -192,8 +183,9 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     near = in_dual(form.cones, z)
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
+    cut = np.inf if upper is None else upper
     with np.errstate(over="ignore", invalid="ignore"):
-        return _in_digits(form, x, z, _lower_bound(form, x, near, upper))
+        return _in_digits(form, x, z, _lower_bound(form, x, near, cut))
 
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
@@ -213,7 +205,7 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> Lowe
     )
 
 
-def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:
+def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
     found = residual_of(form, x, z, form.q)
@@ -224,14 +216,16 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     own, start = found, z  # a residual, and the multipliers it is that of
     some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
     if some:
-        best = np.inf if upper is None else upper
-        plain = linear_rows(form)
-        rows = _with_cut(form, plain, upper)
+        best, rows = upper, (plain := linear_rows(form))
+        # without a shift, curvature only adds to the linear part
+        if np.isfinite(upper) and form.q.any() and curvature.shift == 0.0:
+            rows = plain.with_cost(form, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
             boxes = _implied(form, rows, found, boxes, FIRST)
         elif rows is not plain:  # that of the linear part of others may be far out
             within = _implied(form, rows, found, boxes)
-            if _dearer(form, x, z, found, boxes, within):
+            free, paid = (total_of(form, x, z, found, 0.0, b) for b in (boxes, within))
+            if free - paid > FAR * max(abs(paid), form.unit):
                 rows, best = plain, np.inf
             else:
                 boxes = within
@@ -287,14 +281,6 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> 
     return LowerBound(total, unpaid)
 
 
-def _dearer(
-    form: ConicForm, x: Floats, z: Floats, found: Residual, bare: Boxes, boxes: Boxes
-) -> bool:
-    """Whether bounds that pay for more columns make these cost a share of the objective."""
-    free, paid = (total_of(form, x, z, found, 0.0, b) for b in (bare, boxes))
-    return free - paid > 0.1 * SLIGHT * max(abs(paid), form.unit)
-
-
 def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
     """Return the columns whose residual costs much because of its rounding, if they are few."""
     lower, upper = boxes.of(found)
@@ -308,7 +294,7 @@ def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
 
 
 def _on_face(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float | None, boxes: Boxes
+    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float, boxes: Boxes
 ) -> LowerBound | None:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
     face = on_face(form, z)

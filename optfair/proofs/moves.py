@@ -261,13 +261,10 @@ def closed(
         moves.close(given, most=1)
     if not moves.settled:
         moves.tilt()
-    near = moves.own
-    if moves.left > 0.0 and near is not given:
-        moves.close(near)
+    if moves.left > 0.0 and not (few and moves.own is given):
+        moves.close(moves.own)
     if few and not moves.settled:
         moves.close(given, first=1)
-    if moves.left > 0.0 and not few and near is given:
-        moves.close(near)
     return moves.best
 
 

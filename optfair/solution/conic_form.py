@@ -17,7 +17,7 @@ from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products, coordinates
-from optfair.solution.equilibration import NOISE, congruence
+from optfair.solution.equilibration import NOISE, congruence, equilibrated
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6
@@ -27,8 +27,6 @@ COLUMN = 1e-5
 BALANCING = 60
 # Violations of rows below this share of their terms are as good as none.
 NEGLIGIBLE = 1e-12
-# Passes that bring the largest entry of every row and column near 1.
-EQUILIBRATIONS = 8
 # Typical coefficients of an objective that a simplex method is handed as they stand.
 ORDINARY = 1e4
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
@@ -200,16 +198,8 @@ class ConicForm:
         j = np.concatenate([column, np.full(m, n)])
         sizes = np.abs(np.concatenate([entry, self.b]))
         used = (sizes > 0.0) & np.isfinite(sizes)
-        i, j, sizes = i[used], j[used], sizes[used]
-        row, column = np.ones(m), np.ones(n + 1)
-        for _ in range(EQUILIBRATIONS):
-            scaled = row[i] * sizes * column[j]
-            up, across = np.zeros(m), np.zeros(n + 1)
-            np.maximum.at(up, i, scaled)
-            np.maximum.at(across, j, scaled)
-            row /= np.sqrt(np.where(up > 0.0, up, 1.0))
-            column /= np.sqrt(np.where(across > 0.0, across, 1.0))
-        return np.asarray(column[:-1] / column[-1])
+        units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]
+        return np.asarray(units[:-1] / units[-1])
 
     @cached_property
     def units(self) -> tuple[Floats, Floats] | None:
