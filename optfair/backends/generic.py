@@ -219,9 +219,9 @@ def _as_stated(form: ConicForm, x: Floats) -> Floats:
 
     What is next to nothing beside the numbers of its block need not be so beside its own side.
     """
-    rows = np.flatnonzero(form.equal & (np.diff(form.rows.indptr) == 1))
-    if form.congruent is None or not rows.size:
+    if form.congruent is None:
         return x
+    rows = np.flatnonzero(form.equal & (np.diff(form.rows.indptr) == 1))
     at, near = form.rows.indptr[rows], x.copy()
     near[form.rows.indices[at]] = form.b[rows] / form.rows.data[at]
     return near

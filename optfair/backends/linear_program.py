@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.request import RawPoint, refused_options
 from optfair.backends.terminal import ask_for_room, in_thread
 from optfair.numbers import Floats
+from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import ConicForm
 
 
@@ -37,6 +38,13 @@ class LinearProgramResult:
     x: Floats
     prices: Floats
     bound: float = -np.inf
+
+    @classmethod
+    def of(cls, solver: Any) -> LinearProgramResult:
+        """Return what a solver ended with."""
+        solution = solver.getSolution()
+        x, prices = (np.asarray(v, dtype=float) for v in (solution.col_value, solution.row_dual))
+        return cls(_STATUS.get(solver.getModelStatus(), "failed"), x, prices)
 
 
 class _Highs(highspy.Highs):  # type: ignore[misc]
@@ -74,6 +82,15 @@ _STATUS = {
 }
 
 
+def _simplex(tolerance: float, **more: Any) -> _Highs:
+    """Return a solver that is silent, in one thread, by the simplex method unless told otherwise."""
+    held = {f"{side}_feasibility_tolerance": tolerance for side in ("primal", "dual")}
+    model = _Highs()
+    for name, value in {"solver": "simplex", "threads": 1, **held, **more}.items():
+        model.setOptionValue(name, value)
+    return model
+
+
 def _passed(
     solver: Any,
     cost: Floats,
@@ -87,29 +104,39 @@ def _passed(
     integer: NDArray[np.bool_] | None = None,
 ) -> None:
     """Hand a program over as arrays: the attributes of a model are lists, filled entry by entry."""
-    matrix = sp.csc_array(rows)
-    m, n = matrix.shape
-    square = sp.csc_array((n, n)) if hessian is None else hessian
+    (m, n), columns = rows.shape, _columns(rows)
+    none = np.zeros(0, dtype=np.int32)
+    square = (np.zeros(n + 1, dtype=np.int32), none, np.zeros(0)) if hessian is None else hessian
     kinds = np.zeros(n, dtype=np.int32) if integer is None else integer.astype(np.int32)
     solver.passModel(
         n,
         m,
-        matrix.nnz,
-        square.nnz,
+        columns[2].size,
+        square[2].size,
         int(highspy.MatrixFormat.kColwise),
         int(highspy.HessianFormat.kTriangular),
         int(highspy.ObjSense.kMinimize),
         0.0,
         *(np.asarray(v, dtype=float) for v in (cost, lower, upper, row_lower, row_upper)),
-        *_columns(matrix),
-        *_columns(square),
+        *columns,
+        *square,
         kinds,
     )
 
 
 def _columns(matrix: Any) -> tuple[Any, Any, Floats]:
-    start, index = matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32)
-    return start, index, np.asarray(matrix.data, dtype=float)
+    """Return where columns start, and rows and values of their entries."""
+    by_column = matrix if getattr(matrix, "format", "") == "csc" else sp.csc_array(matrix)
+    start, index = by_column.indptr.astype(np.int32), by_column.indices.astype(np.int32)
+    return start, index, np.asarray(by_column.data, dtype=float)
+
+
+def _lower_triangle(P: Any, scale: float) -> tuple[Any, Any, Floats]:
+    """Return the columns of the lower triangle of a symmetric matrix, given by rows."""
+    column, row, entry = coordinates(P)  # by columns it is the same
+    low = row >= column
+    start = np.append(0, np.cumsum(np.bincount(column[low], minlength=P.shape[0])))
+    return start.astype(np.int32), row[low].astype(np.int32), entry[low] * scale
 
 
 def solve_linear_program(
@@ -132,36 +159,21 @@ def solve_linear_program(
     columns are integer it branches until incumbent and bound differ by ``gap``, from the point
     ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
     """
-    solver = _Highs()
-    options = {
-        "solver": "simplex",
-        "threads": 1,
-        "primal_feasibility_tolerance": tolerance,
-        "dual_feasibility_tolerance": tolerance,
-    }
-    if np.isfinite(time_limit):
-        options["time_limit"] = max(time_limit, 1e-3)
+    limit = {"time_limit": max(time_limit, 1e-3)} if np.isfinite(time_limit) else {}
     if integer is not None:
-        del options["solver"]
-        options |= {"mip_rel_gap": 0.0, "mip_abs_gap": gap, "mip_feasibility_tolerance": 1e-9}
-    for name, value in options.items():
-        solver.setOptionValue(name, value)
+        limit |= {"mip_rel_gap": 0.0, "mip_abs_gap": gap, "mip_feasibility_tolerance": 1e-9}
+    solver = _simplex(tolerance, **limit, solver="simplex" if integer is None else "choose")
     _passed(solver, cost, rows, row_lower, row_upper, lower, upper, integer=integer)
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
         solver.setSolution(known.size, known, start[known])
     solver.run()
-    status = _STATUS.get(solver.getModelStatus(), "failed")
+    if integer is None:
+        return LinearProgramResult.of(solver)
     solution = solver.getSolution()
-    if integer is not None:
-        held = solution.col_value if solution.value_valid else []
-        bound = float(solver.getInfo().mip_dual_bound)
-        return LinearProgramResult(status, np.asarray(held, dtype=float), np.zeros(0), bound)
-    return LinearProgramResult(
-        status=status,
-        x=np.asarray(solution.col_value, dtype=float),
-        prices=np.asarray(solution.row_dual, dtype=float),
-    )
+    held = np.asarray(solution.col_value if solution.value_valid else [], dtype=float)
+    bound = float(solver.getInfo().mip_dual_bound)
+    return replace(LinearProgramResult.of(solver), x=held, prices=np.zeros(0), bound=bound)
 
 
 class HeldProgram:
@@ -194,15 +206,7 @@ class HeldProgram:
         *,
         tolerance: float,
     ) -> None:
-        self._model = _Highs()
-        options = {
-            "solver": "simplex",
-            "threads": 1,
-            "primal_feasibility_tolerance": tolerance,
-            "dual_feasibility_tolerance": tolerance,
-        }
-        for name, value in options.items():
-            self._model.setOptionValue(name, value)
+        self._model = _simplex(tolerance)
         _passed(self._model, cost, rows, row_lower, row_upper, lower, upper)
 
     def solve(
@@ -214,12 +218,7 @@ class HeldProgram:
         if np.isfinite(time_limit):
             model.setOptionValue("time_limit", model.getRunTime() + max(time_limit, 1e-3))
         model.run()
-        solution = model.getSolution()
-        return LinearProgramResult(
-            status=_STATUS.get(model.getModelStatus(), "failed"),
-            x=np.asarray(solution.col_value, dtype=float),
-            prices=np.asarray(solution.row_dual, dtype=float),
-        )
+        return LinearProgramResult.of(model)
 
     def add_row(self, row: Floats, lower: float) -> None:
         """Add a row that is at least so much."""
@@ -317,7 +316,7 @@ def solve_form(
             fine = False
         if not fine:
             raise refused_options(solver_name, f"{name} = {value!r} was refused")
-    lower = sp.csc_array(sp.tril(form.P * scale)) if form.P.nnz else None
+    lower = _lower_triangle(form.bending.rows, scale) if form.P.nnz else None
     whole = integer if integer.any() else None
     if held:
         m, n = form.A.shape
@@ -421,15 +420,8 @@ class HeldRows:
         with np.errstate(over="ignore"):
             self._bound = form.b[self._single] / self._entry
         self._A = rows[self._other]
-        self._model = _Highs()
-        options = {
-            "threads": 1,
-            "solver": "simplex",
-            "presolve": "off",  # rows that it finds to exclude each other it solves again for a ray
-            "primal_feasibility_tolerance": tolerance,
-        }
-        for name, value in options.items():
-            self._model.setOptionValue(name, value)
+        # rows that presolve finds to exclude each other it solves again for a ray
+        self._model = _simplex(tolerance, presolve="off")
         n, free = form.q.size, np.full(self._other.size, np.inf)
         none = np.full(n, np.inf)
         _passed(self._model, np.zeros(n), self._A, -free, free, -none, none)

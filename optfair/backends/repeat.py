@@ -24,6 +24,8 @@ from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
 from optfair.proofs.grade import BEYOND, PROVED
 from optfair.proofs.kept_bound import KeptBound
+from optfair.proofs.rounding import coordinates
+from optfair.solution.equilibration import equilibrated
 from optfair.solution.residuals import data_unit
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
 REGULAR = 1e-9
 # The place of a row that is not in the set.
 AWAY = 1e14
-# Passes that bring the largest entry of every column of the equations near 1.
-BALANCING = 8
 # Sets that are tried, and steps with one of them.
 SETS, STEPS = 12, 6
 # A slack or a multiplier of this share of the largest is one of 0; so is what a step leaves.
@@ -77,7 +77,7 @@ class ActiveSet:
         blocks = [[self._cost * form.P, form.rows.T], [form.rows, None]]
         K = sp.csc_array(sp.block_array(blocks, format="csc"))
         K.eliminate_zeros()
-        self._units = _units(K)
+        self._units = equilibrated(*coordinates(abs(K)), K.shape)[0]  # as of its columns
         self._matrix = sp.csr_array(K)
         D = sp.diags_array(self._units)
         # with a place for every entry of the diagonal
@@ -157,17 +157,6 @@ class ActiveSet:
             return None
         self._solved = (key, found)
         return found
-
-
-def _units(K: sp.csc_array) -> Floats:
-    """Return what rows and columns of a symmetric matrix are multiplied by to have entries near 1."""
-    size = sp.coo_array(abs(K))
-    units = np.ones(K.shape[0])
-    for _ in range(BALANCING):
-        largest = np.zeros(units.size)
-        np.maximum.at(largest, size.row, size.data * units[size.row] * units[size.col])
-        units /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
-    return units
 
 
 # What a route finds: x, z, and what goes on record.

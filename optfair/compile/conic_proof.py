@@ -411,11 +411,6 @@ def unpriced(form: ConicForm, z: Floats) -> Floats:
     """
     if z.size != form.b.size:
         return z
-    idle = form.b >= 0.0
+    idle = form.nonnegative & (form.b >= 0.0)
     idle[form.A.indices[form.A.data != 0.0]] = False  # of a matrix by columns
-    nonneg = np.zeros(z.size, dtype=bool)
-    for cone in form.cones:
-        if cone.kind == "nonneg":
-            nonneg[cone.start : cone.stop] = True
-    idle &= nonneg
     return np.where(idle, 0.0, z) if idle.any() else z

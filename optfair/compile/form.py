@@ -147,13 +147,15 @@ class Compiled:
         """The largest number in the units in which rows are handed over, and whose it is."""
         scaled = None if self.integer.any() else self.form.near_one
         handed = self.form if scaled is None else scaled[0]
-        rows = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
-        np.maximum.at(rows, handed.columns_of_rows.indices, np.abs(handed.columns_of_rows.data))
+        sides = np.where(np.isfinite(handed.b), np.abs(handed.b), 0.0)
+        entries = np.abs(handed.columns_of_rows.data)
         costs = np.abs(np.concatenate([handed.q, handed.P.data])).max(initial=0.0)
-        if costs >= rows.max(initial=0.0):
+        side, entry = (float(v.max(initial=0.0)) for v in (sides, entries))
+        if costs >= max(side, entry):
             return "objective", float(costs)
-        at = int(rows.argmax())
-        return next(o.term for o in self.owners if o.start <= at < o.stop), float(rows[at])
+        own = handed.columns_of_rows.indices
+        at = int(own[entries.argmax()] if entry > side else sides.argmax())
+        return next(o.term for o in self.owners if o.start <= at < o.stop), max(side, entry)
 
     def program(self, instance: Any, form: ConicForm | None = None) -> Any:
         """Return the form, or the same one in other units, as CVXPY's own for an interface."""
@@ -162,11 +164,14 @@ class Compiled:
 
     def rows(self, term: str, *, bound: bool = True) -> Indices:
         """Return all rows of a constraint term, or those of an objective term."""
-        return self._rows.get((term, bound), _NONE)
+        return self._rows.get((term, bound, False), _NONE)
 
     @cached_property
-    def _rows(self) -> dict[tuple[str, bool], Indices]:
-        return _gathered(((o.term, o.bound), o) for o in self.owners)
+    def _rows(self) -> dict[tuple[str, bool, bool], Indices]:
+        """Rows by term, whether it is a constraint, and whether only the main ones are meant."""
+        return _gathered(
+            ((o.term, o.bound, main), o) for o in self.owners for main in {False, o.main}
+        )
 
     def plain_rows(self, term: str) -> slice | None:
         """Return the rows of a constraint term that stand as they are written, entry by entry."""
@@ -182,7 +187,7 @@ class Compiled:
         the rows of a term that are not its entries, the least of theirs.
         """
         at = self.plain_rows(term)
-        own = self._main_rows.get(term, _NONE) if at is None else np.r_[at]
+        own = self._rows.get((term, True, True), _NONE) if at is None else np.r_[at]
         if not own.size or (self.form.b[own] != 0.0).all():
             return np.zeros(())
         x = np.zeros(self.form.q.size)
@@ -196,10 +201,6 @@ class Compiled:
         single = (self.form.equal | self.form.nonnegative)[own].all()
         stated = self.form.b[own].any()
         return np.asarray(size.min() if single else 0.0 if stated else size.max())
-
-    @cached_property
-    def _main_rows(self) -> dict[str, Indices]:
-        return _gathered((o.term, o) for o in self.owners if o.main and o.bound)
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""

@@ -453,12 +453,6 @@ class Program:
         i, j = pairs[:, Q.indices[at]]
         return i, j, np.asarray(Q.data[at], dtype=float)
 
-    def row_hessian(self, row: int) -> Any:
-        """Return P_k of a row: sparse symmetric (n, n)."""
-        i, j, value = self.row_products(row)
-        half = sp.coo_array((value, (i, j)), shape=(self.q.size, self.q.size))
-        return sp.csc_array(half + half.T)
-
     def by_name(self, x: Floats) -> dict[str, Floats]:
         """Return values by variable name."""
         return {

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.binary_operators import MulExpression, multiply
-from cvxpy.atoms.affine.index import index
+from cvxpy.atoms.affine.index import index, special_index
 from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.sum import Sum
 from cvxpy.atoms.affine.unary_operators import NegExpression
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
+from optfair.core.term import scalar_row
 from optfair.numbers import Floats, Indices
 from optfair.proofs.definiteness import is_symmetric
 
@@ -296,23 +297,11 @@ def _read(part: Canonical) -> _Read | None:
 _SIGNS: dict[type, float] = {Equality: 1.0, Zero: 1.0, Inequality: 1.0, NonNeg: -1.0}
 
 
-def _read_row(c: Any) -> _Sum | None:
-    """Return the numbers of a row that is written ``a @ x <= b``, as most are."""
-    for body, side, sign in zip(c.args, c.args[::-1], (1.0, -1.0), strict=True):
-        if type(body) is MulExpression and type(side) is cp.Constant and not side.shape:
-            a, x = body.args
-            plain = type(a) is cp.Constant and type(x) is cp.Variable and a.shape == x.shape != ()
-            if plain and type(a.value) is np.ndarray and not (a.is_complex() or side.is_complex()):
-                at = np.flatnonzero(a.value)
-                entries = sign * np.asarray(a.value, dtype=float)[at]
-                constant = np.array([-sign * float(side.value)])
-                return [(x.id, np.zeros(at.size, dtype=np.intp), at, entries)], constant
-    return None
-
-
 def _read_rows(c: Any) -> _Sum | None:
-    if type(c) in (Equality, Inequality) and not c.shape and (row := _read_row(c)):
-        return row
+    if type(c) in (Equality, Inequality) and not c.shape and (read := scalar_row(c)):
+        x, a, b = read
+        at = np.flatnonzero(a)
+        return [(x.id, np.zeros(at.size, dtype=np.intp), at, a[at])], np.array([-b])
     if type(c) is SOC and c.axis == 0:
         groups = [[(arg, -1.0)] for arg in c.args]
     elif type(c) in _SIGNS:
@@ -421,7 +410,7 @@ def _seen(e: Any) -> tuple[int, Indices] | None:
     """Return a variable and the positions in it that an expression shows, column by column."""
     if isinstance(e, cp.Variable):
         return e.id, np.arange(e.size)
-    if type(e) is index and isinstance(e.args[0], cp.Variable):
+    if type(e) in (index, special_index) and isinstance(e.args[0], cp.Variable):
         x = e.args[0]
         shown = e.numeric([np.arange(x.size).reshape(x.shape, order="F")])
         return x.id, np.ravel(shown, order="F")

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.index import special_index
 from cvxpy.atoms.elementwise.power import PowerApprox
 from cvxpy.constraints import (
     PSD,
@@ -422,8 +423,10 @@ def _exact(written: Any) -> Any:
 
 
 def _plain(written: Any) -> bool:
-    """Whether an expression is affine and no part of it has a form in cones of its own."""
-    return type(written) not in CANON_METHODS and all(_plain(arg) for arg in written.args)
+    """Whether an affine expression has no part with a form in cones of its own; entries have none."""
+    kind = type(written)
+    known = kind is special_index or kind not in CANON_METHODS
+    return known and all(_plain(arg) for arg in written.args)
 
 
 def _disciplined(

@@ -307,15 +307,18 @@ def _row(t: ConstraintTerm) -> _Row | None:
 
 
 def _read(e: Any, names: Mapping[int, str]) -> _Row | None:
-    if not isinstance(e, (Equality, Inequality)) or e.shape:
-        return None
+    row = scalar_row(e) if isinstance(e, (Equality, Inequality)) and not e.shape else None
+    return row and _Row(names[row[0].id], *row, isinstance(e, Equality))
+
+
+def scalar_row(e: Any) -> tuple[Any, Floats, float] | None:
+    """Return x, a and b of a row that is written ``a @ x <= b``, as most are, else None."""
     for body, side, sign in zip(e.args, e.args[::-1], (1.0, -1.0), strict=True):
-        if type(body) is not MulExpression or not isinstance(side, cp.Constant):
-            continue
-        a, x = body.args
-        if isinstance(a, cp.Constant) and isinstance(x, cp.Variable) and a.shape == x.shape:
-            coefficients, constant = sign * dense(a.value), sign * float(dense(side.value).item())
-            return _Row(names[x.id], x, coefficients, constant, isinstance(e, Equality))
+        if type(body) is MulExpression and isinstance(side, cp.Constant):
+            a, x = body.args
+            plain = isinstance(a, cp.Constant) and isinstance(x, cp.Variable) and a.shape == x.shape
+            if plain and not (a.is_complex() or side.is_complex()):
+                return x, sign * dense(a.value), sign * float(dense(side.value).item())
     return None
 
 

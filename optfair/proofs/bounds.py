@@ -17,10 +17,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.columns import ROUNDS, Rows, linear_rows, propagated, rotated_rows
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import (
+    FEW,
     SLIGHT,
     Boxes,
     cheaper,
@@ -129,6 +130,11 @@ class LowerBound:
     fault: str = ""
 
 
+# Passes over the rows before a move is tried, and a share of the objective that bounds are far
+# out for if they cost it.
+FIRST, FAR = 2, 2e-9
+
+
 def _proved_floor(form: ConicForm) -> Floats:
     r"""Return :math:`\mu \ge 0` with :math:`P \succeq \operatorname{diag}(\mu)`, 0 where none is proved."""
     floor = form.curvature.floor
@@ -152,19 +158,19 @@ def _spare(form: ConicForm, upper: float) -> float:
     return float(np.nextafter(side + (own + 1e-300 if at.any() else 0.0), np.inf))
 
 
-def _with_cut(form: ConicForm, rows: Rows, upper: float | None) -> Rows:
+def _with_cut(form: ConicForm, rows: Rows, upper: float) -> Rows:
     """Add the row that the objective is at most a known value, as far as it is linear."""
-    if upper is None or not np.isfinite(upper) or form.curvature.shift != 0.0:
+    if not np.isfinite(upper) or form.curvature.shift != 0.0:  # without one, curvature only adds
         return rows
     cost = np.where(_proved_floor(form) > 0.0, 0.0, form.q)
     return rows.below(cost[None, :], np.array([_spare(form, upper)])) if cost.any() else rows
 
 
-def _held(form: ConicForm, boxes: Boxes, upper: float | None) -> Boxes:
+def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
     """Return the boxes with those of curved columns in which the objective is at most a value."""
     floor = _proved_floor(form)
     at = floor > 0.0
-    if upper is None or not np.isfinite(upper) or not at.any():
+    if not np.isfinite(upper) or not at.any():
         return boxes
     with np.errstate(invalid="ignore", over="ignore"):
         least = np.where(form.q > 0.0, form.q * boxes.lower, form.q * boxes.upper)[~at]
@@ -183,14 +189,18 @@ def _held(form: ConicForm, boxes: Boxes, upper: float | None) -> Boxes:
     return boxes.tighter(lower, upper_ones)
 
 
-def _implied(form: ConicForm, rows: Rows, found: Residual, boxes: Boxes) -> Boxes:
+def _implied(
+    form: ConicForm, rows: Rows, found: Residual, boxes: Boxes, rounds: int = ROUNDS
+) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(found).any()
 
-    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice))
-    if near.unpaid(found).any() and (more := rotated_rows(form))[1].size:
+    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice, rounds))
+    if rounds < ROUNDS or not near.unpaid(found).any():
+        return near
+    if (more := rotated_rows(form))[1].size:
         near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
     return near
 
@@ -227,8 +237,9 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     near = in_dual(form.cones, z)
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
+    cut = np.inf if upper is None else upper
     with np.errstate(over="ignore", invalid="ignore"):
-        return _in_digits(form, x, z, _lower_bound(form, x, near, upper))
+        return _in_digits(form, x, z, _lower_bound(form, x, near, cut))
 
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
@@ -248,41 +259,51 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> Lowe
     )
 
 
-def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None) -> LowerBound:
+def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
     found = residual_of(form, x, z, form.q)
-    boxes = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
+    boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
     best, spent = np.inf, 0.0
+    if (at := np.flatnonzero(boxes.unpaid(found))).size:
+        found = sharper(form, found, x, z, form.q, at)
+    own, start = found, z  # a residual, and the multipliers it is that of
     some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
     if some:
-        found = sharper(form, found, x, z, form.q, np.flatnonzero(boxes.unpaid(found)))
-        some = bool(boxes.unpaid(found).any())
-    if some and (peeled_off := lightly_peeled(form, found, x, z, boxes)):
-        found, spent = peeled_off
-    bare = boxes
-    if some and boxes.unpaid(found).any():
-        rows = _with_cut(form, linear_rows(form), upper)
-        boxes = _implied(form, rows, found, boxes)
-        if boxes.unpaid(found).any():
-            boxes = _implied(form, rows, found, _held(form, boxes, upper))
-        best = np.inf if upper is None else upper
+        best, plain = upper, linear_rows(form)
+        rows = _with_cut(form, plain, upper)
+        if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
+            boxes = _implied(form, rows, found, boxes, FIRST)
+        elif rows is not plain:  # that of the linear part of others may be far out
+            within = _implied(form, rows, found, boxes)
+            free, paid = (total_of(form, x, z, found, 0.0, b) for b in (boxes, within))
+            if free - paid > FAR * max(abs(paid), form.unit):
+                rows, best = plain, np.inf
+            else:
+                boxes = within
+        few = 0 < np.count_nonzero(boxes.unpaid(found)) <= (np.inf if form.P.nnz else FEW)
+        if few and (light := lightly_peeled(form, found, x, z, boxes)):
+            found, spent = light
+        elif boxes.unpaid(found).any():
+            boxes = _implied(form, rows, found, boxes)
+        if form.P.nnz and boxes.unpaid(found).any():
+            within = _implied(form, rows, found, _held(form, boxes, upper))
+            boxes, best = within, upper
     if some and boxes.unpaid(found).any():
         at = np.flatnonzero(boxes.unpaid(found))
         near = absorbed(form, found, z, at)
         if (near != z).any():
-            z = near
-            found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-    own, start = found, z  # a residual, and the multipliers it is that of
-    if some and boxes.unpaid(found).any():
-        found, spent = peeled_in_turn(form, found, z, boxes)
+            start = z = near
+            own = found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
+        if boxes.unpaid(found).any():
+            found, spent = peeled_in_turn(form, found, z, boxes)
     if some and boxes.unpaid(found).any():
         if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
             return held
         z, found, spent = closed(form, found, x, z, boxes)
     total = total_of(form, x, z, found, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(found).any()
-    if dear and (less := cheaper(form, own, x, start, total, bare, boxes)) is not None:
+    if dear and (less := cheaper(form, own, x, start, total, boxes, bare)) is not None:
         z, found, spent = less
         total = total_of(form, x, z, found, spent, boxes)
     open_ones = boxes.unpaid(found)
@@ -328,7 +349,7 @@ def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
 
 
 def _on_face(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float | None, boxes: Boxes
+    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float, boxes: Boxes
 ) -> LowerBound | None:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
     face = on_face(form, z)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import SecondOrder
-from optfair.proofs.rounding import UNIT, gamma
+from optfair.proofs.rounding import UNIT, coordinates, gamma
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -57,6 +57,12 @@ class Rows:
         low = np.append(self.low, np.full(high.size, -np.inf))
         sides = np.append(self.side, np.zeros(high.size))
         return Rows(A, low, np.append(self.high, high), sides, self.behind, self.factor)
+
+    def with_cost(self, form: ConicForm, most: float) -> Rows:
+        """Add the row that the linear part of the objective is at most what the whole is."""
+        side = np.nextafter(most - form.offset, np.inf)
+        side += 4.0 * UNIT * (abs(most) + abs(form.offset))
+        return self.below(form.q[None, :], np.array([side]))
 
     def bounded_behind(self, least: Floats, shut: Any) -> bool:
         r"""Tighten the rows behind others, from the least activities; whether any got tighter.
@@ -146,6 +152,8 @@ def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
     exact count.
     """
     head, tail = SecondOrder.of(form.cones).pairs
+    if not head.size:
+        return form.rows[:0], np.zeros(0)
     both = np.diff(form.rows[head].multiply(form.rows[tail]).tocsr().indptr) > 0
     head, tail = head[both], tail[both]  # in others no column can cancel
     H, T = form.rows[head], form.rows[tail]
@@ -179,13 +187,16 @@ def _declared(rows: Rows) -> tuple[Floats, Floats, Any]:
     n = rows.A.shape[1]
     lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
     before = lower.copy(), upper.copy()
-    count = np.diff(rows.A.indptr)
-    single = np.flatnonzero(count == 1)
+    single = np.flatnonzero(np.diff(rows.A.indptr) == 1)
     at = rows.A.indptr[single]
     single, at = single[rows.A.data[at] != 0.0], at[rows.A.data[at] != 0.0]
-    column, entry = rows.A.indices[at], rows.A.data[at]
-    ends = _tighten(lower, upper, column, entry, rows.low[single], rows.high[single])
-    return lower, upper, _gains(single, column, ends, before, (lower, upper))
+    row, column = np.tile(single, 2), np.tile(rows.A.indices[at], 2)
+    entry = np.concatenate([rows.A.data[at], -rows.A.data[at]])
+    side = np.concatenate([rows.high[single], -rows.low[single]])
+    told = np.isfinite(side)
+    row, column = row[told], column[told]
+    ends = _tighten(lower, upper, column, entry[told], side[told])
+    return lower, upper, _gains(row, column, ends, before, (lower, upper))
 
 
 def _gains(row: Any, column: Any, ends: Any, before: Any, now: Any) -> Any:
@@ -202,18 +213,16 @@ def _gains(row: Any, column: Any, ends: Any, before: Any, now: Any) -> Any:
 
 
 def _tighten(
-    lower: Floats, upper: Floats, column: Any, entry: Floats, low: Floats, high: Floats
+    lower: Floats, upper: Floats, column: Any, entry: Floats, side: Floats
 ) -> tuple[Floats, Floats]:
-    """Apply ``low <= entry x[column] <= high`` to the bounds, rounded outward; return its ends."""
+    """Apply ``entry x[column] <= side`` to the bounds, rounded outward; return its ends."""
     positive = entry > 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        above = np.where(positive, high, low) / entry
-        below = np.where(positive, low, high) / entry
-    exact = np.abs(entry) == 1.0
-    above = np.where(exact, above, np.nextafter(above, np.inf))
-    below = np.where(exact, below, np.nextafter(below, -np.inf))
-    above = np.where(np.isnan(above), np.inf, above)
-    below = np.where(np.isnan(below), -np.inf, below)
+        end = side / entry
+    outward = np.nextafter(end, np.where(positive, np.inf, -np.inf))
+    end = np.where(np.abs(entry) == 1.0, end, outward)
+    above = np.where(positive & ~np.isnan(end), end, np.inf)
+    below = np.where(~positive & ~np.isnan(end), end, -np.inf)
     np.minimum.at(upper, column, above)
     np.maximum.at(lower, column, below)
     return below, above
@@ -250,41 +259,38 @@ def propagated(
     """
     lower, upper = lower.copy(), upper.copy()
     A = rows.A
-    if not A.nnz:
-        return lower, upper
-    whole = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-    every, used = (whole, A.indices, A.data), A.data != 0.0
-    if not used.all():
-        every = whole[used], A.indices[used], A.data[used]
     m = A.shape[0]
+    every: tuple[Any, ...] = coordinates(A)
+    if not A.data.all():
+        every = tuple(part[A.data != 0.0] for part in every)
+    length = np.bincount(every[0], minlength=m).astype(float)
+    off_share = gamma(2.0 * length + 8.0) * (1.0 + 8.0 * UNIT)
+    due = np.ones(m, dtype=bool)  # rows of which a column has changed
     for _ in range(rounds):
-        if wanted(lower, upper):
+        if not due.any() or wanted(lower, upper):
             break
         before = lower.copy(), upper.copy()
         linked = False
         # with two columns free on both sides a row says nothing, whatever their signs
         nowhere = np.isinf(lower) & np.isinf(upper)
-        row, column, entry = every
-        known = np.ones(m, dtype=bool)
+        known = due
         if nowhere.any():
-            known = np.bincount(row, nowhere[column], m) < 2.0
-            told = known[row]
-            row, column, entry = row[told], column[told], entry[told]
-        count = np.bincount(row, minlength=m).astype(float)
-        positive = entry > 0.0
+            known = due & (np.bincount(every[0], nowhere[every[1]], m) < 2.0)
         for sign in (1.0, -1.0):
+            side = rows.high if sign > 0 else -rows.low
+            told = known & np.isfinite(side)
+            here = told[every[0]]
+            row, column, entry = (part[here] for part in every)
             a = sign * entry
-            up = positive if sign > 0 else ~positive
             with np.errstate(invalid="ignore", over="ignore"):
-                least = a * np.where(up, lower[column], upper[column])
+                least = a * np.where(a > 0.0, lower[column], upper[column])
             free = ~np.isfinite(least)
+            open_ones = np.bincount(row, free, m)
             part = np.where(free, 0.0, least)
             total = np.bincount(row, part, m)
-            size = np.bincount(row, np.abs(part), m)
-            off = gamma(2.0 * count + 8.0) * size * (1.0 + 8.0 * UNIT) + 1e-300
-            open_ones = np.bincount(row, free, m)
+            off = off_share * np.bincount(row, np.abs(part), m) + 1e-300
             if sign > 0 and rows.behind.size:
-                shut = (open_ones == 0) & known
+                shut = (open_ones == 0) & told
                 sides = rows.low.copy(), rows.high.copy()
                 linked = rows.bounded_behind(total - off, shut)
                 if trace is not None and linked:
@@ -296,31 +302,32 @@ def propagated(
                     values = np.concatenate([rows.low[changed[0]], rows.high[changed[1]]])
                     nothing = np.full(which.size, -1)
                     trace.append((np.concatenate(changed), nothing, which, values))
-            side = rows.high if sign > 0 else -rows.low
             # the activity of the others: nothing open but the column itself
-            ok = np.isfinite(side)[row] & (open_ones[row] - free == 0)
+            ok = open_ones[row] == free
             r = row[ok]
             slack = side[r] - (total[r] - part[ok])
             slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
-            old = lower.copy(), upper.copy()
-            ends = _tighten(lower, upper, column[ok], a[ok], np.full(r.size, -np.inf), slack)
+            old = (lower.copy(), upper.copy()) if trace is not None else before
+            ends = _tighten(lower, upper, column[ok], a[ok], slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
             if trace is not None:
                 trace.append(_gains(r, column[ok], ends, old, (lower, upper)))
         crossed = lower > upper
         if crossed.any():  # no point at all: any bounds do, and these are near
             lower[crossed], upper[crossed] = before[0][crossed], before[1][crossed]
-        if not (linked or _gained(before, (lower, upper))):
-            break
+        gained = _gained(before, (lower, upper))
+        due = np.zeros(m, dtype=bool)
+        due[every[0][gained[every[1]]]] = True
+        if linked or (gained.any() and rows.behind.size):
+            due[:] = True  # a row behind others is bounded by both of them
     return lower, upper
 
 
-def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> bool:
-    """Whether a pass gave a new bound, or moved one by a share worth another pass."""
+def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArray[np.bool_]:
+    """Return the columns that a pass gave a bound, or moved one by a share worth another pass."""
+    found = np.zeros(now[0].size, dtype=bool)
     for old, new in zip(before, now, strict=True):
-        if (np.isfinite(new) & ~np.isfinite(old)).any():
-            return True
-        both = np.isfinite(new) & np.isfinite(old)
-        if (np.abs(new[both] - old[both]) > GAIN * (1.0 + np.abs(old[both]))).any():
-            return True
-    return False
+        at = np.flatnonzero(new != old)
+        size = np.where(np.isfinite(old[at]), np.abs(old[at]), 0.0)
+        found[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from math import sqrt
 from typing import Any
 
@@ -248,6 +247,7 @@ def _joined(
     if sharp and dominant(core):
         floor = _floor(core)
         return 0.0, none if floor is None else floor, nowhere, None
+    core = core.toarray() if n <= DENSE else core
     shift, v = _shift(core, size)
     if not sharp or not np.isfinite(shift):
         return shift, none, nowhere | (shift > 0.0), v
@@ -269,15 +269,15 @@ def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
         if work > FRACTIONS:
             break
         at = np.flatnonzero(part == k)
-        block = sp.csc_array(core[at][:, at])
+        block = _array(core[at][:, at])
         own = _floor(block)
         if own is not None:
             floor[at] = own
-        if own is not None or exactly_semidefinite(block.toarray()):
+        if own is not None or exactly_semidefinite(block):
             open_ones[at] = False
     at = np.flatnonzero(open_ones)
     if 0 < at.size < n:
-        rest = sp.csc_array(core[at][:, at])
+        rest = core[at][:, at]
         own = _floor(rest)
         if own is not None or dominant(rest):
             floor[at] = 0.0 if own is None else own
@@ -313,10 +313,14 @@ def _shift(core: Any, size: float) -> tuple[float, Floats | None]:
     return factor(core, -2.0 * low + SHIFTS[-1] * UNIT * size), None
 
 
+def _array(P: Any) -> Floats:
+    """Return a matrix with all its places."""
+    return np.asarray(P if isinstance(P, np.ndarray) else P.toarray())
+
+
 def _factorisation(core: Any) -> Callable[[Any, float], float]:
     n = core.shape[0]
-    full_enough = n <= FULL and 5 * core.nnz >= n * n
-    return _dense if n <= DENSE or full_enough else _sparse
+    return _dense if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else _sparse
 
 
 def _floor(core: Any) -> Floats | None:
@@ -328,9 +332,9 @@ def _floor(core: Any) -> Floats | None:
     if not (own > 0.0).all():
         return None
     factor = _factorisation(core)
-    if factor(core, 0.0) > UNIT * float(np.abs(core.data).max()) * core.shape[0]:
+    if factor(core, 0.0) > UNIT * float(abs(core).max()) * core.shape[0]:
         return None
-    lowered: Any = core.toarray() if factor is _dense else None
+    lowered: Any = _array(core).copy() if factor is _dense else None
     for share in SHARES:
         less = own * (1.0 - share)
         if factor is _dense:
@@ -365,26 +369,27 @@ def dominant(P: Any) -> bool:
 
 
 def exactly_semidefinite(P: Floats) -> bool:
-    """Whether a small matrix of floats is positive semidefinite, by elimination in fractions.
+    """Whether a small matrix of floats is positive semidefinite, by elimination in whole numbers.
 
     Examples
     --------
     >>> exactly_semidefinite(np.ones((2, 2))), exactly_semidefinite(np.array([[0.0, 1e-300], [1e-300, 1.0]]))
     (True, False)
     """
-    rows = [[Fraction(float(v)) for v in row] for row in P]
-    while rows:
-        k = max(range(len(rows)), key=lambda i: rows[i][i])
-        pivot = rows[k][k]
+    part, power = np.frexp(P)
+    power = power.astype(np.int64) - power[P != 0.0].min(initial=0)
+    M = np.ldexp(part, 53).astype(np.int64).astype(object)  # whole multiples of a power of two
+    M = np.left_shift(M, np.where(P != 0.0, power, 0).astype(object))
+    before = 1
+    while M.size:
+        k = int(np.argmax(M.diagonal()))
+        pivot, rest = M[k, k], np.arange(len(M)) != k
         if pivot <= 0:
-            return pivot == 0 and not any(v for row in rows for v in row)
-        lead = rows.pop(k)
-        top = lead.pop(k)
-        kept = []
-        for row in rows:
-            factor = row.pop(k) / top
-            kept.append([a - factor * b for a, b in zip(row, lead, strict=True)] if factor else row)
-        rows = kept
+            return pivot == 0 and not M.any()
+        lead = M[rest, k]
+        # minors of the matrix, whole numbers (Bareiss 1968): positive before, of the same sign now
+        M = (pivot * M[rest][:, rest] - np.outer(lead, lead)) // before
+        before = pivot
     return True
 
 
@@ -417,7 +422,7 @@ def negative_direction(P: Any, size: float) -> Floats | None:
         tried.append(np.eye(1, n, int(diagonal.argmin())).ravel())
     if n <= DENSE:
         # near 1 by a power of two: products of the entries stay in the range of floats
-        near_one = np.ldexp(P.toarray(), -int(np.frexp(np.abs(P.data).max(initial=0.0))[1]))
+        near_one = np.ldexp(_array(P), -int(np.frexp(abs(P).max())[1]))
         values, vectors = np.linalg.eigh(near_one)
         if values[0] < 0.0:
             tried.insert(0, vectors[:, 0])
@@ -455,7 +460,7 @@ def _pivots(P: Any, size: float) -> list[Floats]:
 
 def _dense(P: Any, shift: float) -> float:
     """Return a shift for which P + shift I is proved positive semidefinite, infinite if none."""
-    A = P.copy() if isinstance(P, np.ndarray) else P.toarray()
+    A = _array(P).copy()
     n = len(A)
     rounding = float(gamma(n + 2.0))
     trace = float(np.abs(np.diag(A)).sum()) + n * shift

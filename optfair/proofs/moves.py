@@ -119,7 +119,7 @@ def total_of(
 
 
 def peeled_in_turn(
-    form: ConicForm, found: Residual, z: Floats, boxes: Boxes
+    form: ConicForm, found: Residual, z: Floats, boxes: Boxes, *, light: bool = False
 ) -> tuple[Residual, float]:
     """Return the residual without unpaid columns, where rows take these one by one, and the cost."""
     zeroed = boxes.unpaid(found)
@@ -130,6 +130,8 @@ def peeled_in_turn(
         after = boxes.unpaid(moved[0])
         if not after.any():
             return moved
+        if light and after.sum() >= zeroed.sum():  # it goes from row to row
+            break
         zeroed = zeroed | after  # columns that were paid on one side only
     return found, 0.0
 
@@ -141,7 +143,7 @@ def lightly_peeled(
 
     Definitions of one column by others do: asked first, they spare what rows imply of bounds.
     """
-    moved = peeled_in_turn(form, found, z, boxes)
+    moved = peeled_in_turn(form, found, z, boxes, light=True)
     if boxes.unpaid(moved[0]).any():
         return None
     loss = total_of(form, x, z, found, 0.0, boxes) - total_of(form, x, z, *moved, boxes)
@@ -212,7 +214,11 @@ class _Moves:
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> None:
         """Close the unpaid columns by equations, around multipliers and polished ones."""
+        before = around[1] if first else None
         for near, start in itertools.islice(self._starts(*around), first, most):
+            if start is before:  # nothing was polished
+                continue
+            before = start
             if self.offer(near, start, 0.0):
                 self.own = (near, start)
             lower, upper = self.boxes.of(start)
@@ -257,35 +263,38 @@ def closed(
         moves.close(given, most=1)
     if not moves.settled:
         moves.tilt()
-    near = moves.own
+    if moves.left > 0.0 and not (few and moves.own is given):
+        moves.close(moves.own)
     if few and not moves.settled:
         moves.close(given, first=1)
-    if moves.left > 0.0 and not (few and near is given):
-        moves.close(near)
     return moves.best
 
 
 def cheaper(
-    form: ConicForm,
-    found: Residual,
-    x: Floats,
-    z: Floats,
-    total: float,
-    bare: Boxes,
-    boxes: Boxes,
+    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, boxes: Boxes, bare: Boxes
 ) -> tuple[Floats, Residual, float] | None:
-    """Return a move that leaves nothing to the bounds that rows imply, where these are dear.
+    """Return a move that leaves little to the bounds that rows imply, where these are dear.
 
-    In mixed units, and along unstable recursions, they are far out: what is rounding in one column
-    is much there. Others may pay by them. The residual is that of the multipliers, not what a
-    move has left; the total is what they prove without this.
+    In mixed units they are far out: what is rounding in one column is much there. The residual is
+    that of the multipliers, not what a move has left; the total is what they prove without this.
+    The columns that are dear are closed, and where that is not enough, all that have no bounds.
     """
     slight = SLIGHT * max(abs(total), form.unit)
-    if not total_of(form, x, z, found, 0.0, bare) - total > slight:
+    told = total_of(form, x, z, found, 0.0, bare)
+    if not told - total > slight:
         return None
-    far = np.maximum(np.abs(boxes.lower), np.abs(boxes.upper)) > FAR * np.abs(x).max(initial=1.0)
-    lower, upper = np.where(far, bare.lower, boxes.lower), np.where(far, bare.upper, boxes.upper)
-    kept = bare.tighter(lower, upper)
-    near = closed(form, found, x, z, kept)
-    good = not kept.unpaid(near[1]).any() and total_of(form, x, *near, kept) > total
-    return near if good else None
+    open_ones = bare.unpaid(found)
+    with np.errstate(invalid="ignore"):
+        charge = found.size * np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
+    dear = open_ones & ~(charge <= slight / (4.0 * open_ones.sum()))
+    pairs = ((bare.lower, boxes.lower), (bare.upper, boxes.upper))
+    lower, upper = (np.where(dear, own, implied) for own, implied in pairs)
+    best = None
+    for within in (boxes.tighter(lower, upper), bare):
+        near = closed(form, found, x, z, within)
+        value = -np.inf if within.unpaid(near[1]).any() else total_of(form, x, *near, within)
+        if value > total:
+            best, total = near, value
+        if told - total <= slight:
+            break
+    return best

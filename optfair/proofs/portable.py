@@ -183,7 +183,7 @@ def leaf_of(
     used = None
     if _open(signs, lower, upper).any():
         if costs and cut is not None and not form.P.nnz and form.q.any():
-            rows, used = _with_cut(form, rows, cut), cut
+            rows, used = rows.with_cost(form, cut), cut
 
         def suffice(low: Floats, high: Floats) -> bool:
             return not _open(signs, low, high).any()
@@ -273,12 +273,6 @@ def _dear(r: list[Fraction], lower: Floats, upper: Floats, unit: float) -> NDArr
     # costs of multipliers at their bound are large and right: what is rounding is small
     small = np.abs(size) <= 1e-6 * (1.0 + np.abs(size).max(initial=0.0))
     return np.asarray(np.isfinite(cost) & (cost < -DEAR * unit) & small)
-
-
-def _with_cut(form: ConicForm, rows: Rows, cut: float) -> Rows:
-    side = np.nextafter(cut - form.offset, np.inf)
-    side += 4.0 * UNIT * (abs(cut) + abs(form.offset))
-    return rows.below(form.q[None, :], np.array([side]))
 
 
 def _moved(

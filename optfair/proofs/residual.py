@@ -291,7 +291,7 @@ def polished(
     middle = 0.5 * (found.low[at] + found.high[at])
     anywhere = {c.start: np.inf for c in form.cones if c.kind == "psd"}
     room = _movable(form, z, anywhere)
-    M, used = _equations(form.rows, at, room)
+    M, used = _equations(form.columns_of_rows, at, room)
     part = correcting_step(M, middle, room[used])
     step = None if part is None else np.zeros(z.size)
     if step is not None:
@@ -309,15 +309,13 @@ def polished(
     return (near, again) if better else (z, found)
 
 
-def _equations(rows: Any, at: Ints, room: Floats) -> tuple[Any, Ints]:
-    """Return some columns of the rows that may move as equations, and which rows these are."""
-    used = np.flatnonzero((room > 0.0) & (np.diff(rows.indptr) > 0))
-    M = rows[used]
-    if at.size < M.shape[1]:
-        M = M[:, at]
-        some = np.diff(M.indptr) > 0
-        M, used = M[some], used[some]
-    return M.T, used
+def _equations(columns: Any, at: Ints, room: Floats) -> tuple[Any, Ints]:
+    """Return some columns over the rows that may move as equations, and which rows these are."""
+    entry, row, which = entries_of(columns, at)
+    free = room[row] > 0.0
+    used, own = np.unique(row[free], return_inverse=True)
+    start = np.append(0, np.cumsum(np.bincount(which[free], minlength=at.size)))
+    return sp.csr_array((entry[free], own, start), shape=(at.size, used.size)), used
 
 
 def repaired(
@@ -384,18 +382,22 @@ def _repair(
     dual cone, and the other columns are charged for it.
     """
     m = z.size
-    rows, across, room = form.rows, form.across.sizes, _movable(form, z, depths)
+    room = _movable(form, z, depths)
+    M, used = _equations(form.columns_of_rows, at, room)
     # with a shift, what is paid for it depends on the point
     bent = x is not None and form.P.nnz > 0 and form.curvature.shift == 0.0
     if bent:
-        rows = sp.csr_array(sp.vstack([rows, form.bending.rows]))
-        across = sp.hstack([across, form.bending.sizes])
         # where the objective is strictly convex, curvature pays
         floor = form.curvature.floor
         free = np.full(form.q.size, np.inf) if floor is None else np.where(floor > 0.0, 0.0, np.inf)
-        room = np.concatenate([room, free])
-    M, used = _equations(rows, at, room)
-    M = sp.csr_array(M)
+        bending, columns = _equations(form.bending.rows, at, free)
+        M, used = sp.csr_array(sp.hstack([M, bending])), np.append(used, m + columns)
+        room = np.append(room, free)
+
+    def reach(step: Floats) -> Floats:
+        most = reached(form.across.sizes, step[:m])
+        return most + reached(form.bending.sizes, step[m:]) if bent else most
+
     step = correction(M, found.size[at], room[used])
     # equations that follow from others are left out, where that is exact
     if step is None and not independent_by_far(M):
@@ -409,9 +411,9 @@ def _repair(
         return None
     up = np.zeros(room.size)
     up[:m] = _raised(form, z, moved[:m], depths)
-    if not np.isfinite(up).all() or (up.any() and (reached(across, up)[at] > 0.0).any()):
+    if not np.isfinite(up).all() or (up.any() and (reach(up)[at] > 0.0).any()):
         return None  # what is raised would spoil what was made exact
-    change = reached(across, moved + up)
+    change = reach(moved + up)
     low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
     high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
     low[at] = high[at] = 0.0

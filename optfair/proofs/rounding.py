@@ -6,6 +6,7 @@ import contextlib
 import heapq
 import math
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,13 +92,12 @@ class Products:
 
     Attributes
     ----------
-    rows, sizes : sparse csr (m, n)
-        The matrix, and its entries in size.
+    rows : sparse csr (m, n)
+        The matrix.
     """
 
     def __init__(self, A: Any) -> None:
         self.rows: Any = A if A.format == "csr" else sp.csr_array(A)
-        self.sizes: Any = abs(self.rows)
         count = np.diff(self.rows.indptr).astype(float)
         self._share, self._lost = gamma(2.0 * count + 4.0), count * LOST
         m, n = self.rows.shape
@@ -105,6 +105,11 @@ class Products:
         small = m * n <= DENSE
         self._rows: Any = self.rows.toarray() if small else self.rows
         self._sizes: Any = abs(self._rows) if small else self.sizes
+
+    @cached_property
+    def sizes(self) -> Any:
+        """The entries in size: sparse csr (m, n)."""
+        return abs(self.rows)
 
     def __call__(self, x: Floats) -> tuple[Floats, Floats]:
         """Return a center and a radius that enclose the exact product."""
@@ -132,6 +137,18 @@ def reached(sizes: Any, step: Floats) -> Floats:
     most = np.asarray(sizes @ step) * (1.0 + 1e-9)
     met = sizes @ np.asarray(step > 0.0, dtype=float) > 0.0
     return np.where(met, most + 1e-300, most)
+
+
+def coordinates(M: Any) -> tuple[NDArray[Any], NDArray[Any], Floats]:
+    """Return row, column and value of every entry of a csr or csc matrix, as they are stored.
+
+    Examples
+    --------
+    >>> [v.tolist() for v in coordinates(sp.csc_array([[0.0, 2.0], [3.0, 0.0]]))]
+    [[1, 0], [0, 1], [3.0, 2.0]]
+    """
+    which = np.repeat(np.arange(M.indptr.size - 1), np.diff(M.indptr))
+    return (*((which, M.indices) if M.format == "csr" else (M.indices, which)), M.data)
 
 
 def entries_of(M: Any, at: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.intp]]:

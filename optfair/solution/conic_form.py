@@ -16,8 +16,8 @@ from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
-from optfair.proofs.rounding import Products
-from optfair.solution.equilibration import NOISE, congruence
+from optfair.proofs.rounding import Products, coordinates
+from optfair.solution.equilibration import NOISE, congruence, equilibrated
 
 # Coefficients outside this range are handed over in other units.
 SMALL, LARGE = 1e-6, 1e6
@@ -27,8 +27,6 @@ COLUMN = 1e-5
 BALANCING = 60
 # Violations of rows below this share of their terms are as good as none.
 NEGLIGIBLE = 1e-12
-# Passes that bring the largest entry of every row and column near 1.
-EQUILIBRATIONS = 8
 # Typical coefficients of an objective that a simplex method is handed as they stand.
 ORDINARY = 1e4
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
@@ -195,21 +193,13 @@ class ConicForm:
     def column_units(self) -> Floats:
         """Size of a number in each column: what equilibrates the rows with their right-hand sides."""
         m, n = self.A.shape
-        entries = sp.coo_array(self.A)
-        i = np.concatenate([entries.row, np.arange(m)])
-        j = np.concatenate([entries.col, np.full(m, n)])
-        sizes = np.abs(np.concatenate([entries.data, self.b]))
+        row, column, entry = coordinates(self.columns_of_rows)
+        i = np.concatenate([row, np.arange(m)])
+        j = np.concatenate([column, np.full(m, n)])
+        sizes = np.abs(np.concatenate([entry, self.b]))
         used = (sizes > 0.0) & np.isfinite(sizes)
-        i, j, sizes = i[used], j[used], sizes[used]
-        row, column = np.ones(m), np.ones(n + 1)
-        for _ in range(EQUILIBRATIONS):
-            scaled = row[i] * sizes * column[j]
-            up, across = np.zeros(m), np.zeros(n + 1)
-            np.maximum.at(up, i, scaled)
-            np.maximum.at(across, j, scaled)
-            row /= np.sqrt(np.where(up > 0.0, up, 1.0))
-            column /= np.sqrt(np.where(across > 0.0, across, 1.0))
-        return np.asarray(column[:-1] / column[-1])
+        units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]
+        return np.asarray(units[:-1] / units[-1])
 
     @cached_property
     def units(self) -> tuple[Floats, Floats] | None:
@@ -244,10 +234,11 @@ class ConicForm:
 
     def _balanced(self, held: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats] | None:
         """Return powers of two for rows and columns, 1 for those that are held."""
-        entries = sp.coo_array(self.A)
-        used = (entries.data != 0.0) & np.isfinite(entries.data)
-        row, column, sizes = entries.row[used], entries.col[used], np.abs(entries.data[used])
-        if not sizes.size:
+        row, column, entry = coordinates(self.columns_of_rows)
+        used = (entry != 0.0) & np.isfinite(entry)
+        row, column, sizes = row[used], column[used], np.abs(entry[used])
+        near = not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)
+        if near and (self.polyhedral or not sizes.size):
             return None
         m, n = self.A.shape
         # what is tiny in its row and in its column is rounding, and says nothing of units
@@ -263,7 +254,7 @@ class ConicForm:
         in_column = np.where(in_column > 0.0, in_column, any_column)
         most = in_column[in_column > 0.0]
         alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
-        if alike and sizes.min() >= SMALL and sizes.max() <= LARGE:
+        if alike and near:
             return None
         told = sizes > NOISE * np.minimum(in_row[row], in_column[column])
         row, column, sizes = row[told], column[told], sizes[told]
@@ -300,12 +291,12 @@ class ConicForm:
 
         Rows do not see it: a variance may be in the same unit for columns whose rows differ by 1e20.
         """
-        bent = sp.coo_array(self.P)
-        sizes = np.abs(bent.data)
+        row, column, entry = coordinates(self.bending.rows)
+        sizes = np.abs(entry)
         used = sizes > 0.0
         if not used.any():
             return True
-        after = sizes * columns[bent.row] * columns[bent.col]
+        after = sizes * columns[row] * columns[column]
 
         def spread(v: Floats) -> float:
             return float(v[used].max() / max(v[used].min(), 1e-300))

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 
 from optfair.numbers import Floats, Indices
+from optfair.proofs.rounding import coordinates
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -22,6 +23,8 @@ SIDES, MANY = 40, 0.99
 LIGHT = 0.1
 # Coefficients below such a share of the largest in their row and of that in their column.
 NOISE = 1e-13
+# Passes that bring the largest entry of every row and column near 1.
+PASSES = 8
 # Steps of the least squares.
 STEPS = 200
 # Numbers of a program up to which units are looked for, and the largest exponent of a unit.
@@ -58,9 +61,13 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     """
     m, n = form.A.shape
     blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
-    bent = sp.coo_array(sp.triu(form.P))
-    if not (blocks or bent.nnz) or form.A.nnz + bent.nnz + m + n > LARGEST:
+    if not (blocks or form.P.nnz) or form.A.nnz + form.P.nnz + m + n > LARGEST:
         return None
+    if not blocks:  # most programs are seen to need none by their largest and least number
+        sizes = np.abs(np.concatenate([form.A.data, form.P.data]))
+        sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
+        if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
+            return None
     # whose exponents that of a row is the sum of: of its cone, or of two lines
     first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
     for c in form.cones:
@@ -73,41 +80,42 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
             first[at] = at - (at - c.start) % 3
         elif c.kind == "soc":
             first[at] = c.start
-    A, cost = sp.coo_array(form.A), np.flatnonzero(form.q)
-    side = np.flatnonzero((form.b != 0.0) & np.isfinite(form.b))
     costs = lines + n + 1  # behind the columns stand the unit of sides and that of costs
     first, second = np.append(first, costs), np.append(second, costs)
-    parts: tuple[
-        tuple[Any, ...], ...
-    ] = (  # numbers, and the row and the columns whose units they are in
-        (A.data, A.row, A.col, None),
+    cost, side = np.flatnonzero(form.q), np.flatnonzero((form.b != 0.0) & np.isfinite(form.b))
+    row, column, entry = coordinates(form.columns_of_rows)
+    *bent, curvature = coordinates(form.bending.rows)
+    upper = bent[0] <= bent[1]
+    # numbers, and the row and the columns whose units they are in
+    parts: tuple[tuple[Any, ...], ...] = (
+        (entry, row, column, None),
         (form.b[side], side, np.full(side.size, n), None),
         (form.q[cost], np.full(cost.size, m), cost, None),
-        (bent.data, np.full(bent.nnz, m), bent.col, bent.row),
+        (curvature[upper], np.full(upper.sum(), m), bent[1][upper], bent[0][upper]),
     )
     # sides and costs of any size go with the same units: they only tell the rest apart, but for
     # those of lines; a side that is next to nothing is rounding
     usual = _usual(np.abs(form.b[side])) if side.size and not blocks else 0.0
-    logs, weight, equations = [], [], []
+    logs, weight, places = [], [], []
     for k, (values, row, column, other) in enumerate(parts):
         sizes = np.abs(values)
         used = (sizes > (usual if k == 1 else 0.0)) & np.isfinite(sizes)
         if k in (0, 3) and not blocks:
             used &= sizes > NOISE * _least_largest(sizes, row if other is None else other, column)
-        row, column, at = row[used], column[used] + lines, np.arange(used.sum())
-        half = np.append(single, True)[row]
-        entries = [(np.ones(at.size), first[row]), (np.where(half, 0.0, 1.0), second[row])]
-        entries += [(np.ones(at.size), column)]
-        entries += [] if other is None else [(np.ones(at.size), other[used] + lines)]
-        data, places = (np.concatenate(each) for each in zip(*entries, strict=True))
-        index = (np.tile(at, len(entries)), places)
-        equations.append(sp.csr_array((data, index), shape=(at.size, costs + 1)))
         logs.append(np.log2(sizes[used]))
-        weight.append(np.full(at.size, LIGHT if k in (1, 2) and not blocks else 1.0))
-    told, share, E = np.concatenate(logs), np.concatenate(weight), sp.vstack(equations)
+        weight.append(np.full(logs[-1].size, LIGHT if k in (1, 2) and not blocks else 1.0))
+        places.append((row[used], column[used], (column if other is None else other)[used]))
+    told, share = np.concatenate(logs), np.concatenate(weight)
     counted = share == 1.0
     if not counted.any() or np.ptp(told[counted]) < 2.0 * APART:
         return None
+    row, column, other = (np.concatenate(part) for part in zip(*places, strict=True))
+    twice = np.append(np.where(single, 0.0, 1.0), 0.0)[row]
+    squared = np.arange(told.size) >= told.size - logs[-1].size
+    data = np.concatenate([np.ones(2 * told.size), twice, np.where(squared, 1.0, 0.0)])
+    index = np.concatenate([first[row], column + lines, second[row], other + lines])
+    where = np.tile(np.arange(told.size), 4)[data > 0.0], index[data > 0.0]
+    E = sp.csr_array((data[data > 0.0], where), (told.size, costs + 1))
     weighed = sp.csr_array(sp.diags_array(share) @ E)
     found = np.round(spla.lsmr(weighed, -share * told, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
     left, columns = told + E @ found, found[lines : lines + n]
@@ -122,6 +130,20 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         middle = np.round(np.log2(np.median(near[near > _usual(near)])))
         rows, columns = rows - middle, columns + middle
     return np.exp2(rows), np.exp2(columns)
+
+
+def equilibrated(
+    row: Indices, column: Indices, sizes: Floats, shape: tuple[int, int]
+) -> tuple[Floats, Floats]:
+    """Return factors of rows and columns that bring the largest entry of each near 1."""
+    down, along = np.ones(shape[0]), np.ones(shape[1])
+    for _ in range(PASSES):
+        scaled = down[row] * sizes * along[column]
+        for at, units in ((row, down), (column, along)):
+            largest = np.zeros(units.size)
+            np.maximum.at(largest, at, scaled)
+            units /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
+    return down, along
 
 
 def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:

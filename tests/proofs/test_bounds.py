@@ -141,7 +141,7 @@ def test_a_curved_objective_bounds_what_rows_link_to_it() -> None:
     tilted = replace(form, q=np.array([-4e-6, 1e-6, 0.0]))
     boxes = bounds._held(tilted, bounds.Boxes(*tilted.column_bounds), -3e-6)
     assert boxes.upper[0] == pytest.approx(3.0) and boxes.lower[0] == pytest.approx(1.0)
-    assert np.isinf(bounds._held(tilted, bounds.Boxes(*tilted.column_bounds), None).upper[0])
+    assert np.isinf(bounds._held(tilted, bounds.Boxes(*tilted.column_bounds), np.inf).upper[0])
 
 
 @given(st.integers(0, 100_000))
@@ -152,6 +152,37 @@ def test_bounds_that_rows_imply_hold(seed: int) -> None:
     assert (lower <= y).all() and (y <= upper).all()
     lower, upper = propagated(rows, lower, upper, lambda low, high: False)
     assert (lower <= y).all() and (y <= upper).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_bounds_travel_along_a_chain_of_rows(turned: bool) -> None:
+    # x_0 <= 1, x_k <= 2 x_(k-1), x >= 0: each pass has one more bound to go on from
+    n = 25
+    links = (np.eye(n) - 2.0 * np.eye(n, k=-1))[:: -1 if turned else 1]
+    b = np.where((links == 0.0).sum(axis=1) == n - 1, 1.0, 0.0)
+    form = form_of(
+        np.vstack([links, -np.eye(n)]), np.append(b, np.zeros(n)), (Cone("nonneg", 0, 2 * n),), b
+    )
+    rows = linear_rows(form)
+    lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
+    truth = 2.0 ** np.arange(n)
+    assert (lower == 0.0).all() and (truth <= upper).all() and (upper <= truth * (1 + 1e-12)).all()
+
+
+def test_a_convex_objective_limits_its_linear_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    # min u^2 / 2 + v + w, v + w >= 1, all nonnegative: what v has left is paid by v + w <= 1
+    rows, sides = np.vstack([[[0.0, -1.0, -1.0]], -np.eye(3)]), [-1.0, 0.0, 0.0, 0.0]
+    x, z = np.array([0.0, 1.0, 0.0]), np.array([1.0 + 1e-13, 0.0, 0.0, 0.0])
+    for name in ("lightly_peeled", "absorbed", "closed"):
+        monkeypatch.setattr(bounds, name, None)
+    form = form_of(rows, sides, (Cone("nonneg", 0, 4),), [0.0, 1.0, 1.0], np.diag([1.0, 0.0, 0.0]))
+    found = lower_bound(form, x, z, 1.0)
+    assert found.unpaid is None and 1.0 - 1e-12 <= found.value <= 1.0
+    monkeypatch.undo()
+    # one that falls far out, by however little, is not limited so
+    falling = replace(form, P=sp.csc_array(np.diag([1.0, -1e-14, 0.0])))
+    found = lower_bound(falling, x, z, 1.0)
+    assert found.unpaid is not None or found.value == -np.inf
 
 
 def test_definitions_take_what_columns_without_bounds_have_left_over(
