@@ -166,6 +166,21 @@ MOST_NAMES = 20
 MOST_LETTERS = 200
 
 
+def shortened(value: object, limit: int = 80) -> str:
+    """Return a value in one line of a length that can be read."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def shown(value: Any) -> str:
+    """Return a value as Python writes it, in a length that can be read."""
+    try:
+        text = repr(value)
+    except Exception:  # an int of more digits than Python writes, or anybody's __repr__
+        text = f"a {type(value).__name__}"
+    return shortened(text, 60)
+
+
 def nearest(name: Any, known: Iterable[str]) -> str:
     """Return a sentence that suggests the nearest known names; what is no name has none near."""
     names = sorted(map(str, known))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.attributes import columns_of, crossed
-from optfair.errors import DataError, DeclarationError, OptfairError, OutOfMemory, nearest
+from optfair.errors import DataError, DeclarationError, OptfairError, OutOfMemory, nearest, shown
 
 # Arrays by their entries, as everything here takes and returns them.
 Floats = NDArray[np.float64]
@@ -353,7 +353,7 @@ def check_number(
             kind += f" of at least {least:g}"
         if most < LARGEST:
             kind += f" of at most {most:g}"
-        raise DataError(f"{what} is {_shown(value)}, not a {kind}", remedy=f"give a {kind}")
+        raise DataError(f"{what} is {shown(value)}, not a {kind}", remedy=f"give a {kind}")
     return number
 
 
@@ -385,7 +385,7 @@ def check_count(value: Any, what: str, *, least: int = 1) -> int:
     number = check_number(value, what)
     if number != np.floor(number) or number < least:
         kind = f"whole number of at least {least}"
-        raise DataError(f"{what} is {_shown(value)}, not a {kind}", remedy=f"give a {kind}")
+        raise DataError(f"{what} is {shown(value)}, not a {kind}", remedy=f"give a {kind}")
     return int(number)
 
 
@@ -393,14 +393,14 @@ def check_level(value: Any, what: str) -> int:
     """Return how much is shown: 0, 1 or 2; True is 1."""
     if isinstance(value, (bool, np.bool_)) or real(value) in (0, 1, 2):
         return int(value)
-    raise DeclarationError(f"{what} is {_shown(value)}, not 0, 1 or 2", remedy="0 is silent")
+    raise DeclarationError(f"{what} is {shown(value)}, not 0, 1 or 2", remedy="0 is silent")
 
 
 def check_flag(value: Any, what: str) -> bool:
     """Return True or False, which the value must be."""
     if not isinstance(value, (bool, np.bool_)):
         raise DataError(
-            f"{what} is {_shown(value)}, not True or False", remedy="give True or False"
+            f"{what} is {shown(value)}, not True or False", remedy="give True or False"
         )
     return bool(value)
 
@@ -408,14 +408,14 @@ def check_flag(value: Any, what: str) -> bool:
 def check_text(value: Any, what: str) -> str:
     """Return a text with something in it."""
     if not isinstance(value, str) or not value:
-        raise DataError(f"{what} is {_shown(value)}, not a text", remedy="give a text")
+        raise DataError(f"{what} is {shown(value)}, not a text", remedy="give a text")
     return value
 
 
 def check_mapping(value: Any, what: str) -> Mapping[Any, Any]:
     """Return a mapping."""
     if not isinstance(value, Mapping):
-        raise DataError(f"{what} is {_shown(value)}, no mapping", remedy="give a dict")
+        raise DataError(f"{what} is {shown(value)}, no mapping", remedy="give a dict")
     return value
 
 
@@ -429,7 +429,7 @@ def check_point(value: Any, what: str) -> Mapping[Any, Any]:
 def check_callable(value: Any, what: str) -> Any:
     """Return a function."""
     if not callable(value):
-        raise DataError(f"{what} is {_shown(value)}, no function", remedy="give a function")
+        raise DataError(f"{what} is {shown(value)}, no function", remedy="give a function")
     return value
 
 
@@ -457,7 +457,7 @@ def check_path(value: Any, what: str = "path") -> Path:
         path.exists()
     except (TypeError, ValueError, OSError) as e:
         raise DataError(
-            f"{what} is {_shown(value)}, no path of a file", str(e)[:100], "give the name of a file"
+            f"{what} is {shown(value)}, no path of a file", str(e)[:100], "give the name of a file"
         ) from None
     return path
 
@@ -468,18 +468,18 @@ def check_seed(value: Any, what: str) -> Any:
         return value
     seed = check_count(value, what, least=0)
     if seed >= 2**32:
-        raise DataError(f"{what} is {_shown(value)}, too large", remedy="give less than 2**32")
+        raise DataError(f"{what} is {shown(value)}, too large", remedy="give less than 2**32")
     return seed
 
 
 def check_names(values: Any, what: str) -> tuple[Any, ...]:
     """Return names, of which each is a text or a number."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DataError(f"{what} is {_shown(values)}, no list of names", remedy="give a list")
+        raise DataError(f"{what} is {shown(values)}, no list of names", remedy="give a list")
     names = tuple(values)
     for name in names:
         if not isinstance(name, (str, Real, np.generic)):
-            raise DataError(f"{what} has {_shown(name)}", "it is no name", "give texts")
+            raise DataError(f"{what} has {shown(name)}", "it is no name", "give texts")
     return names
 
 
@@ -489,19 +489,10 @@ def one_of(*kinds: type) -> Callable[[Any, str], Any]:
     def check(value: Any, what: str) -> Any:
         if not isinstance(value, kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise DataError(f"{what} is {_shown(value)}, no {wanted}", remedy=f"give a {wanted}")
+            raise DataError(f"{what} is {shown(value)}, no {wanted}", remedy=f"give a {wanted}")
         return value
 
     return check
-
-
-def _shown(value: Any) -> str:
-    """Return a value as a message shows it, of a length that can be read."""
-    try:
-        text = repr(value)
-    except Exception:  # an int of more digits than Python writes, or anybody's __repr__
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 P = ParamSpec("P")
@@ -595,5 +586,5 @@ def check_choice(value: Any, what: str, known: Sequence[str]) -> None:
     """Raise unless a value is one of the known words."""
     if not isinstance(value, str) or value not in known:
         raise DeclarationError(
-            f"unknown {what} {_shown(value)}", remedy=nearest(str(value)[:200], known)
+            f"unknown {what} {shown(value)}", remedy=nearest(str(value)[:200], known)
         )

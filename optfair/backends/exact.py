@@ -86,34 +86,34 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     exact = ExactOptimum(solution.problem, compiled, *near, point=tuple(x), prices=tuple(z))
     values, multipliers = compiled.by_name(*near)
     values = {**solution.values, **values}
-    found = measure(solution.problem, values, multipliers, exact)
-    off = found.against(found.objective, exact.bound)
+    measured = measure(solution.problem, values, multipliers, exact)
+    off = measured.against(measured.objective, exact.bound)
     spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
     return replace(
         solution,
         status=Status("optimal", "feasible", "feasible", off.grade(float(np.finfo(float).eps))),
-        objective=found.objective,
+        objective=measured.objective,
         bound=exact.bound,
         values=values,
         multipliers=multipliers,
         proof=exact,
         seconds={**solution.seconds, "recover": spent},
-        unit=found.unit,
+        unit=measured.unit,
     )
 
 
-def _infeasible(compiled: Compiled, found: Contradictory) -> Infeasible:
+def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:
     """Return what to raise where floats contradict each other, with the proof."""
     from optfair.backends.facial import FacialContradiction
 
     form = compiled.form
     z = np.zeros(form.b.size)
-    z[list(found.link)] = 1.0
+    z[list(sides.link)] = 1.0
     names = tuple(k for k, v in compiled.by_name(np.zeros(form.q.size), z)[1].items() if v.any())
-    proof = FacialContradiction(form, z, names, proof=Excluded((found.link,), None))
+    proof = FacialContradiction(form, z, names, proof=Excluded((sides.link,), None))
     return Infeasible(
         f"no point satisfies {', '.join(map(repr, names))} to the last digit",
-        f"{found.evidence}: {proof}, verified in fractions",
+        f"{sides.evidence}: {proof}, verified in fractions",
         "solve without exact=True, to a tolerance; or leave out rows that follow from others",
         certificate=proof,
         conflict=names,
@@ -166,16 +166,16 @@ def exact_optimum(
             why += ", and no point next to it satisfies the rows to the last digit"
             break
         for digits in (ENOUGH, DIGITS):  # most wrong bases are so long before the last digit
-            found = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)
-            if found is None:
+            pair = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)
+            if pair is None:
                 break
-            (x, z), nil = found, NIL if digits == ENOUGH else 0
+            (x, z), nil = pair, NIL if digits == ENOUGH else 0
             parts = exact_slack(form, x), z, _reduced(form, z)
             slack, seen, reduced = ([v if abs(v) > nil else Fraction(0) for v in p] for p in parts)
             short, wrong = _faults(form, slack, seen, reduced)
             if short or wrong:
                 break
-        if found is None:
+        if pair is None:
             why = "its basis has no solution in fractions, or too large a one"
             break
         if not short and not wrong:

@@ -128,13 +128,13 @@ def facial_contradiction(problem: Problem, *, plain: bool = False) -> FacialCont
         psd = [c for c in form.cones if c.kind == "psd"]
         if not any((empty[c.start : c.stop] & c.diagonal).any() for c in psd):
             return None
-    found = excluded(Entries.of(form))
-    if found is None:
+    chain = excluded(Entries.of(form))
+    if chain is None:
         return None
     z = np.zeros(form.b.size)
-    z[[i for link in found.links for i in link]] = 1.0
+    z[[i for link in chain.links for i in link]] = 1.0
     names = carriers(compiled.by_name(np.zeros(form.q.size), z)[1])
-    return FacialContradiction(form, z, names, proof=found)
+    return FacialContradiction(form, z, names, proof=chain)
 
 
 def excluded_by_faces(problem: Problem, *, plain: bool = False) -> Infeasible | None:
@@ -198,5 +198,5 @@ def unattained(solution: Solution) -> UnattainedOptimum | None:
     form = getattr(getattr(solution.proof, "compiled", None), "form", None)
     if form is None:
         return None
-    found = missed(form, form.sign * solution.objective - form.offset)
-    return None if found is None else UnattainedOptimum(form, *found)
+    chain = missed(form, form.sign * solution.objective - form.offset)
+    return None if chain is None else UnattainedOptimum(form, *chain)

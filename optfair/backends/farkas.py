@@ -151,11 +151,11 @@ def _simple(v: Floats, units: Floats | None) -> list[Floats]:
 
     On the boundary of a curved cone a vector cannot be moved until it is exact, it must be.
     """
-    found = [whole_multiple(v)]
+    candidates = [whole_multiple(v)]
     if units is not None:
         other = whole_multiple(v / units)
-        found.append(None if other is None else other * units)
-    return [w for w in found if w is not None]
+        candidates.append(None if other is None else other * units)
+    return [w for w in candidates if w is not None]
 
 
 def _without_open(form: ConicForm, z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -443,10 +443,10 @@ def _exact_direction(form: ConicForm, d: Floats, end: float) -> tuple[Fraction, 
     if moved is None:
         return None
     largest = max(abs(v) for v in moved)
-    found = [Fraction(0)] * d.size
+    direction = [Fraction(0)] * d.size
     for j, v in zip(at.tolist(), moved, strict=True):
-        found[j] = v / largest
-    return tuple(found)
+        direction[j] = v / largest
+    return tuple(direction)
 
 
 def _exact_start(form: ConicForm, end: float) -> tuple[Fraction, ...] | None:
@@ -533,10 +533,10 @@ def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats |
         for c in form.cones:
             if c.kind == "nonneg":
                 lower[c.start : c.stop] = -np.inf
-        found = solve_linear_program(
+        answer = solve_linear_program(
             cost, both, lower, sides, np.zeros(2 * n), np.full(2 * n, np.inf), time_limit=limit
         )
-        x = found.x if found.status == "optimal" else None
+        x = answer.x if answer.status == "optimal" else None
     else:
         cones = (*form.cones, Cone("zero", m, m + n + 1), Cone("nonneg", m + n + 1, m + 3 * n + 1))
         stacked = sp.csc_array(sp.vstack([both, -sp.eye_array(2 * n)]))

@@ -332,24 +332,24 @@ def solve_form(
         units = 1.0 if scaled is None else columns[known]
         solver.setSolution(known.size, known, start[known] / units)
     _run(solver)
-    found = _raw(solver, form, scale)
-    if scaled is not None and found.status == "kSolveError":  # its presolve fails on some of these
+    raw = _raw(solver, form, scale)
+    if scaled is not None and raw.status == "kSolveError":  # its presolve fails on some of these
         form, scale = declared
         again: dict[str, Any] = {"solver_name": solver_name, "in_units": False}
         return solve_form(form, integer, scale, options, log, start, **again)
-    if found.status == "infeasible" and found.z is None and not integer.any():
+    if raw.status == "infeasible" and raw.z is None and not integer.any():
         left = float(options.get("time_limit", np.inf)) - solver.getRunTime()
-        found = replace(found, z=HeldRows(form, 1e-9).solve(np.ones(form.b.size, bool), left).z)
+        raw = replace(raw, z=HeldRows(form, 1e-9).solve(np.ones(form.b.size, bool), left).z)
     if scaled is not None:
-        found = replace(
-            found,
-            x=None if found.x is None else found.x * columns,
-            z=None if found.z is None else found.z * rows,
+        raw = replace(
+            raw,
+            x=None if raw.x is None else raw.x * columns,
+            z=None if raw.z is None else raw.z * rows,
         )
     if kept is not None:
-        found = replace(found, kept="the model of the last solve" if held else "its basis")
-    linear = found.status == "optimal" and not integer.any() and not form.P.nnz
-    return found, Kept(solver, form.A) if linear else None
+        raw = replace(raw, kept="the model of the last solve" if held else "its basis")
+    linear = raw.status == "optimal" and not integer.any() and not form.P.nnz
+    return raw, Kept(solver, form.A) if linear else None
 
 
 def _run(solver: Any) -> None:

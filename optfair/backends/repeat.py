@@ -147,7 +147,7 @@ class ActiveSet:
         self._scaled.data[self._diagonal] = self._own + place
         try:
             with warnings.catch_warnings(action="ignore"):
-                found = spla.splu(
+                factors = spla.splu(
                     self._scaled,
                     permc_spec="MMD_AT_PLUS_A",
                     diag_pivot_thresh=0.0,
@@ -155,8 +155,8 @@ class ActiveSet:
                 )
         except RuntimeError:  # singular to the last digit
             return None
-        self._solved = (key, found)
-        return found
+        self._solved = (key, factors)
+        return factors
 
 
 # What a route finds: x, z, and what goes on record.

@@ -181,43 +181,43 @@ def solve(
 
     def answer(stated: Problem) -> Solution:
         try:
-            found: Solution = stated.solved_by(ask)
+            solution: Solution = stated.solved_by(ask)
         except Infeasible as e:
             raise stated.explained(e) from None
         except SolverFailure as e:
             raise _explained(stated, e) from None
-        return found
+        return solution
 
     def complete(stated: Problem) -> Solution:
         return answer(stated) if cuts is None else with_cuts(stated, cuts, answer, tolerance)
 
-    found = complete(problem) if solutions is None else pooled(problem, solutions, complete)
+    solution = complete(problem) if solutions is None else pooled(problem, solutions, complete)
     if exact:
         left = None if time_limit is None else max(1e-3, request.seconds_left)
-        found = exactly(found, left)
+        solution = exactly(solution, left)
     if write_back:
         if not isinstance(problem, AdoptedProblem):
             raise DeclarationError(
                 f"there is nothing to write back to: a {type(problem).__name__} was declared here",
                 remedy="leave out write_back, and read solution[NAME]",
             )
-        problem.write_back(found)
+        problem.write_back(solution)
     if plain:
-        remember(problem, found)
-    rest = time.perf_counter() - begin - sum(found.seconds.values())
-    return replace(found, seconds={**found.seconds, "other": max(0.0, rest)})
+        remember(problem, solution)
+    rest = time.perf_counter() - begin - sum(solution.seconds.values())
+    return replace(solution, seconds={**solution.seconds, "other": max(0.0, rest)})
 
 
 def _explained(problem: Problem, e: SolverFailure) -> OptfairError:
     """Return a claim of infeasibility with what the model knows: a proof where it has one."""
     if e.claim != "infeasible":
         return e
-    found = problem.explained(Infeasible(e.cause, e.evidence, e.remedy))
-    if found.certificate is not None:
-        return found
-    said = found.cause if found.cause == e.cause else f"{found.cause}; {e.cause}"
+    known = problem.explained(Infeasible(e.cause, e.evidence, e.remedy))
+    if known.certificate is not None:
+        return known
+    said = known.cause if known.cause == e.cause else f"{known.cause}; {e.cause}"
     more: dict[str, Any] = {"claim": e.claim, "claimed_by": e.claimed_by, "solution": e.solution}
-    return SolverFailure(said, found.evidence, found.remedy, **more)
+    return SolverFailure(said, known.evidence, known.remedy, **more)
 
 
 def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:
@@ -531,15 +531,15 @@ def _verified(
 ) -> tuple[Solution, Residuals, tuple[str, ...]]:
     """Build the solution, recompute its residuals, and say what is wrong with it."""
     begin = time.perf_counter()
-    found = measure(problem, outcome.values, outcome.multipliers, outcome.proof)
+    measured = measure(problem, outcome.values, outcome.multipliers, outcome.proof)
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    objective = found.objective if outcome.values else np.nan
-    bound = -sign * np.inf if found.check is None else found.check.bound
-    off = found.against(objective, bound)
+    objective = measured.objective if outcome.values else np.nan
+    bound = -sign * np.inf if measured.check is None else measured.check.bound
+    off = measured.against(objective, bound)
     above, grade = off.above(request.tolerance), off.grade(request.tolerance)
     if above and outcome.termination != "local":
         # what passes by the sizes that solvers measure by is an answer, on the solver's word
-        loose = found.against(objective, bound, loose=True)
+        loose = measured.against(objective, bound, loose=True)
         if not loose.above(request.tolerance):
             off, grade, above = loose, reported(profile.name, "; ".join(above)), ()
     grade = grade.by_default(profile.name)
@@ -576,7 +576,7 @@ def _verified(
         options=_asked(request, profile, outcome),
         attempts=tuple(attempts),
         progress=outcome.progress,
-        unit=found.unit,
+        unit=measured.unit,
     )
     return solution, off, complaints
 

@@ -248,7 +248,7 @@ def rendered(clustering: Clustering, command: str) -> str:
 
     Parameters
     ----------
-    found : Clustering
+    clustering : Clustering
         What it is about.
     command : str
         What was typed.

@@ -49,17 +49,17 @@ class Blocks:
 
 def blocks_of(terms: Sequence[Canonical]) -> Blocks:
     """Return the canonical constraints of terms in the order of their rows."""
-    found = [
+    blocks = [
         (t.matrices.stuffing.ranks[c], i, k, c, t.matrices.stuffing.sizes[c])
         for i, t in enumerate(terms)
         for k, c in enumerate(t.matrices.blocks)
     ]
-    found.sort(key=lambda block: block[:3])
-    sizes = [int(block[4]) for block in found]
+    blocks.sort(key=lambda block: block[:3])
+    sizes = [int(block[4]) for block in blocks]
     return Blocks(
-        [block[1] for block in found],
-        [block[2] for block in found],
-        [block[3] for block in found],
+        [block[1] for block in blocks],
+        [block[2] for block in blocks],
+        [block[3] for block in blocks],
         [0, *accumulate(sizes)][: len(sizes)],
         sizes,
     )
@@ -69,19 +69,19 @@ def _maps(
     terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]]
 ) -> dict[int, tuple[Stuffing, Indices]]:
     """Return, for each stuffing, the column of the form at each of its columns, -1 for none."""
-    found: dict[int, tuple[Stuffing, Indices]] = {}
+    maps: dict[int, tuple[Stuffing, Indices]] = {}
     done: set[tuple[int, int]] = set()
     for term in terms:
         s = term.matrices.stuffing
-        if id(s) not in found:
-            found[id(s)] = (s, np.full(s.width, -1, dtype=np.intp))
-        across = found[id(s)][1]
+        if id(s) not in maps:
+            maps[id(s)] = (s, np.full(s.width, -1, dtype=np.intp))
+        across = maps[id(s)][1]
         for own, known, size in term.variables:
             if (id(s), own) not in done:
                 done.add((id(s), own))
                 here, there = s.variables[own], columns[known][0]
                 across[here : here + size] = np.arange(there, there + size)
-    return found
+    return maps
 
 
 def entries_of(

@@ -355,23 +355,23 @@ class RescaledProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound on the divided problem."""
-        found = self.divided.check(values, times(multipliers, 1.0 / self.unit))
-        unpaid = None if found.unpaid is None else found.unpaid.times(self.unit)
+        inner = self.divided.check(values, times(multipliers, 1.0 / self.unit))
+        unpaid = None if inner.unpaid is None else inner.unpaid.times(self.unit)
         return replace(
-            found,
-            bound=found.bound * self.unit,
+            inner,
+            bound=inner.bound * self.unit,
             unpaid=unpaid,
-            unit=found.unit * self.unit,
-            estimate=None if found.estimate is None else found.estimate * self.unit,
+            unit=inner.unit * self.unit,
+            estimate=None if inner.estimate is None else inner.estimate * self.unit,
         )
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Return what the proof is made of again, in the units of the problem itself."""
         stored = getattr(self.divided, "stored", None)
-        found = None if stored is None else stored()
-        if found is None:
+        parts = None if stored is None else stored()
+        if parts is None:
             return None
-        facts, arrays = found
+        facts, arrays = parts
         return facts, arrays | {"z": arrays["z"] * self.unit}
 
 

@@ -279,7 +279,7 @@ def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
         The model lacks a variable, or a value.
     """
     pyo = needed("pyomo.environ", PYOMO)
-    found: dict[str, Floats] = {}
+    values: dict[str, Floats] = {}
     for name, v in problem.variables.items():
         component = model.component(name) if hasattr(model, "component") else None
         if component is None:
@@ -296,8 +296,8 @@ def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
                 f"{sum(x is None for x in numbers)} of {len(numbers)} entries",
                 "solve the model first",
             )
-        found[name] = np.array(numbers, dtype=float).reshape(v.shape, order="F")
-    return found
+        values[name] = np.array(numbers, dtype=float).reshape(v.shape, order="F")
+    return values
 
 
 def _keys(block: Block) -> list[Any]:

@@ -139,8 +139,8 @@ class Compiled:
             again = arranged(self.first.form, data, self.form, turn(self.interface, self.form))
             if again is not None:
                 return again, inverse
-        found: tuple[Any, Any] = self.interface.apply(self.program(self.interface))
-        return found
+        applied: tuple[Any, Any] = self.interface.apply(self.program(self.interface))
+        return applied
 
     @cached_property
     def largest(self) -> tuple[str, float]:
@@ -230,25 +230,25 @@ class Compiled:
 
     def values(self, x: Floats) -> dict[str, Floats]:
         """Return the values of the declared variables at a point of the cone program."""
-        found = {}
+        values = {}
         for name, v in self.variables.items():
             at = self.form.columns.get(name)
             if at is None:  # a variable that no term uses
-                found[name] = np.zeros(v.shape)
+                values[name] = np.zeros(v.shape)
             elif any(v.attributes[k] for k in ("symmetric", "diag", "sparsity")):
                 reduced = x[at].reshape((-1, 1) if v.attributes["symmetric"] else (-1,))
-                found[name] = dense(recover_value_for_leaf(v, reduced)).reshape(v.shape, order="F")
+                values[name] = dense(recover_value_for_leaf(v, reduced)).reshape(v.shape, order="F")
             else:
-                found[name] = x[at].reshape(v.shape, order="F")
-        return found
+                values[name] = x[at].reshape(v.shape, order="F")
+        return values
 
     def multipliers(self, z: Floats) -> dict[str, Floats]:
         """Return the multipliers of the constraint terms at a dual point."""
-        found = {}
+        multipliers = {}
         for name, read in self._prices.items():
             if isinstance(read, tuple):
                 own, shape = read
-                found[name] = z[own].reshape(shape, order="F")
+                multipliers[name] = z[own].reshape(shape, order="F")
                 continue
             part, starts = self._terms[name]
             blocks = {
@@ -257,19 +257,19 @@ class Compiled:
             }
             value = part.multiplier(blocks)
             if value is not None:
-                found[name] = _stacked(value)
-        return found
+                multipliers[name] = _stacked(value)
+        return multipliers
 
     @cached_property
     def _prices(self) -> dict[str, tuple[slice, tuple[int, ...]] | None]:
         """Rows and shape of each term's multiplier, None where these tell it with others only."""
-        found: dict[str, tuple[slice, tuple[int, ...]] | None] = {}
+        places: dict[str, tuple[slice, tuple[int, ...]] | None] = {}
         for name, (part, starts) in self._terms.items():
-            found[name] = None
+            places[name] = None
             if part.carrier is not None:
                 which, rows, shape = part.carrier
-                found[name] = slice(starts[which], starts[which] + rows), shape
-        return found
+                places[name] = slice(starts[which], starts[which] + rows), shape
+        return places
 
     def by_name(self, x: Floats, z: Floats | None) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Return values and multipliers by name from a point of the cone program."""
@@ -278,10 +278,10 @@ class Compiled:
 
 def _gathered(owned: Iterable[tuple[Key, Owner]]) -> dict[Key, Indices]:
     """Return the rows of each key, from its blocks one after the other."""
-    found: dict[Key, list[Indices]] = {}
+    rows: dict[Key, list[Indices]] = {}
     for key, o in owned:
-        found.setdefault(key, []).append(np.arange(o.start, o.stop))
-    return {key: np.concatenate(own) for key, own in found.items()}
+        rows.setdefault(key, []).append(np.arange(o.start, o.stop))
+    return {key: np.concatenate(own) for key, own in rows.items()}
 
 
 def _stacked(value: Any) -> Floats:
@@ -399,15 +399,15 @@ def _canonical(
     terms: Iterable[Term], target: Target, sign: float, varying: bool
 ) -> list[Canonical]:
     """Reduce terms to cones; one that stands there twice has its rows twice."""
-    found: dict[int, Canonical] = {}
+    unique: dict[int, Canonical] = {}
     for t in terms:
         if varying and t.written is not None and t.written.family is not None:
             t = t.written.family.term
         part = canonical(t, target, sign)
-        if id(part) in found:
+        if id(part) in unique:
             part = canonical(t, target, sign, anew=True)
-        found[id(part)] = part
-    return list(found.values())
+        unique[id(part)] = part
+    return list(unique.values())
 
 
 def _instances(name: str, quadratic: bool) -> list[Any]:

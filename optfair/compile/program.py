@@ -312,27 +312,27 @@ def _term(
 def named_map(name: str, expression: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
     """Return the coefficients of a term's expression; errors name the term."""
     try:
-        found = quadratic_map(expression, offsets, size)
+        quadratic = quadratic_map(expression, offsets, size)
     except NotQuadratic as e:
         raise UnsupportedProblem(
             f"{name!r} is not quadratic", str(e), f"write it as quadratics, or remove {name!r}"
         ) from e
     if not (
-        np.isfinite(found.b).all()
-        and np.isfinite(found.A.data).all()
-        and np.isfinite(found.Q.data).all()
+        np.isfinite(quadratic.b).all()
+        and np.isfinite(quadratic.A.data).all()
+        and np.isfinite(quadratic.Q.data).all()
     ):
         raise UnsupportedProblem(
             f"{name!r} has coefficients that are not finite",
             remedy="remove infinite bounds and NaN from its data",
         )
-    return found
+    return quadratic
 
 
 def attribute_terms(name: str, variable: Any, start: int, size: int) -> list[QuadraticTerm]:
     """Return equalities that state the pattern of a matrix variable."""
     where = np.arange(variable.size).reshape(variable.shape, order="F")
-    found: list[QuadraticTerm] = []
+    terms: list[QuadraticTerm] = []
 
     def equal(word: str, left: NDArray[Any], right: NDArray[Any] | None) -> None:
         m = left.size
@@ -341,7 +341,7 @@ def attribute_terms(name: str, variable: Any, start: int, size: int) -> list[Qua
             A = A - sp.csr_array((np.ones(m), (np.arange(m), start + right)), shape=(m, size))
         if m:
             affine = QuadraticMap.affine(sp.csr_array(A), np.zeros(m))
-            found.append(QuadraticTerm(f"{name} {word}", "zero", (m,), affine))
+            terms.append(QuadraticTerm(f"{name} {word}", "zero", (m,), affine))
 
     if variable.attributes.get("symmetric") or variable.attributes.get("PSD"):
         low = np.tril_indices(variable.shape[0], -1)
@@ -353,7 +353,7 @@ def attribute_terms(name: str, variable: Any, start: int, size: int) -> list[Qua
         kept = np.zeros(variable.shape, dtype=bool)
         kept[tuple(np.asarray(i, dtype=int) for i in sparsity)] = True
         equal("pattern", where[~kept], None)
-    return found
+    return terms
 
 
 # A problem as rows of linear and quadratic functions, each entry with a name.

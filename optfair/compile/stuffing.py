@@ -129,11 +129,11 @@ class Numbers:
 
     def vector(self, values: Mapping[int, Any]) -> Floats:
         """Return the parameters one after the other, and 1, from their values by id."""
-        found = np.ones(self.size)
+        scales = np.ones(self.size)
         for i, at in self.places.items():
             own = np.ravel(values[i], order="F")
-            found[at : at + own.size] = own
-        return found
+            scales[at : at + own.size] = own
+        return scales
 
     def cost(self, theta: Floats) -> tuple[Any, Floats, float]:
         """Return P, q and the constant of the objective."""
@@ -149,8 +149,8 @@ def _split(tensor: Any, height: int) -> tuple[Any, Indices, Indices]:
     kept = entries.data != 0.0
     at, own = np.unique(entries.coords[0][kept].astype(np.int64), return_inverse=True)
     where = (own, entries.coords[1][kept])
-    found = sp.csr_array((entries.data[kept], where), shape=(at.size, entries.shape[1]))
-    return found, (at % height).astype(np.intp), (at // height).astype(np.intp)
+    rows = sp.csr_array((entries.data[kept], where), shape=(at.size, entries.shape[1]))
+    return rows, (at % height).astype(np.intp), (at // height).astype(np.intp)
 
 
 def moved(
@@ -283,10 +283,10 @@ def _read(part: Canonical) -> _Read | None:
     """
     rows = []
     for c in part.constraints:
-        found = _read_rows(c)
-        if found is None:
+        parts = _read_rows(c)
+        if parts is None:
             return None
-        rows.append(found)
+        rows.append(parts)
     if part.cost is None:
         return _Read(part, None, rows)
     cost: _Cost = ([], ([], np.zeros(1)))

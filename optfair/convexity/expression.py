@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.convexity.intervals import exact_product, exact_sum
 from optfair.convexity.steps import spend
+from optfair.errors import shortened
 from optfair.numbers import Floats
 
 Part = tuple[Any, "Node"]
@@ -467,8 +468,7 @@ def subnodes(node: Node, known: dict[Node, int] | None = None) -> dict[Node, int
 
 def text(node: Node, limit: int = 160) -> str:
     """Return a node in words, shortened."""
-    written = _text(node)
-    return written if len(written) <= limit else written[: limit - 3] + "..."
+    return shortened(_text(node), limit)
 
 
 def _text(node: Node) -> str:

@@ -473,7 +473,7 @@ def quadratic_form(
     rows : bool
         Whether it becomes rows of cones: then a diagonal matrix is written as squares, which need
         no factorisation. An objective keeps its matrix, on the variables themselves.
-    found : QuadraticMap, optional
+    coefficients : QuadraticMap, optional
         Its coefficients, where they are known.
     """
     variables = sorted(expression.variables(), key=lambda v: v.id)

@@ -38,7 +38,7 @@ from optfair.convexity.expression import (
 from optfair.convexity.intervals import Interval
 from optfair.core.expressions import dense
 from optfair.core.quadratics import _affine, _count, _matrix_product
-from optfair.errors import DataError
+from optfair.errors import DataError, shortened
 
 # Arguments of a maximum that are compared with each other.
 UNDER = 8
@@ -196,7 +196,7 @@ class Reader:
             if not e.is_complex() and (e.is_convex() or e.is_concave()):
                 return self._opaque(e)
             raise DataError(
-                f"{_short(e)} has complex parts, of which only composition rules are known",
+                f"{shortened(e)} has complex parts, of which only composition rules are known",
                 remedy="write it with real variables for the real and the imaginary parts",
             )
         if isinstance(e, cp.Variable):
@@ -286,7 +286,7 @@ class Reader:
         value = constant_value(right)
         if value is not None:
             if (value == 0.0).any():
-                raise DataError(f"{_short(e)} divides by 0", remedy="take that entry out")
+                raise DataError(f"{shortened(e)} divides by 0", remedy="take that entry out")
             return self.algebra.scaled(1.0 / value, left)
         r = self.domain.range(right)
         if affine(right) and bool(
@@ -531,11 +531,6 @@ def _each(node: Node) -> list[Node]:
 
 class Unread(Exception):
     """A part of an expression is not known here: a parameter, or a function without derivatives."""
-
-
-def _short(e: Any) -> str:
-    written = " ".join(str(e).split())
-    return written if len(written) <= 80 else written[:77] + "..."
 
 
 # Functions that have the same name here.

@@ -40,7 +40,7 @@ from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
 from optfair.core.quadratics import is_quadratic, quadratic_curvature
-from optfair.errors import UnsupportedProblem
+from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class _Known:
     proof: Any = None
     quadratic: Any = None
     reduced: list[_Reduced] = field(default_factory=list)
-    found: dict[tuple[Target, float], Canonical] = field(default_factory=dict)
+    lowered: dict[tuple[Target, float], Canonical] = field(default_factory=dict)
 
 
 # By what builds a term, which terms that differ in name or origin share; it dies with them.
@@ -350,7 +350,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
     if anew:
         again = _reduced(term.name, known.built, target, sign, known.proof, known.quadratic)
         return _lowered(again, target)
-    lowered = known.found.get((target, sign))
+    lowered = known.lowered.get((target, sign))
     if lowered is None:
         if cp.quantum_rel_entr in known.built.atoms():
             raise UnsupportedProblem(
@@ -359,7 +359,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
                 "solve problem.cvxpy by CVXPY, which proves nothing",
             )
         reduced = _reduced_once(known, term.name, target, sign)
-        lowered = known.found[target, sign] = _lowered(reduced, target)
+        lowered = known.lowered[target, sign] = _lowered(reduced, target)
     return lowered
 
 
@@ -398,7 +398,11 @@ def _reduced(
             own, more = conic.canonicalize_tree(side, False)
             others = [*others, *more, own]
     except (ValueError, TypeError, NotImplementedError, cp.error.SolverError) as e:
-        raise _irreducible(name, written, e) from e
+        raise UnsupportedProblem(
+            f"CVXPY cannot compile {name!r}",
+            f"{shortened(written, 120)}: {shortened(e, 200) or type(e).__name__}",
+            "write it with other functions, or name a solver that takes it as it is",
+        ) from e
     if sign:
         return _Reduced(sign, quadratic, asked.answers, main.expr, list(others), None)
     return _Reduced(sign, quadratic, asked.answers, None, [*others, main], main.id)
@@ -409,10 +413,7 @@ _ROWS = (Equality, Inequality, NonNeg, Zero)
 
 
 def _exact(written: Any) -> Any:
-    """Return an expression with the exponents and logarithms that it has, not fractions near them.
-
-    A bound on cones of other exponents is one on another problem.
-    """
+    """Return it with its own exponents and logarithms: near them, bounds are of other problems."""
     args = [_exact(arg) for arg in written.args]
     if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
         return cp.power(args[0], written.p.value, approx=False)
@@ -471,26 +472,10 @@ def _disciplined(
 def _undisciplined(name: str, written: Any) -> UnsupportedProblem:
     """Return the error about the innermost expression that breaks the rules."""
     return UnsupportedProblem(
-        f"CVXPY cannot compile {name!r}: it is not written by the rules of disciplined convex"
-        " programming",
-        f"these rules do not know the curvature of {_text(_innermost(written))}",
-        "write it by the rules of disciplined convex programming, e.g. a convex quadratic"
-        " as quad_form(x, Q) or sum_squares(A @ x)",
+        f"CVXPY cannot compile {name!r}: it breaks the rules of disciplined convex programming",
+        f"these rules do not know the curvature of {shortened(_innermost(written), 120)}",
+        "write it by them, e.g. a convex quadratic as quad_form(x, Q) or sum_squares(A @ x)",
     )
-
-
-def _irreducible(name: str, written: Any, error: Exception) -> UnsupportedProblem:
-    """Return the error about a term that CVXPY knows no cones for."""
-    return UnsupportedProblem(
-        f"CVXPY cannot compile {name!r}",
-        f"{_text(written)}: {' '.join(str(error).split())[:200] or type(error).__name__}",
-        "write it with other functions, or name a solver that takes it as it is",
-    )
-
-
-def _text(written: Any) -> str:
-    text = " ".join(str(written).split())
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _innermost(written: Any) -> Any:

@@ -25,7 +25,7 @@ from optfair.core.expressions import Evaluator, Written, substitute
 from optfair.core.labels import free_name
 from optfair.core.quadratics import proved_assertions
 from optfair.core.term import ConstraintTerm, Term, family, of_family
-from optfair.errors import DeclarationError, OptfairError, nearest
+from optfair.errors import DeclarationError, OptfairError, nearest, shortened
 from optfair.numbers import check_text
 
 if TYPE_CHECKING:
@@ -88,7 +88,9 @@ class Parameter:
             given = given.astype(float)
         except (ValueError, TypeError, OverflowError) as e:
             raise DeclarationError(
-                f"parameter {self.name!r} cannot be {_shown(value)}", str(e), "give real numbers"
+                f"parameter {self.name!r} cannot be {shortened(value, 60)}",
+                str(e),
+                "give real numbers",
             ) from None
         if given.shape != self.shape:
             raise DeclarationError(
@@ -97,7 +99,7 @@ class Parameter:
             )
         if not np.isfinite(given.data if hasattr(given, "toarray") else given).all():
             raise DeclarationError(
-                f"parameter {self.name!r} cannot be {_shown(value)}",
+                f"parameter {self.name!r} cannot be {shortened(value, 60)}",
                 "it holds NaN or infinity",
                 "give finite numbers",
             )
@@ -107,16 +109,11 @@ class Parameter:
             self.leaf._validate_value(given, hasattr(given, "toarray"))
         except ValueError as e:
             raise DeclarationError(
-                f"parameter {self.name!r} cannot be {_shown(value)}",
+                f"parameter {self.name!r} cannot be {shortened(value, 60)}",
                 str(e),
                 "give a value of the sign and range it was declared with",
             ) from None
         return given
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(str(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def parameters(problem: Problem) -> Mapping[str, Parameter]:

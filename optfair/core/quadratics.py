@@ -23,7 +23,7 @@ from cvxpy.settings import SCIPY_CANON_BACKEND
 from numpy.typing import NDArray
 
 from optfair.core.expressions import dense, substitute
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, shortened
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
 
@@ -141,7 +141,7 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
         Some part is not known to be quadratic.
     """
     if expression.parameters():  # CVXPY's compiled backend dies of them
-        raise NotQuadratic(f"{_short(expression)} has coefficients that are not numbers yet")
+        raise NotQuadratic(f"{shortened(expression)} has coefficients that are not numbers yet")
     if expression.is_constant():
         b = np.ravel(dense(expression.value), order="F")
         return QuadraticMap.constant(np.asarray(b, dtype=float), size)
@@ -187,7 +187,7 @@ def _special(e: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
     def arg(i: int) -> QuadraticMap:
         inner = quadratic_map(e.args[i], offsets, size)
         if inner.Q.nnz:
-            raise NotQuadratic(f"{_short(e)} multiplies what is quadratic already")
+            raise NotQuadratic(f"{shortened(e)} multiplies what is quadratic already")
         return inner
 
     def entries(i: int) -> Indices:
@@ -220,7 +220,7 @@ def _special(e: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
         form = sp.coo_array(e.args[1].value)
         zero = np.zeros(form.nnz, dtype=np.int64)
         return _products(e.size, zero, form.row, form.col, form.data, arg(0), arg(0))
-    raise NotQuadratic(f"{_short(e)} is not of degree 2 by any rule known here")
+    raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
 
 
 def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
@@ -232,11 +232,6 @@ def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
     return e.copy(args=[_replaced(a, stand_ins) for a in e.args])
 
 
-def _short(e: Any) -> str:
-    text = " ".join(str(e).split())
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _count(shape: tuple[int, ...]) -> Indices:
     """Return the position of each entry, column by column."""
     return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape, order="F")
@@ -245,7 +240,7 @@ def _count(shape: tuple[int, ...]) -> Indices:
 def _affine(expression: Any, offsets: Mapping[int, int], size: int) -> tuple[Any, Floats]:
     """Return (A, b) of an affine expression, by CVXPY's own canonicalisation."""
     if not expression.is_affine():
-        raise NotQuadratic(f"{_short(expression)} is not of degree 2 by any rule known here")
+        raise NotQuadratic(f"{shortened(expression)} is not of degree 2 by any rule known here")
     m = int(expression.size)
     # the compiled backend of CVXPY knows two dimensions only
     deep = any(len(n.shape) > 2 or isinstance(n, broadcast_to) for n in parts_of(expression))

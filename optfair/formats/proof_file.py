@@ -237,7 +237,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
     ):
         record = form_record(certificate.form)
         z = np.asarray(certificate.z, dtype=float)
-        _needs(certificate.form, z)
+        _needs(certificate.form)
         leaf = leaf_of(certificate.form, check_proof.Form(record), z, None)
         about = {"constraints": list(certificate.conflict)}
         return _framed("infeasible", about, record, {"tree": leaf.record})
@@ -275,10 +275,9 @@ def _framed(
     }
 
 
-def _needs(form: ConicForm, z: Any) -> None:
+def _needs(form: ConicForm) -> None:
     """Refuse what the checker has no exact arithmetic for."""
-    other = {c.kind for c in form.cones if c.kind in ("exp", "pow")}
-    if other:
+    if other := {c.kind for c in form.cones if c.kind in ("exp", "pow")}:
         raise UnsupportedProblem(
             "proofs with exponential and power cones are not written",
             f"the program has cones of kind {', '.join(sorted(other))}, whose points have no"
@@ -290,9 +289,9 @@ def _needs(form: ConicForm, z: Any) -> None:
 def _optimality(certificate: Optimality) -> dict[str, Any]:
     solution, tolerance = certificate.solution, certificate.tolerance
     proof: Any = solution.proof
-    unit = 1.0
     if isinstance(proof, BranchedBound):
         return _branched(certificate, proof)
+    unit = 1.0
     while isinstance(proof, RescaledProof):
         proof, unit = proof.divided, unit * proof.unit
     if not isinstance(proof, ConicProof) and (restated := _restated(solution)) is not None:
@@ -315,9 +314,8 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         )
     form = compiled.form
     if unit != 1.0:
-        parts = {"P": form.P * unit, "q": form.q * unit, "offset": form.offset * unit}
-        form = replace(form, **parts)
-    _needs(form, z)
+        form = replace(form, P=form.P * unit, q=form.q * unit, offset=form.offset * unit)
+    _needs(form)
     record = form_record(form)
     exact = check_proof.Form(record)
     cut = float(np.nextafter(form.objective(x), np.inf))
@@ -466,7 +464,7 @@ def _branching(certificate: BranchingProof) -> dict[str, Any]:
     part = certificate.problem
     compiled = compile_problem(relaxed(part), conic_interface())
     form = compiled.form
-    _needs(form, None)
+    _needs(form)
     record = form_record(form, [int(j) for j in integer_columns(part, compiled)])
     tree, _ = _written(form, check_proof.Form(record), certificate.tree, None)
     return _framed(
@@ -503,7 +501,7 @@ def _ray(certificate: Ray) -> dict[str, Any]:
     form, d, x = compiled.form, certificate.d, certificate.start
     if x is None:
         raise DataError("no feasible point goes with this ray", "the problem may be infeasible")
-    _needs(form, None)
+    _needs(form)
     places = compiled.places()
     integer = _columns(places, problem.integers)
     x = x.copy()

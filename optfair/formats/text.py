@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from optfair.errors import DataError
+from optfair.errors import DataError, shortened
 from optfair.storage import read_text, write_whole
 
 if TYPE_CHECKING:
@@ -205,8 +205,7 @@ class Source:
     def fail(self, reason: str, remedy: str = "correct the file") -> DataError:
         """Return an error about the current line."""
         text = self.lines[self.line - 1].strip() if 0 < self.line <= len(self.lines) else ""
-        shown = text if len(text) <= 100 else text[:97] + "..."
-        return DataError(f"{self.path}, line {self.line}: {reason}", shown, remedy)
+        return DataError(f"{self.path}, line {self.line}: {reason}", shortened(text, 100), remedy)
 
     def number(self, text: str, *, bound: bool = False) -> float:
         """Return a finite number; a bound may be infinite."""

@@ -190,15 +190,15 @@ def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
 
 
 def _implied(
-    form: ConicForm, rows: Rows, found: Residual, boxes: Boxes, rounds: int = ROUNDS
+    form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes, rounds: int = ROUNDS
 ) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
 
     def suffice(lower: Floats, upper: Floats) -> bool:
-        return not boxes.tighter(lower, upper).unpaid(found).any()
+        return not boxes.tighter(lower, upper).unpaid(residual).any()
 
     near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice, rounds))
-    if rounds < ROUNDS or not near.unpaid(found).any():
+    if rounds < ROUNDS or not near.unpaid(residual).any():
         return near
     if (more := rotated_rows(form))[1].size:
         near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
@@ -242,17 +242,17 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         return _in_digits(form, x, z, _lower_bound(form, x, near, cut))
 
 
-def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> LowerBound:
+def _in_digits(form: ConicForm, x: Floats, z: Floats, known: LowerBound) -> LowerBound:
     """Return the bound of multipliers with many digits, where floats have too few for a proof."""
     left = np.abs(form.q + form.across.times(z)).max(initial=0.0)
     if not left <= NEAR * np.abs(z).max(initial=0.0):
-        return found  # they are not nearly right
+        return known  # they are not nearly right
     told = form.dual_objective(x, z)
     slight = SLIGHT * max(abs(told), form.unit)
-    loss = told - found.value + (0.0 if found.unpaid is None else found.unpaid.here)
+    loss = told - known.value + (0.0 if known.unpaid is None else known.unpaid.here)
     sharp = bound_nearby(form, z) if loss > slight else None
     if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > told - loss + slight:
-        return found
+        return known
     at, size = np.arange(form.q.size), float(np.abs(x).max(initial=0.0))
     return LowerBound(
         sharp[0], Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, _natural(form, at))
@@ -262,54 +262,54 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, found: LowerBound) -> Lowe
 def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
     """Return the bound of multipliers that are in the dual cone."""
     curvature = form.curvature
-    found = residual_of(form, x, z, form.q)
+    residual = residual_of(form, x, z, form.q)
     boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
     best, spent = np.inf, 0.0
-    if (at := np.flatnonzero(boxes.unpaid(found))).size:
-        found = sharper(form, found, x, z, form.q, at)
-    own, start = found, z  # a residual, and the multipliers it is that of
-    some = bool(boxes.unpaid(found).any())  # what costs nothing is not looked at step by step
+    if (at := np.flatnonzero(boxes.unpaid(residual))).size:
+        residual = sharper(form, residual, x, z, form.q, at)
+    own, start = residual, z  # a residual, and the multipliers it is that of
+    some = bool(boxes.unpaid(residual).any())  # what costs nothing is not looked at step by step
     if some:
         best, plain = upper, linear_rows(form)
         rows = _with_cut(form, plain, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
-            boxes = _implied(form, rows, found, boxes, FIRST)
+            boxes = _implied(form, rows, residual, boxes, FIRST)
         elif rows is not plain:  # that of the linear part of others may be far out
-            within = _implied(form, rows, found, boxes)
-            free, paid = (total_of(form, x, z, found, 0.0, b) for b in (boxes, within))
+            within = _implied(form, rows, residual, boxes)
+            free, paid = (total_of(form, x, z, residual, 0.0, b) for b in (boxes, within))
             if free - paid > FAR * max(abs(paid), form.unit):
                 rows, best = plain, np.inf
             else:
                 boxes = within
-        few = 0 < np.count_nonzero(boxes.unpaid(found)) <= (np.inf if form.P.nnz else FEW)
-        if few and (light := lightly_peeled(form, found, x, z, boxes)):
-            found, spent = light
-        elif boxes.unpaid(found).any():
-            boxes = _implied(form, rows, found, boxes)
-        if form.P.nnz and boxes.unpaid(found).any():
-            within = _implied(form, rows, found, _held(form, boxes, upper))
+        few = 0 < np.count_nonzero(boxes.unpaid(residual)) <= (np.inf if form.P.nnz else FEW)
+        if few and (light := lightly_peeled(form, residual, x, z, boxes)):
+            residual, spent = light
+        elif boxes.unpaid(residual).any():
+            boxes = _implied(form, rows, residual, boxes)
+        if form.P.nnz and boxes.unpaid(residual).any():
+            within = _implied(form, rows, residual, _held(form, boxes, upper))
             boxes, best = within, upper
-    if some and boxes.unpaid(found).any():
-        at = np.flatnonzero(boxes.unpaid(found))
-        near = absorbed(form, found, z, at)
+    if some and boxes.unpaid(residual).any():
+        at = np.flatnonzero(boxes.unpaid(residual))
+        near = absorbed(form, residual, z, at)
         if (near != z).any():
             start = z = near
-            own = found = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-        if boxes.unpaid(found).any():
-            found, spent = peeled_in_turn(form, found, z, boxes)
-    if some and boxes.unpaid(found).any():
-        if (held := _on_face(form, found, x, z, upper, boxes)) is not None:
+            own = residual = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
+        if boxes.unpaid(residual).any():
+            residual, spent = peeled_in_turn(form, residual, z, boxes)
+    if some and boxes.unpaid(residual).any():
+        if (held := _on_face(form, residual, x, z, upper, boxes)) is not None:
             return held
-        z, found, spent = closed(form, found, x, z, boxes)
-    total = total_of(form, x, z, found, spent, boxes)
-    dear = boxes is not bare and not boxes.unpaid(found).any()
+        z, residual, spent = closed(form, residual, x, z, boxes)
+    total = total_of(form, x, z, residual, spent, boxes)
+    dear = boxes is not bare and not boxes.unpaid(residual).any()
     if dear and (less := cheaper(form, own, x, start, total, boxes, bare)) is not None:
-        z, found, spent = less
-        total = total_of(form, x, z, found, spent, boxes)
-    open_ones = boxes.unpaid(found)
-    if not (spent or some) and (at := _dear(form, x, found, boxes)).size:
-        found = sharper(form, found, x, z, form.q, at)
-        total = max(total, total_of(form, x, z, found, spent, boxes))
+        z, residual, spent = less
+        total = total_of(form, x, z, residual, spent, boxes)
+    open_ones = boxes.unpaid(residual)
+    if not (spent or some) and (at := _dear(form, x, residual, boxes)).size:
+        residual = sharper(form, residual, x, z, form.q, at)
+        total = max(total, total_of(form, x, z, residual, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:
         curved = np.diff(sp.csc_array(form.P).indptr) > 0
@@ -323,7 +323,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBo
         return LowerBound(-np.inf, fault="the numbers leave the range of floats")
     if not (open_ones.any() or curved.any()):
         return LowerBound(total)
-    worst = found.size
+    worst = residual.size
     near = np.maximum(np.abs(x), float(np.abs(x).mean()) if x.size else 0.0)
     unpaid = Unpaid(
         np.flatnonzero(open_ones | curved),
@@ -336,11 +336,11 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBo
     return LowerBound(total, unpaid)
 
 
-def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
+def _dear(form: ConicForm, x: Floats, residual: Residual, boxes: Boxes) -> Ints:
     """Return the columns whose residual costs much because of its rounding, if they are few."""
-    lower, upper = boxes.of(found)
+    lower, upper = boxes.of(residual)
     with np.errstate(invalid="ignore"):
-        charge = (found.high - found.low) * np.maximum(np.abs(lower), np.abs(upper))
+        charge = (residual.high - residual.low) * np.maximum(np.abs(lower), np.abs(upper))
     charge = np.where(np.isfinite(charge), charge, 0.0)
     slight = SLIGHT * max(abs(form.objective(x)), form.unit)
     if not float(charge.sum()) > slight:
@@ -349,14 +349,14 @@ def _dear(form: ConicForm, x: Floats, found: Residual, boxes: Boxes) -> Ints:
 
 
 def _on_face(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, upper: float, boxes: Boxes
+    form: ConicForm, residual: Residual, x: Floats, z: Floats, upper: float, boxes: Boxes
 ) -> LowerBound | None:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
     face = on_face(form, z)
     if face is None:
         return None
     near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
-    total = total_of(form, x, z, found, 0.0, boxes)
+    total = total_of(form, x, z, residual, 0.0, boxes)
     slight = SLIGHT * max(abs(total), form.unit)
     good = not near.fault and near.unpaid is None and near.value >= total - slight
     return near if good else None
@@ -428,19 +428,19 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     if not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     nothing = np.zeros(form.q.size)
-    found = residual_of(form, None, z, nothing)
+    residual = residual_of(form, None, z, nothing)
     rows = linear_rows(form)
     lower, upper = form.column_bounds
-    open_ones = found.unpaid(lower, upper)
+    open_ones = residual.unpaid(lower, upper)
     if open_ones.any():
-        found = sharper(form, found, None, z, nothing, np.flatnonzero(open_ones))
-        open_ones = found.unpaid(lower, upper)
+        residual = sharper(form, residual, None, z, nothing, np.flatnonzero(open_ones))
+        open_ones = residual.unpaid(lower, upper)
     if open_ones.any():
-        implied = _implied(form, rows, found, Boxes(lower, upper))
+        implied = _implied(form, rows, residual, Boxes(lower, upper))
         lower, upper = implied.lower, implied.upper
-        open_ones = found.unpaid(lower, upper)
+        open_ones = residual.unpaid(lower, upper)
     if open_ones.any() and repair:
-        near, moved = polished(form, found, None, z, nothing, lower, upper)
+        near, moved = polished(form, residual, None, z, nothing, lower, upper)
         moved, spent = repaired(form, moved, None, near, nothing, lower, upper)
         proof = _contradiction(form, near, moved, spent, lower, upper)
         if proof.proved:
@@ -448,20 +448,20 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         face = on_face(replace(form, q=nothing), z)
         if face is not None and (proof := infeasibility(face.form, face.z)).proved:
             return proof
-    return _contradiction(form, z, found, 0.0, lower, upper)
+    return _contradiction(form, z, residual, 0.0, lower, upper)
 
 
 def _contradiction(
-    form: ConicForm, z: Floats, found: Residual, spent: float, lower: Floats, upper: Floats
+    form: ConicForm, z: Floats, residual: Residual, spent: float, lower: Floats, upper: Floats
 ) -> Contradiction:
-    open_ones = found.unpaid(lower, upper)
+    open_ones = residual.unpaid(lower, upper)
     center, radius = dot(form.b, z)
     # b'z - r'y < 0 for every y within the bounds
-    surplus = -(center + radius) - spent + found.cost(lower, upper, ~open_ones)
+    surplus = -(center + radius) - spent + residual.cost(lower, upper, ~open_ones)
     if not surplus > 0.0:
         return Contradiction(False, 0.0, "its rows do not contradict each other")
     if not open_ones.any():
         return Contradiction(True, np.inf)
-    reach = surplus / float(found.size[open_ones].sum()) * (1.0 - 1e-9)
+    reach = surplus / float(residual.size[open_ones].sum()) * (1.0 - 1e-9)
     where = np.flatnonzero(open_ones)
     return Contradiction(False, reach, "columns without a bound do not cancel", where)

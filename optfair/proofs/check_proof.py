@@ -294,7 +294,7 @@ def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
 
 def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
     """Return the least bound of the leaves of a tree; None when all are contradictions."""
-    found, stack = [], [(tree, ())]  # type: list[Any], list[Any]
+    bounds, stack = [], [(tree, ())]  # type: list[Any], list[Any]
     while stack:
         node, branch = stack.pop()
         if "column" in node:
@@ -303,8 +303,8 @@ def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
             stack.append((node["below"], (*branch, (j, 1, limit))))
             stack.append((node["above"], (*branch, (j, 0, limit + 1))))
         else:
-            found.append(lower(form, node, branch, claim))
-    return min((v for v in found if v is not None), default=None)
+            bounds.append(lower(form, node, branch, claim))
+    return min((v for v in bounds if v is not None), default=None)
 
 
 def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
@@ -331,8 +331,8 @@ def bound(form: Form, proof: Any) -> str:
     """Check a bound, a point and the gap between them; return what they prove."""
     claim = proof["claim"]
     told, tolerance, off = (number(claim[key]) for key in ("bound", "tolerance", "violation"))
-    found = leaves(form, proof["tree"], claim)
-    require(found is None or told <= found, f"the multipliers prove {float(found or 0):.17g} only")
+    least = leaves(form, proof["tree"], claim)
+    require(least is None or told <= least, f"the multipliers prove {float(least or 0):.17g} only")
     require(claim["cut"] is None or told <= number(claim["cut"]), "the bound is above its own cut")
     x, under = vector(proof["point"], form.n, "point")
     worst, absolute = violation(form, x, under, off)
@@ -376,8 +376,8 @@ def check(document: Any) -> str:
         if kind in ("bound", "unbounded"):
             return bound(form, proof) if kind == "bound" else unbounded(form, proof)
         require(kind == "infeasible", f"kind {kind!r} is not decided by this program")
-        found = leaves(form, proof["tree"], {"cut": None, "radius": None})
-        require(found is None, "a leaf bounds the objective instead of excluding its points")
+        least = leaves(form, proof["tree"], {"cut": None, "radius": None})
+        require(least is None, "a leaf bounds the objective instead of excluding its points")
         return "proved: no point satisfies the constraints"
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise Rejected(f"it is malformed: {type(e).__name__}: {e}") from None
@@ -389,10 +389,10 @@ def main(paths: list[str]) -> int:
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                found = check(json.load(file))
+                verdict = check(json.load(file))
         except (Rejected, OSError, ValueError, RecursionError) as e:
-            failed, found = 1, f"NOT proved: {e}"
-        sys.stdout.write(f"{path}: {found}\n")
+            failed, verdict = 1, f"NOT proved: {e}"
+        sys.stdout.write(f"{path}: {verdict}\n")
     return failed
 
 

@@ -167,9 +167,9 @@ def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
         rows.append(whole[np.flatnonzero(exact)])
         side = form.b[head] + sign * form.b[tail]
         sides.append(np.nextafter(side, np.inf)[exact])
-    found = sp.csr_array(sp.vstack(rows))
-    found.eliminate_zeros()
-    return found, np.concatenate(sides)
+    rows_of = sp.csr_array(sp.vstack(rows))
+    rows_of.eliminate_zeros()
+    return rows_of, np.concatenate(sides)
 
 
 def declared_bounds(rows: Rows) -> tuple[Floats, Floats]:
@@ -325,9 +325,9 @@ def propagated(
 
 def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArray[np.bool_]:
     """Return the columns that a pass gave a bound, or moved one by a share worth another pass."""
-    found = np.zeros(now[0].size, dtype=bool)
+    gained = np.zeros(now[0].size, dtype=bool)
     for old, new in zip(before, now, strict=True):
         at = np.flatnonzero(new != old)
         size = np.where(np.isfinite(old[at]), np.abs(old[at]), 0.0)
-        found[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
-    return found
+        gained[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
+    return gained

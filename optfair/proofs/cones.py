@@ -300,8 +300,8 @@ class SecondOrder:
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.square(v)
             squares[self.heads] = 0.0
-            found = np.maximum(np.sqrt(self.sums(squares)) - v[self.heads], 0.0)
-            return np.where(np.isfinite(self.sums(v)), found, np.inf)
+            excess = np.maximum(np.sqrt(self.sums(squares)) - v[self.heads], 0.0)
+            return np.where(np.isfinite(self.sums(v)), excess, np.inf)
 
     def complementarity(self, s: Floats, z: Floats) -> float:
         """Return the largest size of the Jordan products of slacks and multipliers."""

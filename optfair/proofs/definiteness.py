@@ -187,27 +187,27 @@ def curvature_of(P: Any) -> Definiteness:
     >>> curvature_of(np.ones((2, 2))).accepted
     True
     """
-    found = definiteness(P)
-    if not 0.0 < found.shift <= ACCEPTED * found.size:
-        return found
+    known = definiteness(P)
+    if not 0.0 < known.shift <= ACCEPTED * known.size:
+        return known
     P = sp.csc_array(P)
     own, most = P.diagonal(), abs(P).max(axis=0).toarray().ravel()
-    used = np.flatnonzero(most > SILENT * UNIT * found.size)
+    used = np.flatnonzero(most > SILENT * UNIT * known.size)
     if (own[used] <= 0.0).any():
         v = _along_axis(P, int(used[own[used].argmin()]))
     else:
         units = np.exp2(-np.round(np.log2(own[used]) / 2.0))
         if np.ptp(units) == 0.0:
-            return found
+            return known
         scale = sp.diags_array(units)
         again = definiteness(sp.csc_array(scale @ _part(P, used) @ scale))
         if again.witness is None:
-            return found
+            return known
         v = np.zeros(own.size)
         v[used] = units * again.witness
     v = np.ldexp(v, 1 - int(np.frexp(np.abs(v).max())[1]))
     value = quadratic_value(P, v)[1]
-    return _refuted(v, value, found.size) if value < 0.0 else found
+    return _refuted(v, value, known.size) if value < 0.0 else known
 
 
 def _along_axis(P: Any, j: int) -> Floats:
@@ -445,7 +445,7 @@ def _pivots(P: Any, size: float) -> list[Floats]:
     if factored is None:
         return []
     solver, L, D = factored
-    found = []
+    pivots = []
     for k in np.argsort(D)[:3]:
         if D[k] >= 0.0:
             break
@@ -454,8 +454,8 @@ def _pivots(P: Any, size: float) -> list[Floats]:
         w = spla.spsolve_triangular(sp.csr_array(L.T), e, lower=False, unit_diagonal=True)
         v = np.empty_like(w)
         v[:] = w[solver.perm_r]
-        found.append(v)
-    return found
+        pivots.append(v)
+    return pivots
 
 
 def _dense(P: Any, shift: float) -> float:

@@ -95,28 +95,28 @@ class SmallProgram:
 
     def matrices(self, v: Decimals) -> list[Decimals]:
         """Return the matrices of rows, or of the columns of many rows."""
-        found = []
+        blocks = []
         for c in self.cones:
             own = v[c.start : c.stop]
             if c.kind != "psd":
-                found += [own[[k]].reshape(*v.shape[1:], 1, 1) for k in range(len(own))]
+                blocks += [own[[k]].reshape(*v.shape[1:], 1, 1) for k in range(len(own))]
                 continue
             i, j = c.places
             full = np.full((c.order, c.order, *v.shape[1:]), Decimal(0), dtype=object)
             full[i, j] = full[j, i] = (own.T / _units(c)).T
-            found.append(np.moveaxis(full, (0, 1), (-2, -1)))
-        return found
+            blocks.append(np.moveaxis(full, (0, 1), (-2, -1)))
+        return blocks
 
     def rows(self, matrices: list[Decimals]) -> Decimals:
         """Return the rows of matrices."""
-        left, found = iter(matrices), []
+        left, parts = iter(matrices), []
         for c in self.cones:
             if c.kind != "psd":
-                found += [next(left).reshape(1) for _ in range(c.stop - c.start)]
+                parts += [next(left).reshape(1) for _ in range(c.stop - c.start)]
                 continue
             i, j = c.places
-            found.append(next(left)[i, j] * _units(c))
-        return np.concatenate(found)
+            parts.append(next(left)[i, j] * _units(c))
+        return np.concatenate(parts)
 
     def across(self, Z: list[Decimals]) -> Decimals:
         """Return the products of the columns with matrices."""
@@ -207,10 +207,10 @@ def _raised(M: Decimals) -> Decimals:
     unit: Decimals = np.trace(M) * decimals(np.eye(len(M)))
     shares = (Decimal(0), *(Decimal(10) ** k for k in range(-20, -5)))
     inner = (raised for share in shares if _inside(raised := M + share * unit))
-    found: Decimals | None = next(inner, None)
-    if found is None:
+    outcome: Decimals | None = next(inner, None)
+    if outcome is None:
         raise np.linalg.LinAlgError("a matrix is not near the cone")
-    return found
+    return outcome
 
 
 # Steps at most, and the share of the way to the boundary that one goes.

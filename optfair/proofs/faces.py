@@ -251,15 +251,15 @@ def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:
     across = sp.kron(sp.csc_array(V), sp.csc_array(V), format="csc")[:, p * r + q].T @ full
     if (abs(across) @ abs(declared)).max() * GRID >= EXACT:
         return None
-    found = sp.csr_array(sp.diags_array(np.where(p == q, 1.0, 2.0)) @ (across @ declared))
-    found.eliminate_zeros()
+    matrix = sp.csr_array(sp.diags_array(np.where(p == q, 1.0, 2.0)) @ (across @ declared))
+    matrix.eliminate_zeros()
     if off_by.any():  # what is known to be semidefinite is V'FV + (its largest row sum) I
         size = np.abs(V).T @ c.matrix(off_by * np.where(off, c.root, 1.0)) @ np.abs(V)
-        side = found[:, [-1]].toarray().ravel()
+        side = matrix[:, [-1]].toarray().ravel()
         raised = side + float(size.sum(axis=1).max()) * (1.0 + 1e-9)
         side = np.where(p == q, np.nextafter(raised, np.inf), side)
-        found = sp.csr_array(sp.hstack([found[:, :-1], sp.csr_array(side[:, None])]))
-    return own, found
+        matrix = sp.csr_array(sp.hstack([matrix[:, :-1], sp.csr_array(side[:, None])]))
+    return own, matrix
 
 
 def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:

@@ -66,27 +66,29 @@ class Boxes:
         """Return the same with other bounds."""
         return replace(self, lower=lower, upper=upper)
 
-    def of(self, found: Residual) -> tuple[Floats, Floats]:
+    def of(self, residual: Residual) -> tuple[Floats, Floats]:
         """Return the bounds by which a residual is charged."""
         if self.floor is None or self.x is None:
             return self.lower, self.upper
         known: tuple[Residual, tuple[Floats, Floats]] | None = self.__dict__.get("_last")
-        if known is None or known[0] is not found:  # the same residual is asked about several times
-            known = self.__dict__["_last"] = (found, self._around(self.x, self.floor, found))
+        if (
+            known is None or known[0] is not residual
+        ):  # the same residual is asked about several times
+            known = self.__dict__["_last"] = (residual, self._around(self.x, self.floor, residual))
         return known[1]
 
-    def _around(self, x: Floats, floor: Floats, found: Residual) -> tuple[Floats, Floats]:
+    def _around(self, x: Floats, floor: Floats, residual: Residual) -> tuple[Floats, Floats]:
         at = floor > 0.0
         width = np.full(at.size, np.inf)
         with np.errstate(over="ignore"):
-            width[at] = found.size[at] / floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
+            width[at] = residual.size[at] / floor[at] * (1.0 + 8.0 * UNIT) + 1e-300
         near, far = np.nextafter(x - width, -np.inf), np.nextafter(x + width, np.inf)
         # their least corner is what is charged: ends that cross make it more, never less
         return np.maximum(self.lower, near), np.minimum(self.upper, far)
 
-    def unpaid(self, found: Residual) -> NDArray[np.bool_]:
+    def unpaid(self, residual: Residual) -> NDArray[np.bool_]:
         """Return the columns whose residual meets a bound that is not there."""
-        return found.unpaid(*self.of(found))
+        return residual.unpaid(*self.of(residual))
 
 
 def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
@@ -106,25 +108,25 @@ def total_of(
     form: ConicForm,
     x: Floats,
     z: Floats,
-    found: Residual,
+    residual: Residual,
     spent: float,
     boxes: Boxes,
 ) -> float:
     """Return a float below what multipliers prove, the unpaid columns left out."""
-    lower, upper = boxes.of(found)
-    paid = found.cost(lower, upper, ~found.unpaid(lower, upper))
+    lower, upper = boxes.of(residual)
+    paid = residual.cost(lower, upper, ~residual.unpaid(lower, upper))
     value, spared = value_of(form, x, z)
     total = value - spared + paid - spent
     return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
 
 
 def peeled_in_turn(
-    form: ConicForm, found: Residual, z: Floats, boxes: Boxes, *, light: bool = False
+    form: ConicForm, residual: Residual, z: Floats, boxes: Boxes, *, light: bool = False
 ) -> tuple[Residual, float]:
     """Return the residual without unpaid columns, where rows take these one by one, and the cost."""
-    zeroed = boxes.unpaid(found)
+    zeroed = boxes.unpaid(residual)
     for _ in range(ROUNDS):
-        moved = peeled(form, found, z, zeroed) if zeroed.any() else None
+        moved = peeled(form, residual, z, zeroed) if zeroed.any() else None
         if moved is None:
             break
         after = boxes.unpaid(moved[0])
@@ -133,20 +135,20 @@ def peeled_in_turn(
         if light and after.sum() >= zeroed.sum():  # it goes from row to row
             break
         zeroed = zeroed | after  # columns that were paid on one side only
-    return found, 0.0
+    return residual, 0.0
 
 
 def lightly_peeled(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
+    form: ConicForm, residual: Residual, x: Floats, z: Floats, boxes: Boxes
 ) -> tuple[Residual, float] | None:
     """Return the residual without unpaid columns where rows take all of it for next to nothing.
 
     Definitions of one column by others do: asked first, they spare what rows imply of bounds.
     """
-    moved = peeled_in_turn(form, found, z, boxes, light=True)
+    moved = peeled_in_turn(form, residual, z, boxes, light=True)
     if boxes.unpaid(moved[0]).any():
         return None
-    loss = total_of(form, x, z, found, 0.0, boxes) - total_of(form, x, z, *moved, boxes)
+    loss = total_of(form, x, z, residual, 0.0, boxes) - total_of(form, x, z, *moved, boxes)
     size = float(np.abs(form.q) @ np.abs(x)) + abs(form.objective(x) - form.offset)
     return moved if loss <= SPARE * size else None
 
@@ -169,9 +171,9 @@ def _without_noise(
         near = np.where(small, 0.0, z)
         if (near != before).any():
             before, near = near, in_dual(form.cones, near)
-            found = residual_of(form, x, near, form.q)
-            at = np.flatnonzero(boxes.unpaid(found))
-            yield near, sharper(form, found, x, near, form.q, at)
+            residual = residual_of(form, x, near, form.q)
+            at = np.flatnonzero(boxes.unpaid(residual))
+            yield near, sharper(form, residual, x, near, form.q, at)
 
 
 class _Moves:
@@ -180,28 +182,28 @@ class _Moves:
     A proof that costs much more than what it pays for says less than none.
     """
 
-    def __init__(self, form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes):
+    def __init__(self, form: ConicForm, residual: Residual, x: Floats, z: Floats, boxes: Boxes):
         self.form, self.x, self.boxes = form, x, boxes
-        self.best = (z, found, 0.0)
+        self.best = (z, residual, 0.0)
         # what a move leaves over is not the residual of the multipliers it starts from: searches
         # go on from multipliers with their own, or the cost of the move would be lost
-        self.own = (z, found)
-        open_ones = boxes.unpaid(found)
-        self.left = float(found.size[open_ones].sum())
-        here = float(found.size[open_ones] @ np.abs(x[open_ones]))
+        self.own = (z, residual)
+        open_ones = boxes.unpaid(residual)
+        self.left = float(residual.size[open_ones].sum())
+        here = float(residual.size[open_ones] @ np.abs(x[open_ones]))
         self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
         share = SLIGHT * abs(form.objective(x))
-        told = total_of(form, x, z, found, 0.0, boxes)
+        told = total_of(form, x, z, residual, 0.0, boxes)
         self.least = told - max(DEAR * here, self.slight, share)
         self.enough = told - 1e-2 * max(self.slight, share)
 
-    def offer(self, z: Floats, found: Residual, spent: float) -> bool:
+    def offer(self, z: Floats, residual: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
-        total = total_of(self.form, self.x, z, found, spent, self.boxes)
-        left = float(found.size[self.boxes.unpaid(found)].sum())
+        total = total_of(self.form, self.x, z, residual, spent, self.boxes)
+        left = float(residual.size[self.boxes.unpaid(residual)].sum())
         if not (total >= self.least and (left < self.left or left == 0.0)):
             return False
-        self.best, self.left = (z, found, spent), left
+        self.best, self.left = (z, residual, spent), left
         self.least = total if left == 0.0 else self.least
         return True
 
@@ -227,10 +229,10 @@ class _Moves:
             if self.settled:
                 return
 
-    def _starts(self, z: Floats, found: Residual) -> Iterator[tuple[Floats, Residual]]:
+    def _starts(self, z: Floats, residual: Residual) -> Iterator[tuple[Floats, Residual]]:
         """Yield multipliers as they are, polished, and both without what may be rounding."""
         plain = _without_noise(self.form, self.x, z, self.boxes)
-        for near, left in itertools.chain([(z, found)], plain):
+        for near, left in itertools.chain([(z, residual)], plain):
             yield near, left
             bounds = self.boxes.of(left)
             yield polished(self.form, left, self.x, near, self.form.q, *bounds)
@@ -238,8 +240,8 @@ class _Moves:
     def tilt(self) -> None:
         """Tilt all multipliers by a linear program."""
         form, x, boxes = self.form, self.x, self.boxes
-        z, found = self.own
-        start, nearer = polished(form, found, x, z, form.q, *boxes.of(found))
+        z, residual = self.own
+        start, nearer = polished(form, residual, x, z, form.q, *boxes.of(residual))
         near = tilted(form, nearer, x, start, *boxes.of(nearer))
         if near is not None:
             near = in_dual(form.cones, near)
@@ -250,15 +252,15 @@ class _Moves:
 
 
 def closed(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, boxes: Boxes
+    form: ConicForm, residual: Residual, x: Floats, z: Floats, boxes: Boxes
 ) -> tuple[Floats, Residual, float]:
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 
     A few columns are closed by equations; else, and where that is not enough, all multipliers
     are tilted, which takes a linear program, and equations are closed around others, too.
     """
-    moves = _Moves(form, found, x, z, boxes)
-    given, few = moves.own, np.count_nonzero(boxes.unpaid(found)) <= FEW
+    moves = _Moves(form, residual, x, z, boxes)
+    given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
     if few:
         moves.close(given, most=1)
     if not moves.settled:
@@ -271,27 +273,34 @@ def closed(
 
 
 def cheaper(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, total: float, boxes: Boxes, bare: Boxes
+    form: ConicForm,
+    residual: Residual,
+    x: Floats,
+    z: Floats,
+    total: float,
+    boxes: Boxes,
+    bare: Boxes,
 ) -> tuple[Floats, Residual, float] | None:
     """Return a move that leaves little to the bounds that rows imply, where these are dear.
 
-    In mixed units they are far out: what is rounding in one column is much there. The residual is
-    that of the multipliers, not what a move has left; the total is what they prove without this.
-    The columns that are dear are closed, and where that is not enough, all that have no bounds.
+    In mixed units, and along unstable recursions, they are far out: what is rounding in one column
+    is much there. The residual is that of the multipliers, not what a move has left; the total is
+    what they prove without this. The columns that are dear are closed, and where that is not
+    enough, those whose bounds are far out, and all that have none of their own.
     """
     slight = SLIGHT * max(abs(total), form.unit)
-    told = total_of(form, x, z, found, 0.0, bare)
+    told = total_of(form, x, z, residual, 0.0, bare)
     if not told - total > slight:
         return None
-    open_ones = bare.unpaid(found)
+    open_ones = bare.unpaid(residual)
     with np.errstate(invalid="ignore"):
-        charge = found.size * np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
-    dear = open_ones & ~(charge <= slight / (4.0 * open_ones.sum()))
-    pairs = ((bare.lower, boxes.lower), (bare.upper, boxes.upper))
-    lower, upper = (np.where(dear, own, implied) for own, implied in pairs)
+        reach = np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
+        dear = open_ones & ~(residual.size * reach <= slight / (4.0 * open_ones.sum()))
     best = None
-    for within in (boxes.tighter(lower, upper), bare):
-        near = closed(form, found, x, z, within)
+    for shut in (dear, reach > FAR * np.abs(x).max(initial=1.0), open_ones):
+        lower = np.where(shut, bare.lower, boxes.lower)
+        within = bare.tighter(lower, np.where(shut, bare.upper, boxes.upper))
+        near = closed(form, residual, x, z, within)
         value = -np.inf if within.unpaid(near[1]).any() else total_of(form, x, *near, within)
         if value > total:
             best, total = near, value

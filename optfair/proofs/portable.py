@@ -61,8 +61,8 @@ def _triplets(M: Any) -> list[list[Any]]:
     entries = sp.csc_array(M)
     entries.sum_duplicates()
     entries.eliminate_zeros()
-    found = entries.tocoo()
-    return [found.row.tolist(), found.col.tolist(), _plains(found.data)]
+    triplets = entries.tocoo()
+    return [triplets.row.tolist(), triplets.col.tolist(), _plains(triplets.data)]
 
 
 def form_record(form: ConicForm, integer: Sequence[int] = ()) -> dict[str, Any]:
@@ -192,10 +192,10 @@ def leaf_of(
     zeroed = _open(signs, lower, upper) | _dear(r, lower, upper, unit if costs else np.inf)
     moved, raised, best = (Move(), Move()), z, (signs, (Move(), Move()), z)
     for _ in range(ROUNDS if zeroed.any() else 0):
-        found = _moved(form, z, r, np.flatnonzero(zeroed), costs)
-        if found is None:
+        moved_to = _moved(form, z, r, np.flatnonzero(zeroed), costs)
+        if moved_to is None:
             break
-        moved, raised = found
+        moved, raised = moved_to
         r = _residual(exact, raised, point, costs, *moved)
         now = np.array([(v > 0) - (v < 0) for v in r])
         still = _open(now, lower, upper)

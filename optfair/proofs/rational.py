@@ -168,9 +168,9 @@ def solve_exactly(
         if done or (digits >= enough and not short):
             return y, under << digits
         if digits >= look:
-            found = _nearby(y, digits, under, rows, c)
-            if found is not None:
-                return found
+            numerators = _nearby(y, digits, under, rows, c)
+            if numerators is not None:
+                return numerators
             look = digits + max(64, digits // 3)
     return None
 
@@ -210,11 +210,11 @@ def _nearby(
         D *= _denominator(t, whole, 1 << max(half, 1))
         if D.bit_length() > half:
             return None
-    found = [(v * D + (whole >> 1)) >> digits for v in y]
+    numerators = [(v * D + (whole >> 1)) >> digits for v in y]
     for side, (at, data) in zip(c, rows, strict=True):
-        if sum(map(mul, data, map(found.__getitem__, at))) != side * D:
+        if sum(map(mul, data, map(numerators.__getitem__, at))) != side * D:
             return None
-    return found, D * under
+    return numerators, D * under
 
 
 def _denominator(p: int, q: int, most: int) -> int:

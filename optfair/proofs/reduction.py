@@ -132,9 +132,9 @@ class Entries:
         every = np.concatenate([np.zeros(0, dtype=int), *own])
         inside = -sp.eye_array(m, format="csr")[every]
         rows = sp.hstack([sp.vstack([equations, inside]), sp.csr_array(sides[:, None])])
-        found = sp.csr_array(rows)
-        found.eliminate_zeros()
-        return Entries(found, np.ones(start, dtype=bool), tuple(cones))
+        stacked = sp.csr_array(rows)
+        stacked.eliminate_zeros()
+        return Entries(stacked, np.ones(start, dtype=bool), tuple(cones))
 
     @cached_property
     def exact(self) -> tuple[Any, Any, list[Fraction]]:
@@ -234,9 +234,9 @@ class Face:
         rows = sp.csr_array(self.entries.rows[used])
         if not used.size or rows.nnz > ENTRIES:
             return None
-        found = self._solved(used, rows, contradiction=True)
-        if found is not None:
-            return found
+        step = self._solved(used, rows, contradiction=True)
+        if step is not None:
+            return step
         empty = np.flatnonzero((np.diff(rows.indptr) == 0) & self.signed[used])
         if empty.size:
             return {int(i): Fraction(1) for i in used[empty]}
@@ -299,9 +299,9 @@ def _exactly(rows: Any, near: Floats, count: int) -> list[Fraction] | None:
     solved = solve_exactly(sp.csr_array(B[:, chosen[1]].T), side, SECONDS)
     if solved is None:
         return None
-    found = [Fraction(v, solved[1]) for v in solved[0]]
-    found.insert(first, Fraction(sign))
-    return found
+    fractions = [Fraction(v, solved[1]) for v in solved[0]]
+    fractions.insert(first, Fraction(sign))
+    return fractions
 
 
 def chain(entries: Entries) -> tuple[Link, ...] | None:
@@ -418,7 +418,7 @@ def missed(form: ConicForm, value: float) -> tuple[float, Excluded] | None:
         return None
     for limit in dict.fromkeys((0.0, *(float(f"{value:.{k}g}") for k in (3, 6)))):
         if abs(limit - value) <= CLOSE * size:
-            found = excluded(entries.at_most(form.q, limit))
-            if found is not None and found.others is not None:
-                return limit, found
+            chain = excluded(entries.at_most(form.q, limit))
+            if chain is not None and chain.others is not None:
+                return limit, chain
     return None

@@ -112,22 +112,22 @@ def _enclosed(center: Floats, radius: Floats) -> Residual:
 
 
 def sharper(
-    form: ConicForm, found: Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
+    form: ConicForm, residual: Residual, x: Floats | None, z: Floats, q: Floats, at: Ints
 ) -> Residual:
     """Return the residual with some columns correctly rounded, exactly 0 where they are."""
     if not at.size:
-        return found
+        return residual
     more: tuple[tuple[Any, Floats], ...] = ((q, np.ones(1)),)
     if x is not None and form.P.nnz:
         more += ((form.P, x),)
     center, radius = exact_products(form.columns_of_rows, z, at, more, form.rows)
-    low, high = found.low.copy(), found.high.copy()
+    low, high = residual.low.copy(), residual.high.copy()
     sharp = _enclosed(center, radius)
     low[at], high[at] = sharp.low, sharp.high
     return Residual(low, high)
 
 
-def absorbed(form: ConicForm, found: Residual, z: Floats, at: Ints) -> Floats:
+def absorbed(form: ConicForm, residual: Residual, z: Floats, at: Ints) -> Floats:
     r"""Return multipliers with what some columns have left over taken out of their own bounds'.
 
     A column with :math:`r_j < 0` and no upper bound has a lower one: the multiplier of that row
@@ -139,7 +139,7 @@ def absorbed(form: ConicForm, found: Residual, z: Floats, at: Ints) -> Floats:
     column, entry = A.indices[A.indptr[rows]], A.data[A.indptr[rows]]
     open_ones = np.zeros(form.q.size, dtype=bool)
     open_ones[at] = True
-    excess = np.where(entry < 0.0, -found.low[column], found.high[column])
+    excess = np.where(entry < 0.0, -residual.low[column], residual.high[column])
     fits = open_ones[column] & (entry != 0.0) & (excess > 0.0) & np.isfinite(excess)
     rows, column, less = rows[fits], column[fits], (excess / np.abs(entry))[fits]
     order = np.argsort(-z[rows], kind="stable")  # one row a column, that with the most to give
@@ -152,7 +152,7 @@ def absorbed(form: ConicForm, found: Residual, z: Floats, at: Ints) -> Floats:
 
 
 def peeled(
-    form: ConicForm, found: Residual, z: Floats, unpaid: NDArray[np.bool_]
+    form: ConicForm, residual: Residual, z: Floats, unpaid: NDArray[np.bool_]
 ) -> tuple[Residual, float] | None:
     r"""Return the residual after a move that makes unpaid columns exactly 0 one by one, and its cost.
 
@@ -193,7 +193,7 @@ def peeled(
     moved = np.zeros(z.size)
     with np.errstate(over="ignore"):
         for row, column, entry in reversed(levels):
-            due = found.size[column] + reached(by_column[column], moved)
+            due = residual.size[column] + reached(by_column[column], moved)
             moved[row] = due / entry * (1.0 + 1e-12) + np.where(due > 0.0, 1e-300, 0.0)
         if not (np.isfinite(moved).all() and (moved <= room).all()):
             return None
@@ -207,8 +207,8 @@ def peeled(
         spent = float(np.abs(form.b) @ (moved + up)) * (1.0 + 1e-9) + 1e-300
     if not (np.isfinite(change).all() and np.isfinite(spent)):
         return None
-    low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
-    high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
+    low = np.where(change > 0.0, np.nextafter(residual.low - change, -np.inf), residual.low)
+    high = np.where(change > 0.0, np.nextafter(residual.high + change, np.inf), residual.high)
     low[unpaid] = high[unpaid] = 0.0
     return Residual(low, high), spent
 
@@ -276,7 +276,7 @@ def _raised(
 
 def polished(
     form: ConicForm,
-    found: Residual,
+    residual: Residual,
     x: Floats | None,
     z: Floats,
     q: Floats,
@@ -287,8 +287,8 @@ def polished(
 
     What is then proved to exist near them is nearer, and costs less.
     """
-    at = np.flatnonzero(found.unpaid(lower, upper))
-    middle = 0.5 * (found.low[at] + found.high[at])
+    at = np.flatnonzero(residual.unpaid(lower, upper))
+    middle = 0.5 * (residual.low[at] + residual.high[at])
     anywhere = {c.start: np.inf for c in form.cones if c.kind == "psd"}
     room = _movable(form, z, anywhere)
     M, used = _equations(form.columns_of_rows, at, room)
@@ -297,16 +297,16 @@ def polished(
     if step is not None:
         step[used] = part
     if step is None or not np.abs(step).max() <= NEAR * np.abs(z).max():
-        return z, found  # these multipliers are not nearly right
+        return z, residual  # these multipliers are not nearly right
     near = in_dual(form.cones, z + step)
     if not np.isfinite(near).all():
-        return z, found
+        return z, residual
     again = residual_of(form, x, near, q)
     # columns that were 0 are as exact as before
     again = sharper(form, again, x, near, q, np.flatnonzero(again.unpaid(lower, upper)))
     left = again.unpaid(lower, upper)
-    better = again.size[left].sum() < found.size[at].sum()
-    return (near, again) if better else (z, found)
+    better = again.size[left].sum() < residual.size[at].sum()
+    return (near, again) if better else (z, residual)
 
 
 def _equations(columns: Any, at: Ints, room: Floats) -> tuple[Any, Ints]:
@@ -320,7 +320,7 @@ def _equations(columns: Any, at: Ints, room: Floats) -> tuple[Any, Ints]:
 
 def repaired(
     form: ConicForm,
-    found: Residual,
+    residual: Residual,
     x: Floats | None,
     z: Floats,
     q: Floats,
@@ -328,8 +328,8 @@ def repaired(
     upper: Floats,
 ) -> tuple[Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
-    before = found.unpaid(lower, upper)
-    best, least = (found, 0.0), float(found.size[before].sum())
+    before = residual.unpaid(lower, upper)
+    best, least = (residual, 0.0), float(residual.size[before].sum())
     inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
     if curved := SecondOrder.of(form.cones):
         inner |= dict(zip(curved.heads.tolist(), curved.depths(z).tolist(), strict=True))
@@ -337,7 +337,7 @@ def repaired(
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
         zeroed = before
         for _ in range(ROUNDS):
-            moved = _repair(form, found, x, z, q, np.flatnonzero(zeroed), depths)
+            moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths)
             if moved is None:
                 break
             after = moved[0].unpaid(lower, upper)
@@ -368,7 +368,7 @@ def _exact_residual(
 
 def _repair(
     form: ConicForm,
-    found: Residual,
+    residual: Residual,
     x: Floats | None,
     z: Floats,
     q: Floats,
@@ -398,12 +398,12 @@ def _repair(
         most = reached(form.across.sizes, step[:m])
         return most + reached(form.bending.sizes, step[m:]) if bent else most
 
-    step = correction(M, found.size[at], room[used])
+    step = correction(M, residual.size[at], room[used])
     # equations that follow from others are left out, where that is exact
     if step is None and not independent_by_far(M):
         exact = _exact_residual(form, q, x, z, at)
         kept = None if exact is None else independent(M, exact)
-        step = correction(M[kept], found.size[at][kept], room[used]) if kept else None
+        step = correction(M[kept], residual.size[at][kept], room[used]) if kept else None
     moved = None if step is None else np.zeros(room.size)
     if moved is not None:
         moved[used] = step
@@ -414,8 +414,8 @@ def _repair(
     if not np.isfinite(up).all() or (up.any() and (reach(up)[at] > 0.0).any()):
         return None  # what is raised would spoil what was made exact
     change = reach(moved + up)
-    low = np.where(change > 0.0, np.nextafter(found.low - change, -np.inf), found.low)
-    high = np.where(change > 0.0, np.nextafter(found.high + change, np.inf), found.high)
+    low = np.where(change > 0.0, np.nextafter(residual.low - change, -np.inf), residual.low)
+    high = np.where(change > 0.0, np.nextafter(residual.high + change, np.inf), residual.high)
     low[at] = high[at] = 0.0
     if not (np.isfinite(change).all() and np.isfinite(moved).all()):
         return None
@@ -441,7 +441,7 @@ ELASTIC = 10.0
 
 
 def tilted(
-    form: ConicForm, found: Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
+    form: ConicForm, residual: Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
 ) -> Floats | None:
     r"""Return multipliers nearby whose residuals are paid for by the bounds there are.
 
@@ -461,7 +461,7 @@ def tilted(
     ----------
     form : ConicForm
         The compiled program.
-    found : Residual
+    residual : Residual
         What the multipliers leave over.
     x, z : array
         Primal point, multipliers in the dual cones.
@@ -476,8 +476,8 @@ def tilted(
     low_only = np.isfinite(lower) & ~np.isfinite(upper)
     high_only = np.isfinite(upper) & ~np.isfinite(lower)
     neither = ~(np.isfinite(lower) | np.isfinite(upper))
-    unpaid = found.unpaid(lower, upper)
-    unit = float(found.size[unpaid].max(initial=0.0))
+    unpaid = residual.unpaid(lower, upper)
+    unit = float(residual.size[unpaid].max(initial=0.0))
     if (
         form.A.nnz > ENTRIES
         or not (0.0 < unit < np.inf)
@@ -499,7 +499,7 @@ def tilted(
     both = sp.hstack([by_column, -by_column], format="csr")
     # r + A'Δ + e >= margin for columns that are short of it; the others keep what they have
     A_ub, b_ub = [], []
-    for one, sign, own in ((low_only, -1.0, found.low), (high_only, 1.0, -found.high)):
+    for one, sign, own in ((low_only, -1.0, residual.low), (high_only, 1.0, -residual.high)):
         columns = np.flatnonzero(one & (own < REACH * unit))
         spare = own[columns] / unit
         A_ub.append(sign * both[columns])

@@ -331,12 +331,12 @@ def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> lis
     np.minimum.at(least, group, power)
     whole = [np.ldexp(v, 53).astype(np.int64).astype(object) for v in (a, b)]
     terms = np.left_shift(whole[0] * whole[1], (power - least[group]).astype(object))
-    found = [Fraction(0)] * count
+    sums = [Fraction(0)] * count
     if terms.size:
         first = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
         for k, total in zip(group[first].tolist(), np.add.reduceat(terms, first), strict=True):
-            found[k] = Fraction(total) * Fraction(2) ** int(least[k])
-    return found
+            sums[k] = Fraction(total) * Fraction(2) ** int(least[k])
+    return sums
 
 
 def independent_by_far(M: Any) -> bool:

@@ -155,18 +155,18 @@ class ConicForm:
 
         The last is what the multipliers' distances are worth at the slacks.
         """
-        found = [(0.0, 0.0, 0.0, 0.0)]
+        figures = [(0.0, 0.0, 0.0, 0.0)]
         if curved := SecondOrder.of(self.cones):
             off, outside = curved.distances(s), curved.distances(z)
             leak = float(outside @ curved.sums(np.abs(s)))
-            found.append((_largest(off), _largest(outside), curved.complementarity(s, z), leak))
+            figures.append((_largest(off), _largest(outside), curved.complementarity(s, z), leak))
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
                 o = c.distance(zi, dual=True)
                 leak = o * float(np.abs(si).sum())
-                found.append((c.distance(si), o, c.complementarity(si, zi), leak))
-        primal, dual, apart, leaks = np.array(found).T
+                figures.append((c.distance(si), o, c.complementarity(si, zi), leak))
+        primal, dual, apart, leaks = np.array(figures).T
         return float(primal.max()), float(dual.max()), float(apart.max()), float(leaks.sum())
 
     def _rows(self, x: Floats, s: Floats) -> float:
@@ -282,9 +282,9 @@ class ConicForm:
             shift = np.log2(sides) + rows
         shift = shift[(sides > 0.0) & np.isfinite(shift)]
         middle = float(np.median(shift)) if shift.size and held is None else 0.0
-        found = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
-        fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in found)
-        return found if fit and self._bends_alike(found[1]) else None
+        units = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
+        fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in units)
+        return units if fit and self._bends_alike(units[1]) else None
 
     def _bends_alike(self, columns: Floats) -> bool:
         """Whether units of columns keep the curvature of the objective within reach of floats.
@@ -337,10 +337,10 @@ class ConicForm:
         if not sizes.size:
             return {"typical": 1.0, "largest": 1.0}
         near = {"typical": float(np.median(sizes)), "largest": float(sizes.max())}
-        found = {k: float(2.0 ** -np.round(np.log2(v))) for k, v in near.items()}
+        scales = {k: float(2.0 ** -np.round(np.log2(v))) for k, v in near.items()}
         if 1.0 / ORDINARY <= near["typical"] <= ORDINARY:
-            found["typical"] = 1.0
-        return found
+            scales["typical"] = 1.0
+        return scales
 
     def _least(self, r: Floats, x: Floats) -> float:
         """Return what a dual residual costs at the size of x where no row bounds a column.
@@ -405,11 +405,11 @@ class ConicForm:
         return Products(self.P)
 
     def _of_kind(self, kind: str) -> NDArray[np.bool_]:
-        found = np.zeros(self.b.size, dtype=bool)
+        inside = np.zeros(self.b.size, dtype=bool)
         for c in self.cones:
             if c.kind == kind:
-                found[c.start : c.stop] = True
-        return found
+                inside[c.start : c.stop] = True
+        return inside
 
     @cached_property
     def equal(self) -> NDArray[np.bool_]:

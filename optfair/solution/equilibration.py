@@ -117,14 +117,14 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     where = np.tile(np.arange(told.size), 4)[data > 0.0], index[data > 0.0]
     E = sp.csr_array((data[data > 0.0], where), (told.size, costs + 1))
     weighed = sp.csr_array(sp.diags_array(share) @ E)
-    found = np.round(spla.lsmr(weighed, -share * told, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
-    left, columns = told + E @ found, found[lines : lines + n]
-    apart = np.ptp(found[m:lines] if blocks else columns)
+    powers = np.round(spla.lsmr(weighed, -share * told, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
+    left, columns = told + E @ powers, powers[lines : lines + n]
+    apart = np.ptp(powers[m:lines] if blocks else columns)
     if apart < APART or np.ptp(told[counted]) - np.ptp(left[counted]) < APART:
         return None
-    if np.abs(found).max() > MOST or np.abs(left).max() > HELD:
+    if np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None
-    rows = found[first[:m]] + np.where(single, 0.0, found[second[:m]])
+    rows = powers[first[:m]] + np.where(single, 0.0, powers[second[:m]])
     if side.size and not blocks:  # entries do not say in which unit points are: their sides do
         near = np.exp2(np.log2(np.abs(form.b[side])) + rows[side])
         middle = np.round(np.log2(np.median(near[near > _usual(near)])))
@@ -148,12 +148,12 @@ def equilibrated(
 
 def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:
     """Return the lesser of the largest entry of the row and that of the column of each entry."""
-    found = []
+    each = []
     for place in (row, column):
         largest = np.zeros(place.max(initial=-1) + 1)
         np.maximum.at(largest, place, sizes)
-        found.append(largest[place])
-    return np.minimum(*found)
+        each.append(largest[place])
+    return np.minimum(*each)
 
 
 def _usual(sides: Floats) -> float:

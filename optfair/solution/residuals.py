@@ -325,8 +325,8 @@ def residuals(solution: Solution) -> Residuals:
     Residuals
         Infinite entries where there are no values, or no bound.
     """
-    found = measure(solution.problem, solution.values, solution.multipliers, solution.proof)
-    return found.against(solution.objective, solution.bound)
+    measured = measure(solution.problem, solution.values, solution.multipliers, solution.proof)
+    return measured.against(solution.objective, solution.bound)
 
 
 # Shadow prices: the one place where the sign of multipliers is converted.

@@ -139,7 +139,7 @@ def extreme(seed: int) -> tuple[Any, float]:
     return of.from_cvxpy(cp.Problem(cp.Minimize(c @ z), [A @ z <= b, *bounds])), optimum
 
 
-@pytest.mark.parametrize("seed", [8, 17, 55, 71, 110])
+@pytest.mark.parametrize("seed", [17, 55, 71, 83, 110])
 def test_what_no_multipliers_prove_is_proved_by_its_basis(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +153,7 @@ def test_what_no_multipliers_prove_is_proved_by_its_basis(
 
 
 def test_a_solver_that_is_named_gets_no_help() -> None:
-    p, _ = extreme(8)
+    p, _ = extreme(17)
     assert p.solve().exact is not None and p.solve("highs").exact is None
 
 

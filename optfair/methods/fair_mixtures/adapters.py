@@ -92,9 +92,9 @@ class EntropicProof(PricedProof):
         """Return q, rounded down, from the value of the rules; and the size of its numbers."""
         p = self.problem
         rows = p.log_prob, p.data["groups"], p.data["weights"]
-        found = mass_pass(*rows, prices, curvature=False)
+        mass = mass_pass(*rows, prices, curvature=False)
         largest = float(np.abs(prices).max(initial=0.0))
-        sized = 1.0 + abs(found.value) + largest
+        sized = 1.0 + abs(mass.value) + largest
         sized += float(np.abs(p.log_prob[np.isfinite(p.log_prob)]).max(initial=0.0))
-        bound = rules - found.value - loss(sum(p.log_prob.shape), sized)
-        return bound, 1.0 + max(abs(found.value), largest)
+        bound = rules - mass.value - loss(sum(p.log_prob.shape), sized)
+        return bound, 1.0 + max(abs(mass.value), largest)

@@ -59,12 +59,12 @@ class Multinoullis:
 
     def counts(self, codes: Indices, R: Floats) -> Floats:
         """Return the weight of each category (K, L) under weights ``R`` (n, K)."""
-        found = np.zeros(self.probabilities.shape)
+        counts = np.zeros(self.probabilities.shape)
         for j, (start, stop) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
             own = codes[:, j] + 1  # unseen ones fall into bin 0
-            for k in range(len(found)):
-                found[k, start:stop] = np.bincount(own, R[:, k], stop - start + 1)[1:]
-        return found
+            for k in range(len(counts)):
+                counts[k, start:stop] = np.bincount(own, R[:, k], stop - start + 1)[1:]
+        return counts
 
     def estimated(self, counts: Floats) -> Multinoullis:
         """Return the probabilities that maximise `expected`; a column without weight stays."""

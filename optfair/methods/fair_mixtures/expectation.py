@@ -132,7 +132,7 @@ def slopes(components: Components, sample: Sample, psi: Floats) -> Floats:
         Responsibilities of the rows at these components.
     """
     G, K = sample.shares.size, components.clusters
-    found: list[list[Floats]] = []
+    slopes: list[list[Floats]] = []
     for g in range(G):
         own = np.flatnonzero(sample.index == g)
         sums: list[Statistics | None] = [None] * K
@@ -146,8 +146,8 @@ def slopes(components: Components, sample: Sample, psi: Floats) -> Floats:
                 R[:, k] += scaled
                 part, before = components.statistics(rows, R), sums[k]
                 sums[k] = part if before is None else before + part
-        found.append([components.gradient(s) for s in sums if s is not None])
-    return np.array(found)
+        slopes.append([components.gradient(s) for s in sums if s is not None])
+    return np.array(slopes)
 
 
 # The E-step as passes over rows: what each returns adds up over chunks.
@@ -274,12 +274,12 @@ def expectation(
     def sums(part: slice) -> Expectation:
         own, g, w = rows[part], index[part], weights[part]
         logs = components.log_prob(own) if joint is None else joint[part]
-        R, found = _projected(logs, g, prices)
-        least = int(found.argmin())
-        far = Farthest(float(found[least]), own[np.array([least])])
+        R, logs_of = _projected(logs, g, prices)
+        least = int(logs_of.argmin())
+        far = Farthest(float(logs_of[least]), own[np.array([least])])
         R *= w[:, None]
         masses = _gathered(R, g, len(prices))
-        return Expectation(float(w @ found), masses, components.statistics(own, R), far)
+        return Expectation(float(w @ logs_of), masses, components.statistics(own, R), far)
 
     return over_blocks(rows.count, sums)
 
@@ -299,12 +299,12 @@ def summary(
     def sums(part: slice) -> Summary:
         own, g, w = rows[part], index[part], weights[part]
         logs = components.log_prob(own) if joint is None else joint[part]
-        psi, found = _projected(logs, g, np.zeros_like(prices))
+        psi, log_densities = _projected(logs, g, np.zeros_like(prices))
         R, _ = _projected(logs, g, prices)
         hard, plain = R.argmax(axis=1), psi.argmax(axis=1)
         apart = own.numeric - components.means[hard]
         return Summary(
-            float(w @ found),
+            float(w @ log_densities),
             _gathered(R * w[:, None], g, G),
             _gathered(psi * w[:, None], g, G),
             label_masses(hard, g, w, G, K),
@@ -380,8 +380,10 @@ def label_masses(
     labels: Indices, index: Indices, weights: Floats, groups: int, clusters: int
 ) -> Floats:
     """Return the weight of each group in each cluster (G, K) under labels."""
-    found: Floats = np.bincount(index * clusters + labels, weights, groups * clusters).astype(float)
-    return found.reshape(groups, clusters)
+    masses: Floats = np.bincount(index * clusters + labels, weights, groups * clusters).astype(
+        float
+    )
+    return masses.reshape(groups, clusters)
 
 
 def label_sums(rows: Floats, labels: Indices, weights: Floats, clusters: int) -> Floats:

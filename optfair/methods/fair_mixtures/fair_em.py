@@ -125,25 +125,25 @@ def fair_em(
         for iteration in range(max_iter):
             gap = 0.0
             if program is not None:
-                found = project_masses(
+                projection = project_masses(
                     passes.oracle(components),
                     program,
                     prices=prices,
                     tolerance=EXACT,
                     deadline=np.inf if last is None else deadline,
                 )
-                if found.status == "interrupted":
+                if projection.status == "interrupted":
                     raise KeyboardInterrupt
-                if found.status == "time_limit":  # the E-step before is complete
+                if projection.status == "time_limit":  # the E-step before is complete
                     status = "time_limit"
                     break
-                if found.distance > LOOSE:
+                if projection.distance > LOOSE:
                     loose.append(iteration)
-                prices = found.prices
+                prices = projection.prices
             step = passes.expectation(components, prices)
             objective = step.objective(prices)
             if program is not None:
-                gap = -objective - found.value
+                gap = -objective - projection.value
             last = (components, prices, step, gap)
             history.append(objective)
             if report is not None:
@@ -333,12 +333,12 @@ class _Ascent:
                 if time.perf_counter() > self.deadline:
                     status = "time_limit"
                     break
-                found = improve(state)
-                if found is None:
+                better = improve(state)
+                if better is None:
                     status = "converged" if iteration else "stalled"
                     break
-                gained = self.objective(found) - best
-                state, best = found, best + gained
+                gained = self.objective(better) - best
+                state, best = better, best + gained
                 self.history.append(best)
                 now = self.balance(state) if self.balanced else (iteration, best)
                 if now > rank:
@@ -455,9 +455,9 @@ def penalised_em(
         def value(c: Components, new: State) -> float:
             return c.expected(s) - run.penalty.value(new.fractions)
 
-        found: State | None = None
+        chosen: State | None = None
         for _ in range(inner_steps):
-            now = found or state
+            now = chosen or state
             new = run.stepped(
                 now,
                 now.components.gradient(s),
@@ -467,8 +467,8 @@ def penalised_em(
             )
             if new is None:
                 break
-            found = new
-        return found
+            chosen = new
+        return chosen
 
     return run.run(State.of(components, sample), improve)
 

@@ -118,8 +118,8 @@ def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:
     model.status_, model.converged_ = "partial", False
     model.objective_, model.gap_ = state.objective, float("nan")
     model.labels_ = priced_labels(state.components, s, state.prices)
-    found = summary(state.components, s.rows, s.index, s.weights, state.prices)
-    keep_numbers(model, found, s.shares, found.fair_labels, found.cost, found.apart)
+    numbers = summary(state.components, s.rows, s.index, s.weights, state.prices)
+    keep_numbers(model, numbers, s.shares, numbers.fair_labels, numbers.cost, numbers.apart)
 
 
 # Fair mixture models with scikit-learn's conventions.
@@ -381,19 +381,19 @@ class FairMixture(
         if some is not None:  # as many rows as of a source start the fit
             first = replace(data, sample=s.some(some))
         rows = FitRows(first, lambda: MemoryPasses(s), s.count)
-        found = fit_mixture(self, rows, init, prices, begin=begin)
+        numbers = fit_mixture(self, rows, init, prices, begin=begin)
         self.hard_labels_ = None
         if self.label_rule != "argmax" and data.grouped:
             joint, whole = s.log_joint(self.components_), self.label_rule == "hard"
             self.label_prices_, self.labels_, self.hard_labels_ = fair_label_prices(
                 joint, data, rules_of(self), whole=whole
             )
-            G, K = found.fair.shape
+            G, K = numbers.fair.shape
             masses = label_masses(self.labels_, s.index, s.weights, G, K)
             apart = s.rows.numeric - self.means_[self.labels_]
             cost = float(s.weights @ np.einsum("ij,ij->i", apart, apart))
             sums = label_sums(apart, self.labels_, s.weights, K)
-            keep_numbers(self, found, s.shares, masses, cost, sums)
+            keep_numbers(self, numbers, s.shares, masses, cost, sums)
         else:
             self.labels_ = priced_labels(self.components_, s, self.prices_)
         self._online: Any = None

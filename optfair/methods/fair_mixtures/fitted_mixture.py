@@ -63,7 +63,7 @@ def keep_components(model: Any, components: Components, data: Any) -> None:
 
 
 def keep_numbers(
-    model: Any, found: Summary, shares: Floats, label_masses: Floats, cost: float, apart: Floats
+    model: Any, numbers: Summary, shares: Floats, label_masses: Floats, cost: float, apart: Floats
 ) -> None:
     """Set the numbers that describe a fit on its rows.
 
@@ -71,7 +71,7 @@ def keep_numbers(
     ----------
     model : FairMixture
         Gets the attributes.
-    found : Summary
+    numbers : Summary
         Of a pass over the rows.
     shares : array (G,)
         Weight share of each group.
@@ -82,8 +82,8 @@ def keep_numbers(
     apart : array (K, d)
         Weighted sum of the columns less that mean, of the rows with each label.
     """
-    model.masses_ = found.fair
-    model.log_likelihood_ = found.log_likelihood
+    model.masses_ = numbers.fair
+    model.log_likelihood_ = numbers.log_likelihood
     sizes = label_masses.sum(axis=0)
     nearer = float(((apart**2).sum(axis=1)[sizes > 0.0] / sizes[sizes > 0.0]).sum())
     numeric = model.means_.shape[1] > 0
@@ -95,8 +95,8 @@ def keep_numbers(
         return
     gaps = Gaps(shares.size)
     part = shares[:, None]
-    model.delta_ = gaps.value(found.fair / part)
-    model.delta_plain_ = gaps.value(found.plain / part)
+    model.delta_ = gaps.value(numbers.fair / part)
+    model.delta_plain_ = gaps.value(numbers.plain / part)
     model.delta_labels_ = gaps.value(label_masses / part)
     model.balance_ = smallest_ratio(label_masses)
 
@@ -168,9 +168,9 @@ def fair_label_prices(
     """
     s = data.sample
     solution = fair_labels_problem(joint, np.asarray(data.names)[s.index], s.weights, rules).solve()
-    found = hard_labels(solution) if whole else None
-    labels = np.argmax(solution["assignment"], axis=1) if found is None else found.labels
-    return np.asarray(solution.multipliers["mass definition"]), np.asarray(labels), found
+    labelling = hard_labels(solution) if whole else None
+    labels = np.argmax(solution["assignment"], axis=1) if labelling is None else labelling.labels
+    return np.asarray(solution.multipliers["mass definition"]), np.asarray(labels), labelling
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:

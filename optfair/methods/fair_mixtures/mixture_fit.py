@@ -106,7 +106,7 @@ class Batches:
         """
         c, prices = self.components, self.prices
         if program is not None:
-            found = project(
+            projection = project(
                 measured.log_joint(c),
                 measured.index,
                 measured.weights,
@@ -114,7 +114,7 @@ class Batches:
                 prices=prices,
                 tolerance=EXACT,
             )
-            prices = found.prices
+            prices = projection.prices
         e = expectation(c, batch.rows, batch.index, batch.weights, prices)
         rate = 1.0 if self.statistics is None else (self.steps + OFFSET) ** -POWER
         s = e.statistics
@@ -230,25 +230,23 @@ def batch_fit(
         if not history:
             raise
         status = "interrupted"
-    found = MixtureFit(
+    fit = MixtureFit(
         *(state.components, state.prices, history[-1], 0.0, tuple(history), status, state.reseeded)
     )
-    return found if program is None else obeying(found, MemoryPasses(sample), program)
+    return fit if program is None else obeying(fit, MemoryPasses(sample), program)
 
 
-def obeying(found: MixtureFit, passes: Passes, program: MassProgram) -> MixtureFit:
+def obeying(fit: MixtureFit, passes: Passes, program: MassProgram) -> MixtureFit:
     """Return a fit of few rows with prices that make all rows obey the rules: one E-step."""
-    groups = len(found.prices)
-    last = fair_em(
-        passes, found.components, program, groups=groups, prices=found.prices, max_iter=1
-    )
+    groups = len(fit.prices)
+    last = fair_em(passes, fit.components, program, groups=groups, prices=fit.prices, max_iter=1)
     return replace(
-        found,
+        fit,
         prices=last.prices,
         objective=last.objective,
         gap=last.gap,
-        history=(*found.history, last.objective),
-        status=last.status if last.status == "inexact" else found.status,
+        history=(*fit.history, last.objective),
+        status=last.status if last.status == "inexact" else fit.status,
     )
 
 
@@ -318,8 +316,8 @@ def fit_mixture(
     deadline = np.inf if model.time_limit is None else begin + model.time_limit
     left = None if model.time_limit is None else max(deadline - time.perf_counter(), 1e-3)
     empty = empty_of(model, learned, rows.first.columns)
-    found: Summary
-    records, (best, found) = run_restarts(
+    numbers: Summary
+    records, (best, numbers) = run_restarts(
         starts(model, learned, passes, empty, init, program, prices),
         seeds,
         rank=lambda r: -r.objective,
@@ -348,7 +346,7 @@ def fit_mixture(
                 best = replace(best, status="interrupted")
         elif program is not None:
             best = obeying(best, over, program)
-        found = over.summary(best.components, best.prices)
+        numbers = over.summary(best.components, best.prices)
     keep_components(model, best.components, rows.first)
     model.prices_ = model.label_prices_ = best.prices
     model.gap_, model.objective_ = best.gap, best.objective
@@ -357,8 +355,8 @@ def fit_mixture(
     model.converged_ = best.status == "converged"
     model.reseeded_, model.restarts_ = best.reseeded, records
     model.kept_iter_ = model.n_iter_ if best.kept is None else best.kept
-    keep_numbers(model, found, sample.shares, found.fair_labels, found.cost, found.apart)
-    return found
+    keep_numbers(model, numbers, sample.shares, numbers.fair_labels, numbers.cost, numbers.apart)
+    return numbers
 
 
 def starts(
@@ -422,29 +420,29 @@ def starts(
                     "delta_rows": rows_of(model.delta_rows, sample.count, "delta_rows"),
                     "seed": seed,
                 }
-                found = batch_fit(first, sample, penalty=penalty, **options)
+                ended = batch_fit(first, sample, penalty=penalty, **options)
             elif model.fairness != "penalty":
                 groups = sample.shares.size
-                found = fair_em(over, first, program, groups=groups, prices=prices, **options)
+                ended = fair_em(over, first, program, groups=groups, prices=prices, **options)
             else:
                 options |= {"lam": model.lam, "size_penalty": model.size_penalty}
                 options |= {"balanced": model.keep == "best balance"}
                 if model.algorithm == "em":
                     steps = model.inner_steps
-                    found = penalised_em(first, sample, inner_steps=steps, **options)
+                    ended = penalised_em(first, sample, inner_steps=steps, **options)
                 else:
-                    found = penalised_gradient(first, sample, **options)
-        s = over.summary(found.components, found.prices)
+                    ended = penalised_gradient(first, sample, **options)
+        s = over.summary(ended.components, ended.prices)
         record = Restart(
             seed,
-            found.objective,
+            ended.objective,
             s.cost,
             smallest_ratio(s.fair_labels),
-            found.gap,
-            len(found.history),
-            found.status,
+            ended.gap,
+            len(ended.history),
+            ended.status,
             time.perf_counter() - begin,
         )
-        return record, (found, s)
+        return record, (ended, s)
 
     return fit

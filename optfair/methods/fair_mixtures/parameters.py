@@ -285,10 +285,10 @@ def first_components(
     R[np.arange(few.count), far.argmin(axis=1)] = 1.0
     if empty.multinoullis is not None:
         R = (1.0 - SOFT) * R + SOFT / K
-    found = empty.estimated(few.statistics(empty, R))
+    components = empty.estimated(few.statistics(empty, R))
     # even weights, as the paper starts; a center that no row is near stays where it was
-    found = found.with_weights(np.full(K, 1.0 / K))
-    g, m = found.gaussians, found.multinoullis
+    components = components.with_weights(np.full(K, 1.0 / K))
+    g, m = components.gaussians, components.multinoullis
     if g is not None:
         if not isinstance(init, str):
             g = g.at(centers)
@@ -299,7 +299,7 @@ def first_components(
         if m is not None:
             p = m.probabilities
             m = m.moved(rng.random(p.shape) - np.log(p))
-    return Components(found.weights, g, m)
+    return Components(components.weights, g, m)
 
 
 def _features(sample: Sample, empty: Components) -> Floats:

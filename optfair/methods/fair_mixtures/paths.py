@@ -213,19 +213,19 @@ def _path(
     same_starts(model)
 
     def fit(i: int, start: FairMixture | None) -> FairMixture:
-        found: FairMixture = clone(model).set_params(**settings[i])
-        found.set_params(verbose=max(0, int(model.verbose) - 1))
+        fitted: FairMixture = clone(model).set_params(**settings[i])
+        fitted.set_params(verbose=max(0, int(model.verbose) - 1))
         if start is None:
-            found._fitted(*data, found.init, None)
+            fitted._fitted(*data, fitted.init, None)
         else:
-            found.set_params(n_init=1)._fitted(*data, start.components_, start.prices_)
-        return found
+            fitted.set_params(n_init=1)._fitted(*data, start.components_, start.prices_)
+        return fitted
 
-    steps = Ladder(values, fit, lambda found: -float(found.objective_))
+    steps = Ladder(values, fit, lambda fitted: -float(fitted.objective_))
     steps.run(model.verbose, parameter)
 
     def each(name: str) -> Any:
-        return np.array([getattr(found, f"{name}_") for found in steps.fits])
+        return np.array([getattr(fitted, f"{name}_") for fitted in steps.fits])
 
     return MixturePath(
         label=label,
@@ -241,13 +241,13 @@ def _path(
 def _sorted(values: Any, name: str) -> list[float]:
     """Return the values in rising order."""
     try:
-        found = sorted(float(v) for v in values)
+        numbers = sorted(float(v) for v in values)
     except (TypeError, ValueError):
-        found = []
-    if not found or not np.isfinite(found).all():
+        numbers = []
+    if not numbers or not np.isfinite(numbers).all():
         raise DeclarationError(
             f"{name} is no sequence of numbers", f"it is {values!r}", "give e.g. [0.0, 0.05, 0.1]"
         )
-    if len(set(found)) < len(found):
-        raise DeclarationError(f"{name} has a value twice", f"{found}", "leave one out")
-    return found
+    if len(set(numbers)) < len(numbers):
+        raise DeclarationError(f"{name} has a value twice", f"{numbers}", "leave one out")
+    return numbers

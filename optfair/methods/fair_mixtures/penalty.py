@@ -41,9 +41,9 @@ class Gaps:
     @cached_property
     def pairs(self) -> Floats:
         """Differences of groups (pairs, G)."""
-        found = list(combinations(range(self.groups), 2))
-        D = np.zeros((len(found), self.groups))
-        for row, (g, h) in enumerate(found):
+        pairs = list(combinations(range(self.groups), 2))
+        D = np.zeros((len(pairs), self.groups))
+        for row, (g, h) in enumerate(pairs):
             D[row, g], D[row, h] = 1.0, -1.0
         return D
 
@@ -173,10 +173,10 @@ def penalty_step(
     P = sp.block_diag([sp.csc_array(W), further], format="csc")
     q = np.concatenate([-(values + rows @ free), np.zeros(further.shape[0])])
     scale = max(float(np.abs(q).max()), float(np.abs(W).max()), 1e-300)
-    found = solve_cone_program(
+    answer = solve_cone_program(
         sp.csc_array(P / scale), q / scale, A, b, (Cone("nonneg", 0, b.size),)
     )
-    y = found.x[: values.size] if found.status == "optimal" else np.zeros(values.size)
+    y = answer.x[: values.size] if answer.status == "optimal" else np.zeros(values.size)
     step = (gradient - rows.T @ y) / metric
     after = penalty.lam * penalty.gaps.value(fractions + slopes @ step)
     if penalty.size:

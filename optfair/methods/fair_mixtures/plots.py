@@ -157,10 +157,10 @@ def _seeds(name: str, given: Any, measure: str) -> tuple[Floats, ...]:
             f"it has no cost and {measure}",
             "give one sweep per seed, each a pair (fairness, cost)",
         )
-    found = tuple(_table(name, sweep, measure) for sweep in given)
-    if not found:
+    tables = tuple(_table(name, sweep, measure) for sweep in given)
+    if not tables:
         raise DataError(f"{name!r} has no sweeps", remedy="give one per seed")
-    return found
+    return tables
 
 
 def _lone(given: Any, measure: str) -> bool:
@@ -207,8 +207,8 @@ def _least(table: Floats, at: Floats, measure: str) -> Floats:
     """Return the least cost among fits at least as fair, NaN where there is none."""
     x, cost = table.T
     fair = x[None, :] >= at[:, None] if measure == "balance" else x[None, :] <= at[:, None]
-    found = np.where(fair, cost[None, :], np.inf).min(axis=1)
-    return np.where(np.isfinite(found), found, np.nan)
+    least = np.where(fair, cost[None, :], np.inf).min(axis=1)
+    return np.where(np.isfinite(least), least, np.nan)
 
 
 def _draw(ax: Axes, method: _Method, i: int, measure: str) -> list[Floats]:

@@ -137,13 +137,13 @@ class StreamPasses:
             _, known, step = self._known
             if known is prices or np.array_equal(known, prices):
                 return step
-        found: Expectation = self._pass(partial(expectation, components, prices=prices))
-        return found
+        total: Expectation = self._pass(partial(expectation, components, prices=prices))
+        return total
 
     def summary(self, components: Components, prices: Floats) -> Summary:
         """Return what describes the mixture on all rows."""
-        found: Summary = self._pass(partial(summary, components, prices=prices))
-        return found
+        total: Summary = self._pass(partial(summary, components, prices=prices))
+        return total
 
     def _pass(self, sums: Callable[[MixedRows, Indices, Floats], Any]) -> Any:
         """Make a pass over all rows."""

@@ -383,7 +383,7 @@ class BiLipschitzMap(MapProblem):
 
         Parameters
         ----------
-        found : TransportMap
+        transport : TransportMap
             For example ``psd.map(psd.solve())``.
 
         Raises

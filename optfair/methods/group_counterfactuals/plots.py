@@ -387,7 +387,7 @@ def plot_map(
 
     Parameters
     ----------
-    found : TransportMap
+    fitted : TransportMap
         The map; its mean μ and covariance belong to the group.
     standardized : bool
         Whether numbers are in standard deviations s of the group; else in the units of the
