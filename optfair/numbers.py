@@ -399,9 +399,7 @@ def check_level(value: Any, what: str) -> int:
 def check_flag(value: Any, what: str) -> bool:
     """Return True or False, which the value must be."""
     if not isinstance(value, (bool, np.bool_)):
-        raise DataError(
-            f"{what} is {shown(value)}, not True or False", remedy="give True or False"
-        )
+        raise DataError(f"{what} is {shown(value)}, not True or False", remedy="give True or False")
     return bool(value)
 
 
