@@ -18,6 +18,7 @@ from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import positive_multiple, signed_factors
 from optfair.convexity.theorems import perspective_of, shifted
+from optfair.core.quadratics import lower_root
 from optfair.numbers import Floats
 
 # Entries of a vector that are written one by one.
@@ -339,7 +340,7 @@ class Writer:
         """Write (x'Px + 2b'x + c)^p as a power of a norm."""
         base, p = step.node.factors[0]  # type: ignore[attr-defined]
         q = _known(quadratic(base), "norm")
-        out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([self.entries(q), 1.0]), 2)
+        out = cp.norm(lower_root(_floats(q.matrix)) @ cp.hstack([self.entries(q), 1.0]), 2)
         if p != Fraction(1, 2):
             out = cp.power(out, float(2 * p), approx=False)
         return _one(out)
@@ -374,7 +375,7 @@ class Writer:
             for i in range(len(normal))
         ]
         z = cp.hstack([self.entries(q), 1.0])
-        B = _root(sign * _floats(R))
+        B = lower_root(sign * _floats(R))
         return _one(np.array([float(c) for c in m]) @ z), z[rest], B
 
     def over_affine(self, step: Step) -> Any:
@@ -431,7 +432,7 @@ class Writer:
         ):
             q = quadratic(h.factors[0][0])
             if q is not None and len(q.entries) == 1:
-                out = cp.norm(_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
+                out = cp.norm(lower_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
                 return _one(out)
         raise NoCones("a perspective of another function")
 
@@ -479,7 +480,7 @@ class Writer:
         x, z, y = (cp.sum(self.affine(n)) for n in step.data[:3])
         u, v, w = (float(c) for c in step.data[3:])
         sign = 1.0 if step.kind == "convex" else -1.0
-        B = _root(sign * np.array([[u, v], [v, w]]))
+        B = lower_root(sign * np.array([[u, v], [v, w]]))
         X = cp.bmat([[x, z], [z, y]])
         total = sum(cp.matrix_frac(row, X) for row in B)
         return _one(sign * total)
@@ -507,16 +508,6 @@ def _argument(step: Step) -> Node:
 
 def _floats(matrix: list[list[Fraction]]) -> Floats:
     return np.array([[float(c) for c in row] for row in matrix])
-
-
-def _root(M: Floats) -> Floats:
-    """Return B with B'B = M for a positive semidefinite matrix, without rows of zeros."""
-    values, vectors = np.linalg.eigh(M)
-    size = max(float(np.abs(values).max(initial=0.0)), 1e-300)
-    kept = values > 1e-14 * size
-    if not kept.any():
-        return np.zeros((1, len(M)))
-    return np.asarray((vectors[:, kept] * np.sqrt(values[kept])).T)
 
 
 def _mean(terms: list[Any], weights: list[Fraction]) -> Any:

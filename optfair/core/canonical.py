@@ -30,7 +30,6 @@ from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
 from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
 from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
 from cvxpy.reductions.cvx_attr2constr import CONVEX_ATTRIBUTES, CvxAttr2Constr
-from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.eliminate_zero_sized import EliminateZeroSized
 from cvxpy.reductions.solution import Solution as RawSolution
@@ -39,7 +38,7 @@ from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
-from optfair.core.quadratics import is_quadratic, quadratic_curvature
+from optfair.core.quadratics import CONES, is_quadratic, quadratic_curvature
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 
@@ -385,6 +384,7 @@ def _reduced(
     if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
     conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
+    conic.cone_canon_methods = CONES
     sides: list[Any] = []
     if not written.is_dcp() or proof is not None:
         written, sides = _disciplined(name, written, sign, proof, quadratic_of)
@@ -426,7 +426,7 @@ def _exact(written: Any) -> Any:
 def _plain(written: Any) -> bool:
     """Whether an affine expression has no part with a form in cones of its own; entries have none."""
     kind = type(written)
-    known = kind is special_index or kind not in CANON_METHODS
+    known = kind is special_index or kind not in CONES
     return known and all(_plain(arg) for arg in written.args)
 
 

@@ -19,6 +19,8 @@ from cvxpy.atoms.elementwise.power import Power
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.cvxcore.python import canonInterface
+from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
+from cvxpy.reductions.dcp2cone.canonicalizers.quad_over_lin_canon import quad_over_lin_canon
 from cvxpy.settings import SCIPY_CANON_BACKEND
 from numpy.typing import NDArray
 
@@ -26,6 +28,7 @@ from optfair.core.expressions import dense, substitute
 from optfair.errors import DeclarationError, shortened
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
+from optfair.proofs.definiteness import lower_root as lower_root
 
 # Multiply out CVXPY expressions of degree two; the degree of an expression.
 
@@ -549,3 +552,22 @@ def _holds(wrap: Any) -> bool:
     if isinstance(wrap, wraps.nsd_wrap):
         return curvature_of(symmetric(-value)).accepted
     return bool(np.array_equal(entries, -entries.T))
+
+
+def squares_of_form(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, Any]:
+    """Return x'Px in rows of cones as a sum of squares that is at most it.
+
+    CVXPY's own leaves out pivots below 2e-10 of the largest: columns in another unit are lost.
+    """
+    P = args[1].value
+    sign = 1.0 if P.diagonal().sum() >= 0.0 else -1.0
+    root = lower_root(sign * P)
+    if not root.shape[0]:
+        return cp.Constant(0.0), []
+    squares = cp.sum_squares(cp.Constant(root) @ args[0])
+    least, rows = quad_over_lin_canon(squares, squares.args, solver_context)
+    return sign * least, rows
+
+
+# What CVXPY reduces to rows of cones, and how.
+CONES = CANON_METHODS | {QuadForm: squares_of_form}

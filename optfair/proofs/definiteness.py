@@ -23,6 +23,12 @@ Floats = NDArray[np.float64]
 DENSE, FULL = 400, 4_000
 # Sum of the cubes of the orders of blocks that are decided in fractions.
 FRACTIONS = 40_000
+# What a singular matrix has left in its last pivots, in roundings a column.
+SINGULAR = 4.0
+# Lines of matrices whose roots are tested in whole numbers, or proved by what is taken off; shares
+# of the diagonal that are tried.
+TESTED, PROVED = 4, 30
+LOWERED = (0.0, 2.0 * UNIT, 8.0 * UNIT, 32.0 * UNIT)
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
 # Least and largest shift that is tried, in units of the rounding of the largest row.
@@ -376,21 +382,84 @@ def exactly_semidefinite(P: Floats) -> bool:
     >>> exactly_semidefinite(np.ones((2, 2))), exactly_semidefinite(np.array([[0.0, 1e-300], [1e-300, 1.0]]))
     (True, False)
     """
+    return _exact_root(P) is not None
+
+
+def _exact_root(P: Floats) -> Floats | None:
+    """Return F with F'F = P, every entry rounded once; None for what is not semidefinite."""
     part, power = np.frexp(P)
-    power = power.astype(np.int64) - power[P != 0.0].min(initial=0)
+    lowest = int(power[P != 0.0].min(initial=0))
     M = np.ldexp(part, 53).astype(np.int64).astype(object)  # whole multiples of a power of two
-    M = np.left_shift(M, np.where(P != 0.0, power, 0).astype(object))
-    before = 1
+    M = np.left_shift(M, np.where(P != 0.0, power.astype(np.int64) - lowest, 0).astype(object))
+    before, left, rows, digits = 1, np.arange(len(M)), [], 53 - lowest
     while M.size:
-        k = int(np.argmax(M.diagonal()))
+        # the first of the largest, as near as a factor of 2: rows of simple numbers stay simple
+        k = int(np.argmax([v.bit_length() if v > 0 else 0 for v in M.diagonal()]))
         pivot, rest = M[k, k], np.arange(len(M)) != k
         if pivot <= 0:
-            return pivot == 0 and not M.any()
+            if pivot < 0 or M.any():
+                return None
+            break
+        under = (pivot * before << max(digits, 0), max(-digits, 0))
+        row = np.zeros(len(P))
+        row[left] = [sqrt((v * v << under[1]) / under[0]) * (1 if v > 0 else -1) for v in M[k]]
+        rows.append(row)
         lead = M[rest, k]
         # minors of the matrix, whole numbers (Bareiss 1968): positive before, of the same sign now
         M = (pivot * M[rest][:, rest] - np.outer(lead, lead)) // before
-        before = pivot
-    return True
+        before, left = pivot, left[rest]
+    return np.array(rows).reshape(-1, len(P))
+
+
+def lower_root(P: Any) -> Any:
+    r"""Return F with F'F next to P, for a positive semidefinite matrix; below it, where that is proved.
+
+    No share of a column is lost, however small it is beside the others. Of a matrix of few lines
+    :math:`F^T F \preceq P` is tested in whole numbers, so rows with F say nothing that P does not;
+    of some more lines it follows, in units with a diagonal near 1, from what is taken off before
+    the factorisation, as in `definiteness`. Larger and singular ones are factored to rounding.
+
+    Parameters
+    ----------
+    P : sparse or dense (n, n)
+        Symmetric floats, taken as exact.
+
+    Examples
+    --------
+    >>> bool(lower_root(np.diag([1.0, 1e-20]))[1, 1] ** 2 <= 1e-20), lower_root(np.ones((2, 2)))
+    (True, array([[1., 1.]]))
+    """
+    own = np.asarray(P.diagonal())
+    used = np.flatnonzero(own > 0.0)
+    units = np.exp2(-np.round(np.log2(own[used]) / 2.0))
+    if own.size > DENSE and used.size == own.size and hasattr(P, "toarray"):
+        scale = sp.diags_array(units)
+        factored = _factors(sp.csc_array(scale @ P @ scale), 0.0)
+        if factored is not None and factored[2].min() > SINGULAR * UNIT * own.size:
+            solver, L, D = factored
+            permuted: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)
+            return permuted[:, solver.perm_r] @ sp.diags_array(1.0 / units)
+    whole = _array(P)
+    core = whole[np.ix_(used, used)] * units[:, None] * units
+    F = np.zeros((used.size, own.size))
+    if np.count_nonzero(core) == np.count_nonzero(whole):  # else it is not semidefinite
+        for taken in LOWERED if used.size <= TESTED else ():
+            near = _exact_root(core - taken * np.eye(used.size))
+            if near is not None and exactly_semidefinite(
+                np.block([[np.eye(len(near)), near], [near.T, core]])
+            ):
+                F[: len(near), used] = near / units
+                return F[: len(near)]
+        L = _cholesky(core, 0.0) if used.size <= PROVED else None
+        if L is not None:
+            F[:, used] = L.T / units
+            return F
+        if used.size <= PROVED and (near := _exact_root(core)) is not None:
+            F[: len(near), used] = near / units  # of its rank, at least
+            return F[: len(near)]
+    L, order, rank, _ = scipy.linalg.lapack.dpstrf(core, tol=SINGULAR * UNIT * own.size, lower=1)
+    F[:, used[order - 1]] = np.tril(L).T / units[order - 1]
+    return F[:rank]
 
 
 def _refuted(v: Floats, value: float, size: float) -> Definiteness:
@@ -460,6 +529,11 @@ def _pivots(P: Any, size: float) -> list[Floats]:
 
 def _dense(P: Any, shift: float) -> float:
     """Return a shift for which P + shift I is proved positive semidefinite, infinite if none."""
+    return np.inf if _cholesky(P, shift) is None else shift
+
+
+def _cholesky(P: Any, shift: float) -> Floats | None:
+    """Return L with P + shift I - L L' proved positive semidefinite, None where it breaks down."""
     A = _array(P).copy()
     n = len(A)
     rounding = float(gamma(n + 2.0))
@@ -470,12 +544,11 @@ def _dense(P: Any, shift: float) -> float:
     lowered = lowered - 4.0 * UNIT * (np.abs(own) + shift + c)  # rounded down, whatever cancels
     np.fill_diagonal(A, lowered)
     if not (lowered > 0.0).all():
-        return np.inf
+        return None
     try:
-        scipy.linalg.cholesky(A, lower=True, check_finite=False)
+        return np.asarray(scipy.linalg.cholesky(A, lower=True, check_finite=False))
     except np.linalg.LinAlgError:
-        return np.inf
-    return shift
+        return None
 
 
 def _factors(P: Any, shift: float) -> tuple[Any, Any, Floats] | None:

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.cones import Cone
-from optfair.proofs.definiteness import curvature_of, definiteness, dominant, exactly_semidefinite
+from optfair.proofs.definiteness import (
+    curvature_of,
+    definiteness,
+    dominant,
+    exactly_semidefinite,
+    lower_root,
+)
 from optfair.proofs.residual import (
     Residual,
     absorbed,
@@ -448,3 +454,34 @@ def test_an_unstable_recursion_is_paid_by_moves_not_by_the_bounds_it_implies() -
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.norm(u, 2, axis=0))), rows)).solve()
     assert np.abs(np.linalg.eigvals(A)).max() > 1.2
     assert s.grade.word == "proved" and s.is_optimal(1e-7)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 7, 20, 60])
+@pytest.mark.parametrize("rank", [0.5, 1.0])
+def test_roots_lose_no_share_and_few_lines_are_below_the_matrix(order: int, rank: float) -> None:
+    rng = np.random.default_rng(order)
+    units = np.exp2(rng.integers(-40, 40, order))
+    G = rng.integers(-3, 4, (max(1, int(order * rank)) + int(rank), order)) * units
+    P = G.T @ G + np.diag(np.where(np.abs(G).sum(axis=0) > 0.0, 0.0, rank) * units**2)
+    for matrix in (P, sp.csc_array(P)):
+        F = lower_root(matrix)
+        size = np.sqrt(np.outer(np.diag(P), np.diag(P)))
+        assert (np.abs(F.T @ F - P) <= 1e-12 * size).all()
+        if order <= 4 or (order <= 30 and len(F) == order):
+            both = np.block(
+                [[np.eye(len(F)), F / units], [(F / units).T, P / units / units[:, None]]]
+            )
+            assert exactly_semidefinite(both)
+
+
+def test_a_sparse_root_is_in_the_order_of_its_columns() -> None:
+    rng = np.random.default_rng(0)
+    n = 450
+    G = sp.random_array((n, n), density=2 / n, rng=rng) @ sp.diags_array(
+        10.0 ** rng.integers(-9, 9, n)
+    )
+    P = sp.csc_array(G.T @ G)
+    P = sp.csc_array(P + sp.diags_array(np.maximum(P.diagonal(), 1.0)))
+    F, size = lower_root(P), np.sqrt(np.outer(P.diagonal(), P.diagonal()))
+    assert hasattr(F, "toarray") and (np.abs((F.T @ F - P).toarray()) <= 1e-12 * size).all()
+    assert not hasattr(lower_root(sp.csc_array(G[:5].T @ G[:5])), "toarray")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
@@ -313,3 +315,31 @@ def test_entropies_of_matrices_are_no_quadratures() -> None:
     relative = adopted(cp.Minimize(cp.quantum_rel_entr(X, np.eye(2))), [X == A / 3.0])
     with pytest.raises(of.UnsupportedProblem, match="no cones are known for the quantum"):
         relative.solve("clarabel")
+
+
+NEARLY_FLAT = [np.diag([1.0, c]) for c in (1e-10, 1e-13, 1e-16)]
+NEARLY_FLAT += [np.array([[1.0, 1.0], [1.0, 1.0 + d]]) for d in (2.0**-52, 1e-12, 1e-9, 1e-8, 1e-7)]
+
+
+@pytest.mark.parametrize("P", NEARLY_FLAT, ids=lambda P: f"{P[0, 1]:g} {P[1, 1] - P[0, 1]:.3g}")
+@pytest.mark.parametrize("written", ["form", "products", "root"])
+def test_a_slight_curvature_in_a_row_is_not_lost(P: Any, written: str) -> None:
+    """The least y with (x, y) in an ellipse is known to all digits: -sqrt(P00 / det P)."""
+    x = cp.Variable(2, name="x")
+    form = {
+        "form": lambda: cp.quad_form(x, P),
+        "products": lambda: x[0] * (P[0, 0] * x[0] + 2 * P[0, 1] * x[1]) + P[1, 1] * x[1] * x[1],
+        "root": lambda: cp.sqrt(cp.quad_form(x, cp.psd_wrap(P))),
+    }[written]()
+    det = Fraction(P[0, 0]) * Fraction(P[1, 1]) - Fraction(P[0, 1]) ** 2
+    with localcontext(Context(50)):
+        least = -(Decimal(det.denominator) / Decimal(det.numerator)).sqrt()
+        p = adopted(cp.Minimize(x[1]), [form <= 1])
+        try:
+            s = p.solve("clarabel", tolerance=1e-7)
+        except of.Unbounded as e:
+            pytest.fail(f"it is bounded: {e}")
+        except (of.SolverFailure, of.UnsupportedProblem):
+            return
+        assert s.grade.word != "proved" or Decimal(s.bound) <= least * (1 - Decimal("1e-15")), s
+        assert not s.is_optimal(1e-7) or abs(Decimal(s.objective) - least) <= abs(least) / 1000
