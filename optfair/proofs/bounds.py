@@ -154,7 +154,8 @@ def _spare(form: ConicForm, upper: float) -> float:
     floor = _proved_floor(form)
     at = floor > 0.0
     with np.errstate(over="ignore"):
-        own = float((np.square(form.q[at]) / (2.0 * floor[at])).sum()) * (1.0 + 1e-9)
+        size = np.abs(form.q[at])  # a square may underflow where the quotient does not
+        own = float((size * (size / (2.0 * floor[at]))).sum()) * (1.0 + 1e-9)
     return float(np.nextafter(side + (own + 1e-300 if at.any() else 0.0), np.inf))
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.proofs import bounds as bounds_module
+from optfair.proofs.columns import linear_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import (
     curvature_of,
@@ -485,3 +486,22 @@ def test_a_sparse_root_is_in_the_order_of_its_columns() -> None:
     F, size = lower_root(P), np.sqrt(np.outer(P.diagonal(), P.diagonal()))
     assert hasattr(F, "toarray") and (np.abs((F.T @ F - P).toarray()) <= 1e-12 * size).all()
     assert not hasattr(lower_root(sp.csc_array(G[:5].T @ G[:5])), "toarray")
+
+
+def test_what_curvature_adds_to_a_limit_of_the_costs_does_not_underflow() -> None:
+    """At y = -q / mu the curved column gives 5e-41, which the linear one may cost."""
+    q, nothing = np.array([1e-170, 1e-45, 0.0]), np.zeros(3)
+    P = sp.csc_array(np.diag([1e-300, 0.0, 0.0]))
+    A = sp.csc_array([[0.0, -1.0, 0.0], [0.0, -1.0, 1.0]])
+    form = ConicForm(P, q, 0.0, A, np.zeros(2), (Cone("nonneg", 0, 2),))
+    point = [Fraction(-1e130), Fraction(4e4), Fraction(4e4)]  # y1 >= 0, y2 <= y1
+    value = Fraction(1e-300) * point[0] ** 2 / 2
+    value += sum(Fraction(c) * v for c, v in zip(q.tolist(), point, strict=True))
+    assert value < 0
+    form = form.moved({"q": q - np.array([0.0, 0.0, 9e-46])})  # and a gain that y2 has no end for
+    value -= Fraction(9e-46) * point[2]
+    for z in (np.zeros(2), np.array([1e-46, 9e-46]), np.array([0.0, 9e-46])):
+        known = bounds_module.lower_bound(form, nothing, z, float(value))
+        assert known.unpaid is not None or Fraction(known.value) <= value
+    cut = bounds_module._with_cut(form.moved({"q": q}), linear_rows(form), 0.0)
+    assert cut.high[-1] >= 4e4 * 1e-45
