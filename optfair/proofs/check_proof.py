@@ -125,8 +125,8 @@ class Form:
             for i, j, v in sizes:
                 scaled = unit[i] * v * unit[j]
                 most[i], most[j] = max(most[i], scaled), max(most[j], scaled)
-            unit = [u / math.sqrt(v or 1.0) for u, v in zip(unit, most, strict=True)]
-        return [Fraction(u / unit[-1]) for u in unit[self.m : -1]]
+            unit = [u / math.sqrt(min(v, 1e300) or 1.0) for u, v in zip(unit, most, strict=True)]
+        return [Fraction(min(u / (unit[-1] or 1.0), 1e300)) for u in unit[self.m : -1]]
 
     def scale(self) -> Fraction:
         """Return the least size that an objective with these data is measured by, at most 1."""

@@ -282,7 +282,8 @@ class ConicForm:
             shift = np.log2(sides) + rows
         shift = shift[(sides > 0.0) & np.isfinite(shift)]
         middle = float(np.median(shift)) if shift.size and held is None else 0.0
-        units = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
+        with np.errstate(over="ignore"):
+            units = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
         fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in units)
         return units if fit and self._bends_alike(units[1]) else None
 

@@ -456,6 +456,16 @@ def test_a_file_cannot_choose_what_it_is_measured_by() -> None:
     assert check_proof.violation(form, [9], 2**33, Fraction(1)) == (Fraction(1, 9), Fraction(1, 8))
 
 
+def test_units_of_numbers_at_the_ends_of_the_floats_are_numbers() -> None:
+    record = by_hand()["form"]
+    for small, large in ((5e-324, 1e300), (1e300, 5e-324), (5e-324, 1.0), (1.7e308, 5e-324)):
+        entries = [int(Fraction(v) * 2**1074) for v in (small, small, large)]
+        sides = [f"{hex(v)}/{hex(2**1074)}" for v in entries]
+        data = {"A": [[0, 0, 1], [0, 1, 0], sides], "q": [1, 1], "b": [sides[2], 1]}
+        form = check_proof.Form(record | data | {"cones": [["nonneg", 2, None]]})
+        assert len(form.units()) == 2 and min(form.units()) > 0
+
+
 def test_a_radius_below_the_point_proves_nothing() -> None:
     document = by_hand(tolerance="0x1/0x2", bound=1, radius=999)
     assert "radius" in refused(document)

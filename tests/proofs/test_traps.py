@@ -317,6 +317,14 @@ def test_entropies_of_matrices_are_no_quadratures() -> None:
         relative.solve("clarabel")
 
 
+@pytest.mark.parametrize("small", [5e-324, 1e-310])
+def test_numbers_at_the_end_of_the_floats_are_refused_without_a_warning(small: float) -> None:
+    x = cp.Variable(2, name="x")
+    rows = [x[0] + x[1] >= 1, x >= 0, small * x[0] <= 1]
+    with pytest.raises(of.UnsupportedProblem, match="beyond what solvers compute with"):
+        adopted(cp.Minimize(small * x[0] + x[1]), rows).solve()
+
+
 NEARLY_FLAT = [np.diag([1.0, c]) for c in (1e-10, 1e-13, 1e-16)]
 NEARLY_FLAT += [np.array([[1.0, 1.0], [1.0, 1.0 + d]]) for d in (2.0**-52, 1e-12, 1e-9, 1e-8, 1e-7)]
 
