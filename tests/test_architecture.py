@@ -282,7 +282,6 @@ SAYS_NOTHING = {
 SHORT = {
     "backends/highspy_backend.py": "one adapter a solver's library",
     "__main__.py": "what python -m optfair runs",
-    "convexity/steps.py": "the one limit on work that expressions, searches and derivatives count",
 }
 
 

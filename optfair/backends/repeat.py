@@ -19,13 +19,13 @@ from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import profile
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.certificate import BEYOND, PROVED
 from optfair.core.problem import Problem
 from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
-from optfair.proofs.grade import BEYOND, PROVED
-from optfair.proofs.kept_bound import KeptBound
+from optfair.proofs.moves import KeptBound
 from optfair.proofs.rounding import coordinates
-from optfair.solution.equilibration import equilibrated
+from optfair.solution.conic_form import equilibrated
 from optfair.solution.residuals import data_unit
 
 if TYPE_CHECKING:

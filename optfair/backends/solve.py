@@ -24,6 +24,7 @@ from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request
 from optfair.core.adopt import AdoptedProblem
+from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import check_problem
 from optfair.core.solution import Solution, Status
@@ -43,7 +44,6 @@ from optfair.numbers import (
     check_text,
     checked,
 )
-from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
 if TYPE_CHECKING:

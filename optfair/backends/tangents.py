@@ -11,9 +11,8 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Inequality, NonPos
 
-from optfair.backends.boxes import excluded_by_ranges
+from optfair.backends.boxes import Point, excluded_by_ranges, inside, local_optimum
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
-from optfair.backends.local_points import Point, inside, local_optimum
 from optfair.backends.registry import choose
 from optfair.backends.request import SMALL, Outcome, Request
 from optfair.compile.form import compile_problem

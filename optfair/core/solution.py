@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.certificate import Certificate, DualProof, Optimality
+from optfair.core.certificate import UNKNOWN, Certificate, DualProof, Grade, Optimality, reported
 from optfair.core.labels import Named, frame
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DataError, DeclarationError, nearest
@@ -21,7 +21,6 @@ from optfair.numbers import (
     floats,
     one_of,
 )
-from optfair.proofs.grade import UNKNOWN, Grade, reported
 from optfair.proofs.reduction import missed
 
 if TYPE_CHECKING:

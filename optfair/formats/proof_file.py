@@ -27,13 +27,20 @@ from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
-from optfair.core.certificate import Certificate, Optimality, Verdict, drift
+from optfair.core.certificate import (
+    PROVED,
+    UNKNOWN,
+    Certificate,
+    Optimality,
+    Verdict,
+    drift,
+    within,
+)
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
-from optfair.proofs.grade import PROVED, UNKNOWN, within
 from optfair.proofs.portable import (
     Move,
     feasible_exactly,
