@@ -104,7 +104,7 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
 
 def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:
     """Return what to raise where floats contradict each other, with the proof."""
-    from optfair.backends.facial import FacialContradiction
+    from optfair.backends.unattained import FacialContradiction
 
     form = compiled.form
     z = np.zeros(form.b.size)

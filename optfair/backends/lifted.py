@@ -16,7 +16,7 @@ from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.compile.program import QuadraticForms, QuadraticTerm, quadratic_terms
 from optfair.core.canonical import Draft
-from optfair.core.classify import evaluated_constraint, evaluated_objective
+from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Values, substitute
 from optfair.core.problem import Declaration, Problem
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, is_quadratic, quadratic_map

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.far_out import DISTANCES
 from optfair.backends.request import LEAST, SMALL, Outcome, Request
+from optfair.backends.unattained import DISTANCES
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of

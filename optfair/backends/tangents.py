@@ -25,7 +25,7 @@ from optfair.convexity.prove import proved_where
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, Verdict, drift
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.core.term import ConstraintTerm, Term

@@ -34,7 +34,7 @@ from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, shown
 from optfair.core.canonical import Draft, built
-from optfair.core.classify import cones_of
+from optfair.core.composition import cones_of
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratics import (
     is_quadratic,

@@ -26,7 +26,7 @@ from cvxpy.settings import OPTIMAL, USER_LIMIT
 from cvxpy.transforms.indicator import indicator
 from cvxpy.transforms.partial_optimize import PartialProblem
 
-from optfair.core.classify import constraint_term, model_goal, model_term, objective_term
+from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense

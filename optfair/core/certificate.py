@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core import display
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.verbs import CertificateVerbs
 from optfair.numbers import check_number

@@ -21,10 +21,10 @@ from optfair.backends.branching import (
     cases,
     integer_columns,
 )
-from optfair.backends.facial import FacialContradiction, UnattainedOptimum, form_of
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
+from optfair.backends.unattained import FacialContradiction, UnattainedOptimum, form_of
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import (

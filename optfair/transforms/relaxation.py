@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.constraints import PSD, Equality, Inequality, Zero
 
 from optfair.core.certificate import DualCheck, DualProof, drift
-from optfair.core.classify import objective_term
+from optfair.core.composition import objective_term
 from optfair.core.expressions import Values
 from optfair.core.labels import free_name
 from optfair.core.problem import Problem, check_problem

@@ -10,7 +10,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import minimize
 
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, check_problem
 from optfair.core.solution import Solution

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.backends.facial import FacialContradiction, unattained
+from optfair.backends.unattained import FacialContradiction, unattained
 from optfair.cli.app import app
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof

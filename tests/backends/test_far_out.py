@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.far_out import EndlessFall, nearing
+from optfair.backends.unattained import EndlessFall, nearing
 
 X, Y = cp.Variable(name="x"), cp.Variable(name="y")
 

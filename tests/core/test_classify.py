@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from cvxpy.atoms.affine import wraps
 
 import optfair as of
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.quadratics import degree
 
 x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")

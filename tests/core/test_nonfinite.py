@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.core.classify import constraint_term
+from optfair.core.composition import constraint_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ObjectiveTerm

@@ -12,7 +12,7 @@ import pytest
 import optfair as of
 from optfair.backends.lifted import quadratic_form
 from optfair.compile.program import QuadraticForms
-from optfair.core.classify import evaluated_constraint, evaluated_objective
+from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from optfair.core.classify import model_goal, model_term
+from optfair.core.composition import model_goal, model_term
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError

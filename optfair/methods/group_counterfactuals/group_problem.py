@@ -13,8 +13,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.core.certificate import Certificate, Verdict
-from optfair.core.classify import objective_term
-from optfair.core.composition import named_term
+from optfair.core.composition import named_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from optfair.core.classify import model_goal, model_term
+from optfair.core.composition import model_goal, model_term
 from optfair.core.problem import Declaration
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, nearest

@@ -10,8 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.compile.program import constraint_set, named_map
-from optfair.core.classify import model_term
-from optfair.core.composition import Rule
+from optfair.core.composition import Rule, model_term
 from optfair.core.problem_class import LP
 from optfair.core.solution import Solution
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
