@@ -83,12 +83,12 @@ ADAPTERS = {
     "ot": {"methods/fair_clustering/network_simplex.py"},
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
-    "mosek": {"backends/mosek_backend.py"},
-    "sdpap": {"backends/sdpa_backend.py"},
-    "gurobipy": {"backends/gurobi_backend.py"},
+    "mosek": {"backends/conic_backend.py"},
+    "sdpap": {"backends/conic_backend.py"},
+    "gurobipy": {"backends/global_backend.py"},
     "pymoo": set(),
     "kmedoids": {"methods/group_counterfactuals/members.py"},
-    "dccp": {"backends/dccp_backend.py"},
+    "dccp": {"backends/nlp_backend.py"},
     "pyscipopt": {"backends/scip_backend.py"},
 }
 
@@ -280,7 +280,6 @@ SAYS_NOTHING = {
 }
 # Files of fewer than 80 lines, and why they stand alone.
 SHORT = {
-    "backends/highspy_backend.py": "one adapter a solver's library",
     "__main__.py": "what python -m optfair runs",
 }
 

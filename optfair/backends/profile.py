@@ -67,8 +67,8 @@ class SolverProfile:
     name, title : str
         Name users type; one line on what it is.
     via : str
-        Who talks to it: "cvxpy", "structured" (a route of ours), or the direct adapter
-        ``backends/VIA_backend.py``.
+        Who talks to it: "cvxpy", "structured" (a route of ours), or a direct adapter: ``run`` of
+        ``backends/VIA_backend.py``; for "FILE:NAME", ``run_NAME`` of ``backends/FILE_backend.py``.
     cvxpy_name, pyomo_name, route : str
         Name CVXPY or Pyomo knows it by; module of the structured algorithm.
     module, package : str

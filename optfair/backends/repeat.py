@@ -171,7 +171,7 @@ MISSES = 8
 # Values after which it is worth to prepare the bound, and times that it is prepared.
 WORTH, BUILDS = 3, 3
 KEPT = "the active set of the last solution"
-MODEL = "highspy"  # the adapter whose solver keeps its model
+MODEL = "conic:highspy"  # the adapter whose solver keeps its model
 OPTIMAL = Status("optimal", "feasible", "feasible", PROVED)
 
 

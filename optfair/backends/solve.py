@@ -516,7 +516,9 @@ def _adapter(profile: SolverProfile) -> Run:
             importlib.import_module(profile.module)
     if profile.via == "structured":
         return registry.route(profile.route)
-    run: Run = importlib.import_module(f"optfair.backends.{profile.via}_backend").run
+    file, _, name = profile.via.partition(":")
+    module = importlib.import_module(f"optfair.backends.{file}_backend")
+    run: Run = getattr(module, f"run_{name}" if name else "run")
     return run
 
 

@@ -152,7 +152,7 @@ def test_probing_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 def test_the_task_is_the_compiled_form(case: str) -> None:
     """Building needs no licence: the task evaluates its constraints where we do."""
     mosek = importlib.import_module("mosek")
-    from optfair.backends.mosek_backend import build_task
+    from optfair.backends.conic_backend import build_task
 
     problem, _ = CASES[case].build()
     p = of.from_cvxpy(problem)

@@ -116,7 +116,7 @@ def test_threads_do_not_disturb_each_other(rounds: int, capsys: pytest.CaptureFi
     known = {n: p for n, p in profiles().items() if p.via != "structured" and p.kind == "open"}
     names = [n for n, p in known.items() if p.installed and n != "dccp"]  # starts from a guess
     if rounds == 1:  # those that share this process
-        names = [n for n in names if known[n].via in ("cvxpy", "highspy")]
+        names = [n for n in names if known[n].via in ("cvxpy", "conic:highspy")]
     before, wrong = sys.stdout, list[Any]()
 
     def solve(seed: int) -> None:
