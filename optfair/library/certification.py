@@ -75,7 +75,7 @@ def enumerated(problem: Problem, tolerance: float) -> Enumerated:
 
     Examples
     --------
-    >>> from optfair.methods.textbook.combinatorics import Knapsack
+    >>> from optfair.methods.textbook.allocation import Knapsack
     >>> p = Knapsack(values=[6.0, 5.0, 5.0], weights=[3.0, 2.0, 2.0], capacity=4.0)
     >>> enumerated(p, 1e-8)
     Enumerated(objective=10.0, bound=10.0, feasible=5, points=8)
