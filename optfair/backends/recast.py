@@ -19,12 +19,7 @@ from optfair.convexity.recast import Recast, recast
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
-from optfair.errors import (
-    Infeasible,
-    SolverFailure,
-    Unbounded,
-    UnsupportedProblem,
-)
+from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:

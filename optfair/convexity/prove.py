@@ -14,12 +14,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import (
-    Opaque,
-    affine,
-    opaque,
-    text,
-)
+from optfair.convexity.expression import Opaque, affine, opaque, text
 from optfair.convexity.proof import (
     Chord,
     CurvatureProof,

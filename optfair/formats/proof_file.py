@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.branching import (
-    BranchedBound,
-    BranchingProof,
-    Split,
-    cases,
-    integer_columns,
-)
+from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases, integer_columns
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
@@ -272,14 +266,8 @@ def _document(certificate: Certificate) -> dict[str, Any]:
 def _framed(
     kind: str, problem: dict[str, Any], record: dict[str, Any], proof: dict[str, Any]
 ) -> dict[str, Any]:
-    return {
-        "format": check_proof.FORMAT,
-        "schema": check_proof.SCHEMA,
-        "kind": kind,
-        "problem": problem,
-        "form": record,
-        "proof": proof,
-    }
+    head = {"format": check_proof.FORMAT, "schema": check_proof.SCHEMA, "kind": kind}
+    return head | {"problem": problem, "form": record, "proof": proof}
 
 
 def _needs(form: ConicForm) -> None:
@@ -458,12 +446,9 @@ def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: flo
             worst, _ = check_proof.violation(exact, x, under, check_proof.number(plain(off)))
         except check_proof.Rejected:
             continue
-        return plain(max(off if _curved(exact) else 0.0, float(np.nextafter(float(worst), np.inf))))
+        curved = any(kind not in ("zero", "nonneg") for kind, *_ in exact.cones)
+        return plain(max(off if curved else 0.0, float(np.nextafter(float(worst), np.inf))))
     return plain(tolerance)
-
-
-def _curved(exact: check_proof.Form) -> bool:
-    return any(kind not in ("zero", "nonneg") for kind, *_ in exact.cones)
 
 
 def _branching(certificate: BranchingProof) -> dict[str, Any]:

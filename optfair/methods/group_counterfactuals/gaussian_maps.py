@@ -18,10 +18,7 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap
-from optfair.methods.group_counterfactuals.group_problem import (
-    BOTH,
-    Moments,
-)
+from optfair.methods.group_counterfactuals.group_problem import BOTH, Moments
 from optfair.methods.group_counterfactuals.map_problem import (
     MapProblem,
     Piece,

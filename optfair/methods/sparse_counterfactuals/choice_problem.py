@@ -17,10 +17,7 @@ from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.feature_problem import FeatureProblem, checked_names
 from optfair.methods.fair_clustering.margins import finite_vector
-from optfair.methods.sparse_counterfactuals.choices import (
-    Choices,
-    common_unit,
-)
+from optfair.methods.sparse_counterfactuals.choices import Choices, common_unit
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Flags, Floats, Indices, check_names
 
