@@ -17,8 +17,7 @@ from optfair.core.solution import Solution
 from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure
 from optfair.library.instance import Infeasibility, Instance, Optimum, load
 from optfair.numbers import Floats, checked, one_of
-from optfair.transforms.relaxation import relax_integrality
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import relax_integrality, shor
 
 # Prove an integer optimum: by looking at every integer point, or from the bounds of relaxations.
 
