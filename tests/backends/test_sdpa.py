@@ -96,7 +96,7 @@ def test_it_is_never_asked_unless_it_is_named(name: str) -> None:
 def test_a_problem_without_an_objective_is_never_unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a solver says: nothing is asked again without end."""
     from optfair.backends import blocks_backend
-    from optfair.backends.interior_point import Ended
+    from optfair.backends.blocks_backend import Ended
 
     x = cp.Variable((2, 2), name="x", PSD=True)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.trace(x) == 1]))
