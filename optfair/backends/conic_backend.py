@@ -276,7 +276,7 @@ def _optimized(
     mixed = bool(integer.any())
     with build_task(form, integer, scale) as task:
         if log:
-            from optfair.backends.terminal import show_line
+            from optfair.backends.isolation import show_line
 
             task.set_Stream(mosek.streamtype.log, show_line)
         for option, value in options.items():

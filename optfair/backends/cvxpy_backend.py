@@ -12,10 +12,9 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
 from optfair.backends.generic import columns_of, run_generic
-from optfair.backends.isolation import Answer, reported, solve_apart
+from optfair.backends.isolation import Answer, in_thread, muted, reported, solve_apart
 from optfair.backends.registry import environment
 from optfair.backends.request import RawPoint, refused_options
-from optfair.backends.terminal import in_thread, muted
 from optfair.compile.conic_proof import ConicProof
 from optfair.errors import OptfairError, SolverFailure
 from optfair.numbers import Floats

@@ -16,7 +16,7 @@ from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Status
 from optfair.errors import ClassError, Infeasible, SolverFailure
-from optfair.proofs.rational import DIGITS, balanced, solve_exactly
+from optfair.proofs.digits import DIGITS, balanced, solve_exactly
 from optfair.proofs.reduction import Entries, Excluded, Link
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure

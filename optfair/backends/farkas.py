@@ -24,7 +24,7 @@ from optfair.errors import SolverFailure, Unbounded
 from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
-from optfair.proofs.rational import whole_multiple
+from optfair.proofs.digits import whole_multiple
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
 

@@ -13,9 +13,9 @@ from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.farkas import claimed_infeasible, proved_infeasible
+from optfair.backends.isolation import round_progress
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import Outcome, Request
-from optfair.backends.terminal import round_progress
 from optfair.compile.conic_proof import form_check
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built

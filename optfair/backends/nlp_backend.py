@@ -17,8 +17,8 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_NLP
 from cvxpy.reductions.solvers.solving_chain import SolvingChain
 
 from optfair.backends.farkas import unbounded
+from optfair.backends.isolation import ctrl_c
 from optfair.backends.request import Outcome, refuse_integers
-from optfair.backends.terminal import ctrl_c
 from optfair.core.expressions import substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats

@@ -21,7 +21,7 @@ from optfair.proofs.columns import (
     propagated,
 )
 from optfair.proofs.cones import SecondOrder, length
-from optfair.proofs.rational import chosen_columns, solve_exactly
+from optfair.proofs.digits import chosen_columns, solve_exactly
 from optfair.proofs.residual import in_dual
 from optfair.proofs.rounding import UNIT
 

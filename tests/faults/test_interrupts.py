@@ -18,8 +18,8 @@ import pytest
 
 import optfair as of
 from optfair.backends.cone_program import Stoppable
+from optfair.backends.isolation import in_thread
 from optfair.backends.registry import profiles
-from optfair.backends.terminal import in_thread
 
 PROGRAM = Path(__file__).parent / "interrupts.py"
 ROUTES = ("milp", "lp", "fair", "psd_map", "cones", "deaf", "left", "sdp")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from optfair.backends.isolation import round_progress
 from optfair.backends.request import Outcome, Request
-from optfair.backends.terminal import round_progress
 from optfair.methods.fair_clustering.adapters import PricedProof, price_round
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.pricing import (
