@@ -69,6 +69,7 @@ ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.backends.branching"),
+    ("core/verbs.py", "optfair.backends.unattained"),
     ("core/verbs.py", "optfair.transforms.relaxation"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.proof_file"),
