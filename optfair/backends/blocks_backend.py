@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.generic import run_generic
+from optfair.backends.cvxpy_backend import run_generic
 from optfair.backends.psd_block import (
     HELD,
     Block,

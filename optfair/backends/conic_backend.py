@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.generic import columns_of, run_generic
+from optfair.backends.cvxpy_backend import columns_of, run_generic
 from optfair.backends.isolation import solve_apart
 from optfair.backends.linear_program import solve_form
 from optfair.backends.request import RawPoint, refused_options

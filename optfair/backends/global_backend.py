@@ -1,31 +1,306 @@
-"""Quadratic programs, convex or not, to global optimality: through gurobipy, or through Pyomo."""
+"""Quadratic programs, convex or not, to global optimality: stated with further variables; through gurobipy, or Pyomo."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+import scipy.sparse.linalg as spla
+from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.atoms.quad_over_lin import quad_over_lin
+from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends import cvxpy_backend
+from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
-from optfair.backends.generic import ReportedBound
-from optfair.backends.lifted import quadratic_form
 from optfair.backends.registry import environment, open_takers, refuse_size, size_limited
 from optfair.backends.request import Outcome, refused_options, with_whole
 from optfair.compile.export import pyomo_values, to_pyomo
-from optfair.compile.program import program
-from optfair.errors import OptfairError, SolverFailure
+from optfair.compile.program import QuadraticForms, QuadraticTerm, program, quadratic_terms
+from optfair.core.canonical import Draft
+from optfair.core.composition import evaluated_constraint, evaluated_objective
+from optfair.core.expressions import Values, substitute
+from optfair.core.problem import Declaration, Problem
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, is_quadratic, quadratic_map
+from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.backends.profile import SolverProfile
     from optfair.backends.request import Request
-    from optfair.compile.program import QuadraticForms
-    from optfair.core.problem import Problem
+    from optfair.core.term import ObjectiveTerm, Term
+
+# How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.
+ORDINARY = 1e3
+# Steps of the least squares that finds units.
+STEPS = 100
+_PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
+# a term of the problem, and what it says or a part of it
+Goal = tuple["ObjectiveTerm", Any]
+Row = tuple["Term", Any]
+
+
+def quadratic_form(problem: Problem) -> QuadraticForms:
+    r"""Return a problem as quadratics, its second-order cones written as quadratics.
+
+    .. math:: \|u\|_2 \le t \iff \|u\|_2^2 \le t^2,\; t \ge 0
+
+    A convex term that is not quadratic is reduced to cones by CVXPY. A sum of squares of
+    combinations, :math:`\|Ax - b\|^2` or :math:`x^T P x` with P positive definite, gets a
+    variable per square: the relaxations of a sum of separate squares are far tighter (a
+    dense least-squares problem in 100 variables: optimal after 2 s, not a gap of 0.14 after 10).
+    The variables that are added stand behind the problem's own.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A term that this does not express; it is named.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [cp.norm(x) <= 1]), ["ball"])
+    >>> [term.name for term in quadratic_form(p).constraints]
+    ['ball side 0', 'ball cone 0', 'ball 1']
+    """
+    objective: dict[str, Goal] = {}
+    constraints: dict[str, Row] = {}
+    offsets, at = {}, 0
+    for v in problem.variables.values():
+        offsets[v.id] = at
+        at += v.size
+    for term in problem.objective.values():
+        built = term.build()
+        if not _plain(built) and _follows(built, problem.sense):
+            top = cp.Variable()
+            side = built <= top if problem.sense == "minimize" else built >= top
+            constraints |= _conic_parts(term, side)
+            objective[term.name] = term, top
+            continue
+        lifted, squares = _separate_squares(built, offsets, at)
+        constraints |= {n: (term, c) for n, c in _named(term, squares)}
+        objective[term.name] = term, lifted
+    for constraint in problem.constraints.values():
+        built = constraint.build()
+        if not _plain(built) and built.is_dcp():
+            constraints |= _conic_parts(constraint, built)
+            continue
+        lifted, squares = _separate_squares(built, offsets, at)
+        constraints |= {n: (constraint, c) for n, c in _named(constraint, squares)}
+        constraints[constraint.name] = constraint, lifted
+    return quadratic_terms(_Lifted(problem, objective, constraints))
+
+
+def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
+    """Return forms in units of their own: of rows, columns and the objective, all powers of two.
+
+    What holds a row, what ends a search and a size that is taken for unbounded are numbers of one
+    unit. What counts within `ORDINARY` of 1 stays as it is; integers do in any case. Beside the
+    forms: the units of columns and of the objective.
+    """
+    columns, rows = _exponents(forms)
+    if max(np.abs(columns).max(initial=0.0), np.abs(rows).max(initial=0.0)) > np.log2(ORDINARY):
+        parts = np.split(rows, np.cumsum([t.size for t in forms.constraints])[:-1])
+        constraints = tuple(map(_scaled, forms.constraints, parts, [columns] * len(parts)))
+        objective = tuple(_scaled(t, np.zeros(t.size), columns) for t in forms.objective)
+        forms = replace(forms, objective=objective, constraints=constraints)
+    else:
+        columns = np.zeros(forms.size)
+    total = forms.total.map
+    size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
+    if 1.0 / ORDINARY <= size <= ORDINARY or size == 0.0:
+        return forms, np.exp2(columns), 1.0
+    unit = float(np.exp2(np.floor(np.log2(size))))
+    objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
+    return replace(forms, objective=objective), np.exp2(columns), unit
+
+
+def _scaled(term: QuadraticTerm, rows: Floats, columns: Floats) -> QuadraticTerm:
+    """Return a term whose rows and columns are multiplied by powers of two."""
+    own, (i, j) = term.map, term.map.pairs
+    Q, A = sp.csr_array(own.Q, copy=True), sp.csr_array(own.A, copy=True)
+    for part, units in ((Q, columns[i] + columns[j]), (A, columns)):
+        part.data *= np.exp2(units[part.indices] + rows.repeat(np.diff(part.indptr)))
+    return replace(term, map=QuadraticMap(Q, own.pairs, A, np.exp2(rows) * own.b))
+
+
+def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
+    """Return whole exponents of columns and rows that bring all coefficients near 1.
+
+    Least squares of their logarithms; the objective has one of its own, which is left out.
+    """
+    terms = [forms.total, *forms.constraints]
+    n, m = forms.size, sum(t.size for t in terms)
+    starts = np.cumsum([n, *(t.size for t in terms)])[:-1]
+    parts: list[tuple[Floats, list[Any]]] = []
+    for start, term in zip(starts, terms, strict=True):
+        A, Q = sp.coo_array(term.map.A), sp.coo_array(term.map.Q)
+        parts.append((A.data, [start + A.row, A.col]))
+        parts.append((Q.data, [start + Q.row, *(pair[Q.col] for pair in term.map.pairs)]))
+    sizes = np.concatenate([np.abs(size) for size, _ in parts])
+    offsets = np.cumsum([0, *(size.size for size, _ in parts)])
+    line = np.concatenate([start + np.arange(size.size) for start, (size, places) in
+                           zip(offsets, parts, strict=False) for _ in places])  # fmt: skip
+    column = np.concatenate([place for _, places in parts for place in places])
+    free = np.append(~forms.integer, np.ones(m, dtype=bool))
+    kept = (sizes[line] > 0.0) & free[column]
+    M = sp.csr_array((np.ones(kept.sum()), (line[kept], column[kept])), shape=(sizes.size, n + m))
+    logs = np.log2(np.where(sizes > 0.0, sizes, 1.0))
+    units = np.round(spla.lsqr(M, -logs, damp=1e-3, iter_lim=STEPS)[0])
+    return units[:n], units[n + terms[0].size :]
+
+
+def entry_sizes(forms: QuadraticForms, name: str, values: Values) -> Floats:
+    r"""Return what the terms of each entry of a constraint add up to, 0 where a side tells it.
+
+    As `Compiled.entry_sizes` does of cone programs: a column counts for its unit, but not for more
+    than the largest entry of its variable.
+    """
+    term = next((t for t in forms.constraints if t.name == name), None)
+    if term is None:
+        return np.zeros(())
+    x = np.exp2(_exponents(forms)[0])
+    for variable, at in forms.columns.items():
+        if variable in values:
+            x[at] = np.minimum(x[at], np.abs(np.asarray(values[variable])).max(initial=0.0))
+    own, (i, j) = term.map, term.map.pairs
+    size = abs(sp.csr_array(own.Q)) @ (x[i] * x[j]) + abs(sp.csr_array(own.A)) @ x
+    return np.asarray(np.where(own.b == 0.0, size, 0.0)).reshape(term.shape, order="F")
+
+
+def _named(term: Term, squares: list[Any]) -> Iterator[tuple[str, Any]]:
+    for i, c in enumerate(squares):
+        yield f"{term.name} squares {i}", c
+
+
+def _separate_squares(built: Any, offsets: Mapping[int, int], size: int) -> tuple[Any, list[Any]]:
+    """Return an expression or constraint whose sums of squares are of plain variables.
+
+    Also returns the equalities that define these variables.
+    """
+    swaps: dict[int, Any] = {}
+    equalities: list[Any] = []
+    for node in _nodes(built):
+        if id(node) in swaps:
+            continue
+        if isinstance(node, quad_over_lin) and node.args[1].is_constant():
+            if _combines(node.args[0], offsets, size):
+                part = cp.Variable(node.args[0].shape)
+                more = {"axis": node.axis, "keepdims": node.keepdims}
+                swaps[id(node)] = quad_over_lin(part, node.args[1], **more)
+                equalities.append(part == node.args[0])
+        elif isinstance(node, QuadForm) and node.args[1].is_constant():
+            factor = _factor(node.args[1].value)
+            if factor is not None and node.args[0].is_affine():
+                part = cp.Variable(factor.shape[1])
+                swaps[id(node)] = cp.sum_squares(part)
+                equalities.append(part == factor.T @ cp.vec(node.args[0], order="F"))
+    return (substitute(built, swaps), equalities) if swaps else (built, [])
+
+
+def _nodes(e: Any) -> Iterator[Any]:
+    yield e
+    for a in e.args:
+        yield from _nodes(a)
+
+
+def _combines(expression: Any, offsets: Mapping[int, int], size: int) -> bool:
+    """Whether an entry of an affine expression depends on more than one scalar."""
+    if isinstance(expression, cp.Variable) or not expression.is_affine():
+        return False
+    try:
+        A = quadratic_map(expression, offsets, size).A
+    except NotQuadratic:
+        return False
+    return bool((np.diff(A.indptr) > 1).any())
+
+
+def _factor(P: Any) -> Any:
+    """Return L with P = L Lᵀ, None unless P is positive definite and not diagonal."""
+    dense = np.asarray(P.toarray() if hasattr(P, "toarray") else P, dtype=float)
+    if not np.count_nonzero(dense - np.diag(np.diag(dense))):
+        return None
+    try:
+        return np.linalg.cholesky((dense + dense.T) / 2)
+    except np.linalg.LinAlgError:
+        return None
+
+
+class _Lifted(Problem):
+    """A problem with further variables behind its own."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Mapping[str, Goal],
+        constraints: Mapping[str, Row],
+    ) -> None:
+        variables = dict(problem.variables)
+        names = dict(problem.names)
+        for v in (
+            v for _, e in (*objective.values(), *constraints.values()) for v in e.variables()
+        ):
+            if v.id not in names:
+                name = f"added {len(variables)}"
+                while name in variables:
+                    name += " more"
+                variables[name], names[v.id] = v, name
+        goals = tuple(
+            evaluated_objective(name, e, names, term.evidence)
+            for name, (term, e) in objective.items()
+        )
+        rows = tuple(
+            evaluated_constraint(name, c, names, term.evidence)
+            for name, (term, c) in constraints.items()
+        )
+        super().__init__(
+            {"declaration": Declaration(variables, problem.sense, goals, rows, problem.integers)}
+        )
+
+    def declare(self) -> Declaration:
+        declared: Declaration = self.data["declaration"]
+        return declared
+
+
+def _plain(built: Any) -> bool:
+    """Whether a built term is quadratic as it stands."""
+    if isinstance(built, _PLAIN):
+        return all(is_quadratic(arg) for arg in built.args)
+    return not isinstance(built, cp.Constraint) and is_quadratic(built)
+
+
+def _follows(expression: Any, sense: str) -> bool:
+    return bool(expression.is_convex() if sense == "minimize" else expression.is_concave())
+
+
+def _conic_parts(term: Term, constraint: Any) -> dict[str, Row]:
+    """Reduce a convex constraint to linear and second-order cones, these to quadratics."""
+    parts: dict[str, Any] = {}
+    for i, part in enumerate(Draft(term.name, constraint).constraints):
+        if isinstance(part, _PLAIN):
+            parts[f"{term.name} {i}"] = part
+        elif isinstance(part, SOC):
+            side, inside = part.args
+            parts[f"{term.name} side {i}"] = side >= 0
+            axis = part.axis if inside.ndim > 1 else None
+            parts[f"{term.name} cone {i}"] = cp.sum_squares(inside, axis=axis) <= cp.square(side)
+        else:
+            raise UnsupportedProblem(
+                f"{term.name!r} is not quadratic",
+                f"it needs the cone {type(part).__name__}; quadratics express linear and"
+                " second-order cones only",
+                f"remove {term.name!r}, or choose a solver that has this cone",
+            )
+    return {name: (term, part) for name, part in parts.items()}
 
 
 def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.backends.generic import infeasible, work_of
+from optfair.backends.cvxpy_backend import infeasible, work_of
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import profile
 from optfair.compile.conic_proof import ConicProof

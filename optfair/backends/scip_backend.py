@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, unbounded
-from optfair.backends.generic import ReportedBound
-from optfair.backends.lifted import in_units, quadratic_form
+from optfair.backends.global_backend import in_units, quadratic_form
 from optfair.backends.request import Outcome, RawPoint, refused_options, with_whole
 from optfair.core.labels import free_name
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem, nearest

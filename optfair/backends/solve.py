@@ -375,9 +375,7 @@ class _Search:
         return own and left and not self.named and not sure
 
     def _enough(self) -> bool:
-        if self.answer is None:
-            return False
-        return self._final or self.hope == 0
+        return self.answer is not None and (self._final or self.hope == 0)
 
     @property
     def _final(self) -> bool:
@@ -557,12 +555,8 @@ def _verified(
         complaints = ("it stopped at a limit of its own before it was done", *above)
     elif not (termination in EARLY and feasible):
         complaints = above if outcome.values else ("it left no point",)
-    status = Status(
-        termination,
-        "feasible" if feasible else "infeasible",
-        "feasible" if off.dual <= request.tolerance else "unknown",
-        grade,
-    )
+    dual = "feasible" if off.dual <= request.tolerance else "unknown"
+    status = Status(termination, "feasible" if feasible else "infeasible", dual, grade)
     solution = Solution(
         problem=problem,
         solver=profile.name,

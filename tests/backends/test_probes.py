@@ -135,7 +135,7 @@ def test_the_solver_itself_refuses_just_beyond_the_limits(monkeypatch: pytest.Mo
     if licence_state(profile("gurobi")).word != "size-limited":
         return
     # without our check the library's own refusal comes back as a failure
-    monkeypatch.setattr("optfair.backends.generic.refuse_size", lambda *_: None)
+    monkeypatch.setattr("optfair.backends.cvxpy_backend.refuse_size", lambda *_: None)
     with pytest.raises(of.SolverFailure):
         qp(201).solve("gurobi")
 

@@ -307,7 +307,7 @@ def test_the_default_says_why_when_every_solver_refuses(monkeypatch: pytest.Monk
 
 
 def test_unbounded_is_not_claimed_without_a_feasible_point() -> None:
-    from optfair.backends.generic import run_generic
+    from optfair.backends.cvxpy_backend import run_generic
     from optfair.backends.request import RawPoint
 
     def word(compiled: Any, scale: float, options: Any, log: bool) -> RawPoint:
