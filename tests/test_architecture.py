@@ -199,7 +199,7 @@ def test_every_verb_forwards() -> None:
 
 
 # What searches for proofs and chords: what checks them knows none of it.
-PROVERS = {"hints", "prove", "recast", "search", "witness"}
+PROVERS = {"prove", "recast", "search", "witness"}
 
 
 def test_proofs_are_checked_without_provers() -> None:
