@@ -44,8 +44,7 @@ from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Outcome, Request
+    from optfair.backends.request import Outcome, Request, SolverProfile
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
 

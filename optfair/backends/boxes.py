@@ -28,7 +28,7 @@ from optfair.errors import DataError, Infeasible, SolverFailure, UnsupportedProb
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 Point = dict[Leaf, Floats]

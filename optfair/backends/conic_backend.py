@@ -27,8 +27,7 @@ from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Outcome, Request
+    from optfair.backends.request import Outcome, Request, SolverProfile
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution

@@ -36,7 +36,7 @@ from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)

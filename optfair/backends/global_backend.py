@@ -33,8 +33,7 @@ from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Request
+    from optfair.backends.request import Request, SolverProfile
     from optfair.core.term import ObjectiveTerm, Term
 
 # How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.

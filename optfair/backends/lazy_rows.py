@@ -28,7 +28,7 @@ from optfair.numbers import Floats, Indices
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

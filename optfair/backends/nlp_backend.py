@@ -24,8 +24,7 @@ from optfair.errors import NotInstalled, OptfairError, SolverFailure, Unsupporte
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Request
+    from optfair.backends.request import Request, SolverProfile
     from optfair.core.problem import Problem
 
 #: starting points that are tried

@@ -23,7 +23,7 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProb
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 

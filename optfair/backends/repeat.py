@@ -29,8 +29,7 @@ from optfair.solution.conic_form import equilibrated
 from optfair.solution.residuals import data_unit
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Request
+    from optfair.backends.request import Request, SolverProfile
     from optfair.compile.assembly import Moving
     from optfair.numbers import Floats
     from optfair.solution.conic_form import ConicForm

@@ -19,8 +19,7 @@ from optfair.errors import NotInstalled, OptfairError, SolverFailure, Unsupporte
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Request
+    from optfair.backends.request import Request, SolverProfile
     from optfair.compile.program import QuadraticForms, QuadraticTerm
     from optfair.core.problem import Problem
 

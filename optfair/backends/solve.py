@@ -17,10 +17,9 @@ from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.backends.unattained import beginnings, endless, excluded_by_faces, nearing
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported

@@ -33,7 +33,7 @@ from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, Unsup
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 

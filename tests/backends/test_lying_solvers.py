@@ -20,9 +20,8 @@ from optfair.backends import registry
 from optfair.backends import solve as solving
 from optfair.backends.isolation import Answer
 from optfair.backends.linear_program import solve_form
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile, profiles
-from optfair.backends.request import Outcome, RawPoint, Request
+from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile
 from optfair.methods.group_counterfactuals.rules import at_most
 
 Floats = Any

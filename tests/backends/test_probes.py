@@ -17,9 +17,8 @@ import pytest
 
 import optfair as of
 from optfair.backends import registry
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import LicenceState, choose, licence_state, profile, profiles
-from optfair.backends.request import Request
+from optfair.backends.request import Request, SolverProfile
 from optfair.compile.form import compile_problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import optfair as of
-from optfair.backends.profile import SolverProfile, load_profile
 from optfair.backends.registry import profile, profiles
+from optfair.backends.request import SolverProfile, load_profile
 from optfair.core.problem_class import ProblemClass
 from optfair.registry import fact_files, load_facts, route
 

@@ -13,9 +13,8 @@ import pytest
 
 import optfair as of
 from optfair.backends import conic_backend
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import choose, profile, profiles
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import licence_state, profile, profiles
-from optfair.backends.request import Request
+from optfair.backends.request import Request, SolverProfile
 
 USABLE = [p.name for p in profiles().values() if not p.structure and licence_state(p).usable]
 ASKED = {"time_limit": 20.0, "threads": 2, "seed": 3}

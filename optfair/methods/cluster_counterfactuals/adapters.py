@@ -35,7 +35,7 @@ from optfair.numbers import Floats, check_positive, check_seconds, checked, one_
 from optfair.transforms.relaxation import recovered, shor
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

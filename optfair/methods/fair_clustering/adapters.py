@@ -45,7 +45,7 @@ from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
 
 
 Floats = NDArray[np.float64]

@@ -24,7 +24,7 @@ from optfair.numbers import Floats
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 # Distance of the masses from the rules that the search aims at, and its share of the tolerance:

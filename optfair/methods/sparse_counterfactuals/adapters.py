@@ -29,7 +29,7 @@ from optfair.methods.sparse_counterfactuals.choices import Reach, RowTable, comm
 from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 
