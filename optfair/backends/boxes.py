@@ -340,13 +340,7 @@ def excluded_by_ranges(problem: Problem) -> Infeasible | None:
         fewer = [n for n in needed if n != name]
         if Domain([f for f in program.facts if f.name in (*fewer, IMPLIED)]).empty:
             needed = fewer
-    return Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, needed))}",
-        str(proof),
-        "remove or soften one of them",
-        certificate=proof,
-        conflict=tuple(needed),
-    )
+    return Infeasible.of(proof, needed)
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

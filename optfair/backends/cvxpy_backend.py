@@ -25,7 +25,7 @@ from optfair.backends.farkas import (
 )
 from optfair.backends.isolation import Answer, in_thread, muted, reported, solve_apart
 from optfair.backends.registry import compiled_size, environment, open_takers, refuse_size
-from optfair.backends.request import Outcome, RawPoint, Request, refused_options, with_whole
+from optfair.backends.request import Outcome, RawPoint, Request, refused_options, stages, with_whole
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
@@ -147,7 +147,6 @@ def run_generic(
         compiled, compiled.form.cost_scale(profile.objective_scale), options, request.verbose >= 2
     )
     solved_at = time.perf_counter()
-    seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     # without an objective nothing is unbounded
     if raw.status == "infeasible" or (
         raw.status == "infeasible_or_unbounded" and not problem.objective
@@ -164,6 +163,7 @@ def run_generic(
     work = work_of(compiled, profile, raw)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
+        seconds = stages(begin, compiled_at, solved_at)
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
     if not problem.integers:
         x = onto_rows(compiled.form, _as_stated(compiled.form, x), request.tolerance)
@@ -181,7 +181,7 @@ def run_generic(
             proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
     elif z is not None:
         proof = ConicProof(problem, compiled, x, z)
-    seconds["recover"] = time.perf_counter() - solved_at
+    seconds = stages(begin, compiled_at, solved_at)
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
 
 
@@ -268,13 +268,11 @@ def infeasible(
         why = f"its Farkas vector does not prove it: {'; '.join(reasons)}"
         return claimed_infeasible(problem, profile.name, why)
     names = proof.conflict
-    return Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, names))}",
-        f"a Farkas certificate from {profile.name}, verified on the compiled data",
-        f"remove or soften one of them, e.g. soften({names[-1]!r}, weight=1.0)" if names else "",
-        certificate=proof,
-        conflict=names,
+    how = f"a Farkas certificate from {profile.name}, verified on the compiled data"
+    remedy = (
+        f"remove or soften one of them, e.g. soften({names[-1]!r}, weight=1.0)" if names else ""
     )
+    return Infeasible.of(proof, names, how, remedy)
 
 
 def _unbounded(

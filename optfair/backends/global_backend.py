@@ -21,7 +21,7 @@ from optfair.backends import cvxpy_backend
 from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
 from optfair.backends.registry import environment, open_takers, refuse_size, size_limited
-from optfair.backends.request import Outcome, refused_options, with_whole
+from optfair.backends.request import Outcome, refused_options, stages, with_whole
 from optfair.compile.export import pyomo_values, to_pyomo
 from optfair.compile.program import QuadraticForms, QuadraticTerm, program, quadratic_terms
 from optfair.core.canonical import Draft
@@ -331,7 +331,6 @@ def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Ou
         compiled_at = time.perf_counter()
         model.optimize()
         solved_at = time.perf_counter()
-        seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
         status = int(model.Status)
         words = gurobipy.GRB.Status
         if status == words.INFEASIBLE:
@@ -351,7 +350,7 @@ def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Ou
         values = {}
         if model.SolCount:
             values = with_whole(problem, forms.by_name(np.asarray(x.X, dtype=float)))
-        seconds["recover"] = time.perf_counter() - solved_at
+        seconds = stages(begin, compiled_at, solved_at)
         word = known.get(status, f"status {status}")
         return Outcome(word, values, {}, proof, seconds, warm_start=warm)
     except gurobipy.GurobiError as e:
@@ -469,7 +468,6 @@ def run_pyomo(problem: Problem, profile: SolverProfile, request: Request) -> Out
         raise claimed_infeasible(problem, profile.name)
     if word in ("unbounded", "infeasible_or_unbounded"):
         raise unbounded(problem, profile.name)
-    seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     values: dict[str, Any] = {}
     if len(results.solution) and word in ("optimal", "time_limit", "interrupted"):
         with _quiet():
@@ -480,7 +478,7 @@ def run_pyomo(problem: Problem, profile: SolverProfile, request: Request) -> Out
     proof = None
     if bound is not None and np.isfinite(float(bound)):
         proof = ReportedBound(problem, float(bound), profile.name)
-    seconds["recover"] = time.perf_counter() - solved_at
+    seconds = stages(begin, compiled_at, solved_at)
     return Outcome(word, values, {}, proof, seconds)
 
 

@@ -212,9 +212,7 @@ def _excluded(
     proof = TangentContradiction(told.form, told.z, names, problem=problem, points=named)
     if not (verdict := proof.verify()):
         return claimed_infeasible(problem, solver, "; ".join(verdict.reasons))
-    cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
-    remedy = "remove or soften one of them"
-    return Infeasible(cause, f"{proof}", remedy, certificate=proof, conflict=names)
+    return Infeasible.of(proof, names)
 
 
 def _named(problem: Problem, points: Iterable[Point]) -> tuple[Values, ...]:

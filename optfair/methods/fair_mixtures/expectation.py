@@ -367,12 +367,7 @@ class MemoryPasses:
 def _projected(logs: Floats, index: Indices, prices: Floats) -> tuple[Floats, Floats]:
     """Return (responsibilities, log sums) at prices."""
     R = logs - prices[index]
-    top = R.max(axis=1, keepdims=True)
-    R -= top
-    np.exp(R, out=R)
-    total = R.sum(axis=1, keepdims=True)
-    R /= total
-    return R, np.asarray((top + np.log(total))[:, 0])
+    return R, log_sums(R)
 
 
 def _gathered(weighted: Floats, index: Indices, groups: int) -> Floats:

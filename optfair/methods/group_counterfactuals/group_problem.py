@@ -536,10 +536,5 @@ def with_attainable(problem: GroupProblem, error: Infeasible) -> Infeasible:
     # an interior point may mix conflicts; the bound on the target names what it is made of
     known = error.certificate is not None and not set(proof.conflict) < set(error.conflict)
     names = error.conflict if known else proof.conflict
-    return Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, names))}",
-        f"{said}; {error.evidence}" if known else f"{said}, with a bound that is verified",
-        remedy,
-        certificate=error.certificate if known else proof,
-        conflict=names,
-    )
+    how = f"{said}; {error.evidence}" if known else f"{said}, with a bound that is verified"
+    return Infeasible.of(error.certificate if known else proof, names, how, remedy)

@@ -89,13 +89,8 @@ def refuse_conflict(problem: ChoiceProblem, table: RowTable) -> None:
         if _impossible(problem, fewer):
             names = fewer
     certificate = ChoiceConflict(problem, ("one choice", *names))
-    raise Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, certificate.conflict))}",
-        str(certificate),
-        f"remove or loosen one of {', '.join(map(repr, names))}",
-        certificate=certificate,
-        conflict=certificate.conflict,
-    )
+    remedy = f"remove or loosen one of {', '.join(map(repr, names))}"
+    raise Infeasible.of(certificate, certificate.conflict, remedy=remedy)
 
 
 def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | None = None) -> str:
