@@ -44,7 +44,7 @@ from optfair.methods.fair_mixtures.parameters import (
     start_scale,
 )
 from optfair.numbers import Floats, Indices
-from optfair.rows.frames import Columns, MixedRows, start_seeds
+from optfair.rows.frames import Columns, MixedRows, refuse_constant, start_seeds
 from optfair.rows.sources import Chunk, RowSource, Summed, code_columns, row_source, with_codes
 from optfair.rows.survey import Survey, surveyed
 
@@ -225,13 +225,7 @@ def _check_constant(columns: Columns, survey: Survey) -> None:
         return
     names = [str(j) for j in range(columns.width)] if columns.names is None else columns.names
     same = survey.lowest == survey.highest
-    constant = [names[j] for j in columns.numeric if same[j]]
-    if constant:
-        raise DataError(
-            f"X has constant columns: {', '.join(constant)}",
-            "they tell no cluster from another, and their variance is zero",
-            "leave them out",
-        )
+    refuse_constant([names[j] for j in columns.numeric if same[j]])
 
 
 class StreamedMixture:
