@@ -271,8 +271,10 @@ def _moved(problem: Problem, held: Mapping[int, Any]) -> Any:
     made = problem._child(
         objective=MappingProxyType(objective), constraints=MappingProxyType(constraints)
     )
-    if all(objective[name] is t for name, t in problem.objective.items()):
-        made._set(objective_constant=problem.objective_constant)
+    constant = problem.objective_constant
+    worked_out = "objective_constant" in problem.__dict__
+    if worked_out and all(objective[name] is t for name, t in problem.objective.items()):
+        made._set(objective_constant=constant)
     if fast:
         made._set(_family=forms)
         return made

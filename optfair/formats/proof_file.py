@@ -20,7 +20,7 @@ from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.backends.unattained import FacialContradiction, UnattainedOptimum, form_of
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
-from optfair.compile.form import compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import (
     PROVED,
     UNKNOWN,
@@ -49,12 +49,15 @@ from optfair.storage import read_json, write_text
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
+    from optfair.core.expressions import Values
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.solution.conic_form import ConicForm
 
 # A radius is worth telling when it is so many times the size of the solution.
 CLEAR = 1e3
+# Blocks of multipliers below this share of the largest are taken for 0, if need be.
+FAINT = (0.0, 1e-8)
 # A slack below this share of its terms is taken for none.
 TIGHT = 1e-6
 # Proofs that no point exists: by multipliers of the rows, and by a chain of zeros.
@@ -301,12 +304,7 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
             + (", and prove() branches on integers" if solution.problem.integers else ""),
         )
     compiled, x, z = proof.compiled, proof.x, proof.z * unit
-    values, _ = compiled.by_name(x, None)
-    if drift(solution.values, values) > 1e-12:
-        raise DataError(
-            "the values of this solution are not those its bound was proved with",
-            remedy="save the certificate of the solution that a solver returned",
-        )
+    named = _named(solution, compiled, compiled.by_name(x, None)[0])
     form = compiled.form
     if unit != 1.0:
         form = replace(form, P=form.P * unit, q=form.q * unit, offset=form.offset * unit)
@@ -315,22 +313,31 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     exact = check_proof.Form(record)
     cut = float(np.nextafter(form.objective(x), np.inf))
     size = max(form.unit, abs(form.objective(x) - form.offset))
-    leaf = leaf_of(form, exact, z, x, cut, unit=size)
-    claim: dict[str, Any] = {
-        "cut": None if leaf.cut is None else plain(leaf.cut),
-        "radius": None,
-        "tolerance": plain(tolerance),
-    }
+    claim: dict[str, Any] = {"tolerance": plain(tolerance)}
     claim |= _point(exact, x, tolerance)
-    bound = _bound(exact, leaf.record, claim, x, _number(claim) - tolerance * size)
+    for faint in FAINT:
+        leaf = leaf_of(form, exact, z, x, cut, unit=size, faint=faint)
+        claim |= {"cut": None if leaf.cut is None else plain(leaf.cut), "radius": None}
+        try:
+            bound = _bound(exact, leaf.record, claim, x, _number(claim) - tolerance * size)
+            break
+        except DataError:
+            if faint == FAINT[-1]:
+                raise
     claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
-    named = {
-        "fingerprint": fingerprint(solution.problem),
-        "interface": compiled.interface.name(),
-        "solver": solution.solver,
-    }
     body = {"tree": leaf.record, "claim": claim, "point": vector_record(x)}
     return _framed("bound", named, record, body)
+
+
+def _named(solution: Solution, compiled: Compiled, values: Values) -> dict[str, Any]:
+    """Return what names a problem and how it was compiled, if the values are what was proved."""
+    if drift(solution.values, values) > 1e-12:
+        raise DataError(
+            "the values of this solution are not those its bound was proved with",
+            remedy="save the certificate that solve() or prove() returned",
+        )
+    interface, by = compiled.interface.name(), solution.solver
+    return {"fingerprint": fingerprint(solution.problem), "interface": interface, "solver": by}
 
 
 def _restated(solution: Solution) -> ConicProof | None:
@@ -381,11 +388,7 @@ def _point(exact: check_proof.Form, x: Any, tolerance: float) -> dict[str, Any]:
 def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
     """Write every case of a branched bound as multipliers of the rows they share."""
     solution, tolerance, form = certificate.solution, certificate.tolerance, proof.compiled.form
-    if drift(solution.values, proof.compiled.values(proof.x)) > 1e-12:
-        raise DataError(
-            "the values of this solution are not those its bound was proved with",
-            remedy="save the certificate that prove() returned",
-        )
+    named = _named(solution, proof.compiled, proof.compiled.values(proof.x))
     columns = integer_columns(solution.problem, proof.compiled)
     record = form_record(form, [int(j) for j in columns])
     exact = check_proof.Form(record)
@@ -399,11 +402,6 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
         raise DataError("nothing is proved of this bound", str(e)) from None
     bound = cut if least is None else min(_below(least), cut)
     claim["bound"] = plain(min(bound, _number(claim)))
-    named = {
-        "fingerprint": fingerprint(solution.problem),
-        "interface": proof.compiled.interface.name(),
-        "solver": solution.solver,
-    }
     body = {"tree": tree, "claim": claim, "point": vector_record(proof.x)}
     return _framed("bound", named, record, body)
 
@@ -416,18 +414,20 @@ def _bound(
         lower = check_proof.lower(exact, leaf, (), claim)
         return _below(lower)
     except check_proof.Rejected:
-        size = max(1.0, float(np.abs(x).max(initial=0.0)))
-    for power in range(15, 2, -1):
-        radius = 10.0**power
-        if radius < CLEAR * size:
-            break
+        near = CLEAR * max(1.0, float(np.abs(x).max(initial=0.0)))
+
+    def within(radius: float) -> float:
         claim["radius"] = plain(radius)
-        try:
-            bound = _below(check_proof.lower(exact, leaf, (), claim))
-        except check_proof.Rejected as e:
-            raise DataError("nothing is proved of this bound", str(e)) from None
-        if bound >= least:
-            return bound
+        return _below(check_proof.lower(exact, leaf, (), claim))
+
+    try:
+        falls, bound = within(2.0 * near), within(near)
+        if bound >= least:  # the loss is in proportion to the radius
+            share = (bound - least) / max(bound - falls, 1e-15 * (bound - least), 1e-300)
+            far = within(min(near * (1.0 + share * (1.0 - 1e-6)), 1e15))
+            return far if far >= least else within(near)
+    except check_proof.Rejected as e:
+        raise DataError("nothing is proved of this bound", str(e)) from None
     raise DataError(
         "exact arithmetic does not confirm this certificate, so nothing is saved",
         "columns that nothing bounds have residuals too large for a radius around the solution",

@@ -143,6 +143,7 @@ def leaf_of(
     cut: float | None = None,
     given: Sequence[Given] = (),
     unit: float = 1.0,
+    faint: float = 0.0,
 ) -> Leaf:
     r"""Return what multipliers prove, in numbers that can be checked without floats.
 
@@ -166,8 +167,10 @@ def leaf_of(
         Bounds of the branch.
     unit : float
         Size of the objective: what a column may cost is a share of it.
+    faint : float
+        Cones whose multipliers are below such a share of the largest have none.
     """
-    z = _inside(form, z)
+    z = _inside(form, z, faint * float(np.abs(z).max(initial=0.0)))
     costs = x is not None
     point = x if x is not None else np.zeros(form.q.size)
     rows = linear_rows(form)
@@ -220,14 +223,14 @@ def leaf_of(
     return Leaf(record, used)
 
 
-def _inside(form: ConicForm, z: Floats) -> Floats:
+def _inside(form: ConicForm, z: Floats, faint: float) -> Floats:
     """Return multipliers nearby that the checker finds in the dual cone."""
     z = in_dual(form.cones, z)
     for c in form.cones:
         if c.kind not in ("soc", "psd"):
             continue
         at = slice(c.start, c.stop)
-        own = z[at]
+        own = z[at] = z[at] * (np.abs(z[at]).max(initial=0.0) > faint)
         axis = c.diagonal if c.kind == "psd" else np.arange(own.size) == 0
         more = [c.order, c.upper]
         for lift in LIFTS:

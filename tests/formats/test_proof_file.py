@@ -148,6 +148,28 @@ def test_what_is_not_proved_is_not_saved(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+def test_a_block_whose_multipliers_are_rounding_has_none(tmp_path: Path) -> None:
+    Y = cp.Variable((2, 2), symmetric=True, name="Y")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(Y[0, 1]), [Y >> 0, Y[1, 0] == 1]))
+    proof = saved(p, tmp_path)  # nothing bounds its diagonal
+    assert proof.verify() and proof.verify().grade.word == "proved"
+    assert float(check_proof.number(proof.document["proof"]["claim"]["bound"])) == pytest.approx(
+        1.0
+    )
+
+
+def test_the_radius_is_as_large_as_the_tolerance_allows(tmp_path: Path) -> None:
+    X = cp.Variable((3, 3), PSD=True, name="X")
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.trace(X) + X[0, 1]), [X[0, 2] == 1, X[1, 1] >= 0.5])
+    )
+    proof = saved(p, tmp_path)
+    claim = {k: float(check_proof.number(v)) for k, v in proof.document["proof"]["claim"].items()}
+    gap = (claim["objective"] - claim["bound"]) / abs(claim["objective"])
+    assert proof.verify() and claim["radius"] > 1e3
+    assert gap == pytest.approx(claim["tolerance"], rel=0.01)
+
+
 BAD = {
     "no JSON": ("{", "is not valid JSON"),
     "deep": ("[" * 100_000, "nested too deeply"),
